@@ -1,0 +1,395 @@
+//! Attributes of ops: a small closed set of value kinds, and the schema the op table gives for each op.
+//!
+//! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the canonical encoding, the
+//! program format, the lowering and the error messages are all driven by that one list. Attribute values carry no
+//! floating point numbers, no pointers and no strings, so equality, hashing and encoding are exact.
+//!
+//! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed meaning included. The
+//! accessors of [`Attrs`] rely on it and panic where the op table and a rule disagree, which is a bug of ours and
+//! never reachable from user input.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::dtype::DType;
+use crate::error::{Fault, OpError};
+use crate::literal::Literal;
+use crate::shape::Shape;
+
+/// A list of integers; short lists stay inline.
+pub type Ints = SmallVec<[i64; 4]>;
+
+/// A list of (low, high) pairs.
+pub type Pairs = SmallVec<[(i64, i64); 2]>;
+
+/// One attribute value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AttrValue {
+    /// An optional attribute that was not given.
+    Absent,
+    /// An integer.
+    Int(i64),
+    /// A flag.
+    Bool(bool),
+    /// A list of integers.
+    Ints(Ints),
+    /// A list of flags.
+    Bools(SmallVec<[bool; 8]>),
+    /// A list of (low, high) pairs, as window padding.
+    Pairs(Pairs),
+    /// A member of an enumeration, by its place in [`EnumDef::members`].
+    Enum(u8),
+    /// A list of members of an enumeration.
+    Enums(SmallVec<[u8; 8]>),
+    /// An element type.
+    DType(DType),
+    /// A shape.
+    Shape(Shape),
+    /// Constant data.
+    Dense(Arc<Literal>),
+    /// A group of attributes, such as the dimension numbers of a convolution, in the order of its [`StructDef`].
+    Struct(Box<[AttrValue]>),
+}
+
+/// An enumeration of the StableHLO specification.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EnumDef {
+    /// StableHLO's name of the attribute (`comparison_direction`).
+    pub name: &'static str,
+    /// Spellings of the members, in code order.
+    pub members: &'static [&'static str],
+}
+
+/// A group of attributes with a name in StableHLO (`dot`, `conv`, `gather`, `scatter`).
+#[derive(Debug, PartialEq, Eq)]
+pub struct StructDef {
+    /// StableHLO's mnemonic, as in `#stablehlo.dot<...>`.
+    pub mnemonic: &'static str,
+    /// What stands before the first member: `raw` for convolutions, whose usual form is positional.
+    pub keyword: &'static str,
+    /// The members.
+    pub fields: &'static [AttrDef],
+}
+
+/// Which values an attribute can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttrKind {
+    /// [`AttrValue::Int`].
+    Int,
+    /// [`AttrValue::Bool`].
+    Bool,
+    /// [`AttrValue::Ints`].
+    Ints,
+    /// [`AttrValue::Bools`].
+    Bools,
+    /// [`AttrValue::Pairs`].
+    Pairs,
+    /// [`AttrValue::Enum`].
+    Enum(&'static EnumDef),
+    /// [`AttrValue::Enums`].
+    Enums(&'static EnumDef),
+    /// [`AttrValue::Struct`].
+    Struct(&'static StructDef),
+    /// [`AttrValue::DType`].
+    DType,
+    /// [`AttrValue::Shape`].
+    Shape,
+    /// [`AttrValue::Dense`].
+    Dense,
+}
+
+/// Where the value of an attribute comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Must be given.
+    Required,
+    /// May be [`AttrValue::Absent`].
+    Optional,
+    /// StableHLO writes it as the type of the result, not as an attribute: the `dtype` of a `convert`, the `shape`
+    /// of a `reshape`. Records carry it as an attribute, so that results follow from operands and attributes.
+    FromResult,
+}
+
+/// One entry of an op's attribute schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttrDef {
+    /// StableHLO's name.
+    pub name: &'static str,
+    /// Which values it can have.
+    pub kind: AttrKind,
+    /// Whether it must be given.
+    pub presence: Presence,
+}
+
+impl AttrDef {
+    /// An attribute that must be given.
+    #[must_use]
+    pub const fn required(name: &'static str, kind: AttrKind) -> AttrDef {
+        AttrDef { name, kind, presence: Presence::Required }
+    }
+
+    /// An attribute that may be left out.
+    #[must_use]
+    pub const fn optional(name: &'static str, kind: AttrKind) -> AttrDef {
+        AttrDef { name, kind, presence: Presence::Optional }
+    }
+
+    /// An attribute that StableHLO writes as the type of the result.
+    #[must_use]
+    pub const fn from_result(name: &'static str, kind: AttrKind) -> AttrDef {
+        AttrDef { name, kind, presence: Presence::FromResult }
+    }
+}
+
+impl fmt::Display for AttrKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttrKind::Int => f.write_str("an integer"),
+            AttrKind::Bool => f.write_str("true or false"),
+            AttrKind::Ints => f.write_str("a list of integers"),
+            AttrKind::Bools => f.write_str("a list of booleans"),
+            AttrKind::Pairs => f.write_str("a list of [low, high] pairs"),
+            AttrKind::Enum(def) => write!(f, "one of {}", def.members.join(", ")),
+            AttrKind::Enums(def) => write!(f, "a list of {}", def.members.join(", ")),
+            AttrKind::Struct(def) => {
+                write!(f, "an object with ")?;
+                for (i, field) in def.fields.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str(", ")?;
+                    }
+                    f.write_str(field.name)?;
+                }
+                Ok(())
+            }
+            AttrKind::DType => f.write_str("an element type"),
+            AttrKind::Shape => f.write_str("a shape"),
+            AttrKind::Dense => f.write_str("constant data"),
+        }
+    }
+}
+
+/// The attributes of one op, in schema order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Attrs(SmallVec<[AttrValue; 2]>);
+
+impl Attrs {
+    /// No attributes.
+    #[must_use]
+    pub fn none() -> Attrs {
+        Attrs::default()
+    }
+
+    /// The values, in schema order.
+    #[must_use]
+    pub fn values(&self) -> &[AttrValue] {
+        &self.0
+    }
+}
+
+impl<const N: usize> From<[AttrValue; N]> for Attrs {
+    fn from(values: [AttrValue; N]) -> Self {
+        Attrs(values.into_iter().collect())
+    }
+}
+
+impl FromIterator<AttrValue> for Attrs {
+    fn from_iter<I: IntoIterator<Item = AttrValue>>(values: I) -> Self {
+        Attrs(values.into_iter().collect())
+    }
+}
+
+/// Typed access by place in the schema; [`check`] has run before any of these is called (A1).
+#[derive(Clone, Copy, Debug)]
+pub struct AttrView<'a>(&'a [AttrValue]);
+
+impl Attrs {
+    /// Typed access to the values.
+    #[must_use]
+    pub fn view(&self) -> AttrView<'_> {
+        AttrView(&self.0)
+    }
+}
+
+#[cold]
+fn disagree(place: usize, wanted: &str, found: Option<&AttrValue>) -> ! {
+    panic!(
+        "bug: attribute {place} is {found:?} where the rule expects {wanted}; the op table and the rule disagree"
+    )
+}
+
+macro_rules! accessor {
+    ($(#[$doc:meta])* $name:ident, $variant:ident($value:ident) -> $ty:ty, $result:expr) => {
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(&self, place: usize) -> $ty {
+            match self.0.get(place) {
+                Some(AttrValue::$variant($value)) => $result,
+                other => disagree(place, stringify!($variant), other),
+            }
+        }
+    };
+}
+
+impl<'a> AttrView<'a> {
+    accessor!(/// The integer at `place`.
+        int, Int(value) -> i64, *value);
+    accessor!(/// The flag at `place`.
+        bool, Bool(value) -> bool, *value);
+    accessor!(/// The integers at `place`.
+        ints, Ints(value) -> &'a [i64], value);
+    accessor!(/// The flags at `place`.
+        bools, Bools(value) -> &'a [bool], value);
+    accessor!(/// The pairs at `place`.
+        pairs, Pairs(value) -> &'a [(i64, i64)], value);
+    accessor!(/// The enumeration member at `place`.
+        member, Enum(value) -> u8, *value);
+    accessor!(/// The element type at `place`.
+        dtype, DType(value) -> DType, *value);
+    accessor!(/// The shape at `place`.
+        shape, Shape(value) -> &'a Shape, value);
+    accessor!(/// The constant at `place`.
+        dense, Dense(value) -> &'a Arc<Literal>, value);
+    accessor!(/// The members of the group at `place`.
+        group, Struct(value) -> AttrView<'a>, AttrView(value));
+}
+
+impl AttrValue {
+    fn fits(&self, kind: AttrKind) -> bool {
+        match (self, kind) {
+            (AttrValue::Int(_), AttrKind::Int)
+            | (AttrValue::Bool(_), AttrKind::Bool)
+            | (AttrValue::Ints(_), AttrKind::Ints)
+            | (AttrValue::Bools(_), AttrKind::Bools)
+            | (AttrValue::Pairs(_), AttrKind::Pairs)
+            | (AttrValue::DType(_), AttrKind::DType)
+            | (AttrValue::Shape(_), AttrKind::Shape)
+            | (AttrValue::Dense(_), AttrKind::Dense) => true,
+            (AttrValue::Enum(member), AttrKind::Enum(def)) => usize::from(*member) < def.members.len(),
+            (AttrValue::Enums(members), AttrKind::Enums(def)) => {
+                members.iter().all(|&member| usize::from(member) < def.members.len())
+            }
+            (AttrValue::Struct(values), AttrKind::Struct(def)) => {
+                values.len() == def.fields.len()
+                    && values.iter().zip(def.fields).all(|(value, field)| value.meets(field))
+            }
+            _ => false,
+        }
+    }
+
+    fn meets(&self, def: &AttrDef) -> bool {
+        match self {
+            AttrValue::Absent => def.presence == Presence::Optional,
+            value => value.fits(def.kind),
+        }
+    }
+}
+
+/// Checks values against a schema, establishing A1.
+///
+/// # Errors
+/// When a value is missing, superfluous or of the wrong kind.
+pub fn check(op: &'static str, schema: &[AttrDef], attrs: &Attrs) -> Result<(), OpError> {
+    if attrs.0.len() != schema.len() {
+        return Err(OpError::new(
+            op,
+            Fault::Attribute,
+            format!("{} attributes were given", attrs.0.len()),
+            format!("{op} takes {}", schema.len()),
+        ));
+    }
+    for (def, value) in schema.iter().zip(&attrs.0) {
+        if !value.meets(def) {
+            let given = match value {
+                AttrValue::Absent => format!("attribute {} is missing", def.name),
+                value => format!("attribute {} is {value:?}", def.name),
+            };
+            return Err(OpError::new(op, Fault::Attribute, given, format!("it must be {}", def.kind)));
+        }
+    }
+    Ok(())
+}
+
+impl From<i64> for AttrValue {
+    fn from(value: i64) -> Self {
+        AttrValue::Int(value)
+    }
+}
+
+impl From<bool> for AttrValue {
+    fn from(value: bool) -> Self {
+        AttrValue::Bool(value)
+    }
+}
+
+impl From<&[i64]> for AttrValue {
+    fn from(values: &[i64]) -> Self {
+        AttrValue::Ints(Ints::from_slice(values))
+    }
+}
+
+impl From<&[bool]> for AttrValue {
+    fn from(values: &[bool]) -> Self {
+        AttrValue::Bools(SmallVec::from_slice(values))
+    }
+}
+
+impl From<&[(i64, i64)]> for AttrValue {
+    fn from(values: &[(i64, i64)]) -> Self {
+        AttrValue::Pairs(Pairs::from_slice(values))
+    }
+}
+
+impl From<DType> for AttrValue {
+    fn from(value: DType) -> Self {
+        AttrValue::DType(value)
+    }
+}
+
+impl From<Shape> for AttrValue {
+    fn from(value: Shape) -> Self {
+        AttrValue::Shape(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static COLOR: EnumDef = EnumDef { name: "color", members: &["RED", "GREEN"] };
+    static GROUP: StructDef = StructDef {
+        mnemonic: "group",
+        keyword: "",
+        fields: &[
+            AttrDef::required("axes", AttrKind::Ints),
+            AttrDef::optional("color", AttrKind::Enum(&COLOR)),
+        ],
+    };
+    static SCHEMA: [AttrDef; 2] =
+        [AttrDef::required("axis", AttrKind::Int), AttrDef::required("group", AttrKind::Struct(&GROUP))];
+
+    fn group(color: AttrValue) -> AttrValue {
+        AttrValue::Struct(Box::new([AttrValue::from(&[0, 1][..]), color]))
+    }
+
+    #[test]
+    fn kinds_are_checked_to_the_bottom() {
+        let good = Attrs::from([AttrValue::Int(1), group(AttrValue::Enum(1))]);
+        check("op", &SCHEMA, &good).expect("fits the schema");
+        assert_eq!(good.view().group(1).ints(0), [0, 1]);
+        let absent = Attrs::from([AttrValue::Int(1), group(AttrValue::Absent)]);
+        check("op", &SCHEMA, &absent).expect("color is optional");
+
+        for bad in [
+            Attrs::from([AttrValue::Int(1)]),
+            Attrs::from([AttrValue::Bool(true), group(AttrValue::Absent)]),
+            Attrs::from([AttrValue::Int(1), group(AttrValue::Enum(2))]),
+            Attrs::from([AttrValue::Int(1), group(AttrValue::Int(0))]),
+            Attrs::from([AttrValue::Absent, group(AttrValue::Absent)]),
+        ] {
+            let error = check("op", &SCHEMA, &bad).expect_err("does not fit the schema");
+            assert_eq!(error.fault(), Fault::Attribute);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Why two regions have different keys.
+
+use std::fmt;
+
+use super::CanonRegion;
+use crate::attr::AttrValue;
+use crate::graph::Ref;
+use crate::op::OpCode;
+use crate::shape::TensorType;
+
+/// One thing in which a region differs from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// A parameter has another type.
+    Param {
+        /// The parameter.
+        index: usize,
+        /// Its type in the known region.
+        was: TensorType,
+        /// Its type in the new one.
+        is: TensorType,
+    },
+    /// A parameter became a lifted scalar, or ceased to be one.
+    Lifted {
+        /// The parameter.
+        index: usize,
+        /// Whether it is lifted in the new region.
+        is: bool,
+    },
+    /// The number of parameters changed.
+    ParamCount {
+        /// In the known region.
+        was: usize,
+        /// In the new one.
+        is: usize,
+    },
+    /// The ops differ from this one on.
+    Op {
+        /// Index of the node.
+        node: usize,
+        /// The op there in the known region, if it has that many.
+        was: Option<OpCode>,
+        /// The op there in the new one, if it has that many.
+        is: Option<OpCode>,
+    },
+    /// An attribute of an op changed.
+    Attribute {
+        /// Index of the node.
+        node: usize,
+        /// The op.
+        op: OpCode,
+        /// Name of the attribute.
+        name: &'static str,
+        /// Its value in the known region.
+        was: AttrValue,
+        /// Its value in the new one.
+        is: AttrValue,
+    },
+    /// A body of an op changed.
+    Body {
+        /// Index of the node.
+        node: usize,
+        /// The op.
+        op: OpCode,
+    },
+    /// An operand of an op comes from elsewhere.
+    Operand {
+        /// Index of the node.
+        node: usize,
+        /// The op.
+        op: OpCode,
+        /// Which operand.
+        operand: usize,
+        /// Where it came from in the known region.
+        was: Ref,
+        /// Where it comes from in the new one.
+        is: Ref,
+    },
+}
+
+/// What `is` differs in from `was`, in the order of the encoding; empty exactly when the regions are equal. Only the
+/// first differing op is reported, since what follows it usually differs as a consequence.
+#[must_use]
+pub fn diff(was: &CanonRegion, is: &CanonRegion) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let (a, b) = (was.graph(), is.graph());
+    for (index, (x, y)) in a.params().iter().zip(b.params()).enumerate() {
+        if x != y {
+            found.push(Difference::Param { index, was: x.clone(), is: y.clone() });
+        }
+        if was.lifted()[index] != is.lifted()[index] {
+            found.push(Difference::Lifted { index, is: is.lifted()[index] });
+        }
+    }
+    if a.params().len() != b.params().len() {
+        found.push(Difference::ParamCount { was: a.params().len(), is: b.params().len() });
+    }
+    let nodes = a.nodes().len().max(b.nodes().len());
+    for node in 0..nodes {
+        let (x, y) = (a.nodes().get(node), b.nodes().get(node));
+        let (Some(x), Some(y)) = (x, y) else {
+            let op = |n: Option<&crate::Node>| n.map(|n| n.signature().op());
+            found.push(Difference::Op { node, was: op(x), is: op(y) });
+            break;
+        };
+        let (s, t) = (x.signature(), y.signature());
+        if s.op() != t.op() {
+            found.push(Difference::Op { node, was: Some(s.op()), is: Some(t.op()) });
+            break;
+        }
+        let before = found.len();
+        let op = s.op();
+        for (i, (v, w)) in s.attrs().values().iter().zip(t.attrs().values()).enumerate() {
+            if v != w {
+                let name = s.def().attrs[i].name;
+                found.push(Difference::Attribute { node, op, name, was: v.clone(), is: w.clone() });
+            }
+        }
+        if s.bodies() != t.bodies() {
+            found.push(Difference::Body { node, op });
+        }
+        for (operand, (&v, &w)) in x.operands().iter().zip(y.operands()).enumerate() {
+            if v != w {
+                found.push(Difference::Operand { node, op, operand, was: v, is: w });
+            }
+        }
+        if x.operands().len() != y.operands().len() {
+            found.push(Difference::Op { node, was: Some(op), is: Some(op) });
+        }
+        if found.len() > before {
+            break;
+        }
+    }
+    found
+}
+
+fn place(value: Ref) -> String {
+    match value {
+        Ref::Param(index) => format!("input {index}"),
+        Ref::Result(index) => format!("result {index}"),
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Difference::Param { index, was, is } => write!(f, "input {index}: {was} became {is}"),
+            Difference::Lifted { index, is: true } => {
+                write!(f, "input {index} became a lifted scalar")
+            }
+            Difference::Lifted { index, is: false } => {
+                write!(f, "input {index} was a lifted scalar and became a tensor")
+            }
+            Difference::ParamCount { was, is } => write!(f, "{was} inputs became {is}"),
+            Difference::Op { node, was: Some(was), is: Some(is) } if was == is => {
+                write!(f, "op {node} ({is}) has another number of operands")
+            }
+            Difference::Op { node, was: Some(was), is: Some(is) } => {
+                write!(f, "op {node}: {was} became {is}")
+            }
+            Difference::Op { node, was: Some(was), is: None } => {
+                write!(f, "the region ends before op {node} ({was})")
+            }
+            Difference::Op { node, was: None, is } => match is {
+                Some(is) => write!(f, "the region goes on with op {node} ({is})"),
+                None => write!(f, "the region ends at op {node}"),
+            },
+            Difference::Attribute { node, op, name, was, is } => {
+                write!(f, "op {node} ({op}): {name} {was:?} became {is:?}")
+            }
+            Difference::Body { node, op } => write!(f, "op {node} ({op}) has another body"),
+            Difference::Operand { node, op, operand, was, is } => {
+                write!(f, "op {node} ({op}): operand {operand} was {}, is {}", place(*was), place(*is))
+            }
+        }
+    }
+}

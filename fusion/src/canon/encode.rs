@@ -1,0 +1,157 @@
+//! Writing regions, bodies and calls as bytes.
+//!
+//! ```text
+//! region  = FORMAT, #params, (type, lifted)*, nodes
+//! nodes   = #nodes, (call, #operands, operand*)*
+//! call    = opcode, #attributes, attribute*, #bodies, body*
+//! body    = #params, type*, nodes, #returns, operand*
+//! operand = 2 * index for a parameter, 2 * index + 1 for a result
+//! type    = dtype, shape
+//! shape   = rank, size*
+//! ```
+//!
+//! Result types are left out: they follow from the rest.
+
+use std::sync::Arc;
+
+use super::FORMAT;
+use crate::attr::{AttrValue, Attrs};
+use crate::encode::Writer;
+use crate::graph::{Body, Graph, Ref};
+use crate::op::OpCode;
+use crate::shape::{Shape, TensorType};
+
+/// Tags of [`AttrValue`]'s variants.
+pub(super) mod tag {
+    pub(crate) const ABSENT: u8 = 0;
+    pub(crate) const INT: u8 = 1;
+    pub(crate) const FALSE: u8 = 2;
+    pub(crate) const TRUE: u8 = 3;
+    pub(crate) const INTS: u8 = 4;
+    pub(crate) const BOOLS: u8 = 5;
+    pub(crate) const PAIRS: u8 = 6;
+    pub(crate) const ENUM: u8 = 7;
+    pub(crate) const ENUMS: u8 = 8;
+    pub(crate) const DTYPE: u8 = 9;
+    pub(crate) const SHAPE: u8 = 10;
+    pub(crate) const DENSE: u8 = 11;
+    pub(crate) const STRUCT: u8 = 12;
+}
+
+fn write_shape(out: &mut Writer, shape: &Shape) {
+    out.len(shape.rank());
+    for &dim in shape.dims() {
+        out.uint(dim);
+    }
+}
+
+fn write_type(out: &mut Writer, ty: &TensorType) {
+    out.byte(ty.dtype().code());
+    write_shape(out, ty.shape());
+}
+
+fn write_value(out: &mut Writer, value: &AttrValue) {
+    match value {
+        AttrValue::Absent => out.byte(tag::ABSENT),
+        AttrValue::Int(value) => {
+            out.byte(tag::INT);
+            out.int(*value);
+        }
+        AttrValue::Bool(value) => out.byte(if *value { tag::TRUE } else { tag::FALSE }),
+        AttrValue::Ints(values) => {
+            out.byte(tag::INTS);
+            out.len(values.len());
+            values.iter().for_each(|&value| out.int(value));
+        }
+        AttrValue::Bools(values) => {
+            out.byte(tag::BOOLS);
+            out.len(values.len());
+            values.iter().for_each(|&value| out.byte(value.into()));
+        }
+        AttrValue::Pairs(pairs) => {
+            out.byte(tag::PAIRS);
+            out.len(pairs.len());
+            for &(low, high) in pairs {
+                out.int(low);
+                out.int(high);
+            }
+        }
+        AttrValue::Enum(member) => {
+            out.byte(tag::ENUM);
+            out.byte(*member);
+        }
+        AttrValue::Enums(members) => {
+            out.byte(tag::ENUMS);
+            out.bytes(members);
+        }
+        AttrValue::DType(dtype) => {
+            out.byte(tag::DTYPE);
+            out.byte(dtype.code());
+        }
+        AttrValue::Shape(shape) => {
+            out.byte(tag::SHAPE);
+            write_shape(out, shape);
+        }
+        AttrValue::Dense(literal) => {
+            out.byte(tag::DENSE);
+            write_type(out, literal.ty());
+            out.bytes(literal.bytes());
+        }
+        AttrValue::Struct(values) => {
+            out.byte(tag::STRUCT);
+            out.len(values.len());
+            values.iter().for_each(|value| write_value(out, value));
+        }
+    }
+}
+
+fn write_operands(out: &mut Writer, operands: &[Ref]) {
+    out.len(operands.len());
+    for &operand in operands {
+        out.uint(match operand {
+            Ref::Param(index) => u64::from(index) << 1,
+            Ref::Result(index) => u64::from(index) << 1 | 1,
+        });
+    }
+}
+
+fn write_nodes(out: &mut Writer, graph: &Graph) {
+    out.len(graph.nodes().len());
+    for node in graph.nodes() {
+        out.raw(node.signature().encoded());
+        write_operands(out, node.operands());
+    }
+}
+
+fn write_body(out: &mut Writer, body: &Body) {
+    out.len(body.graph().params().len());
+    for ty in body.graph().params() {
+        write_type(out, ty);
+    }
+    write_nodes(out, body.graph());
+    write_operands(out, body.returns());
+}
+
+/// Encodes a call without its operands.
+pub(crate) fn encode_call(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>]) -> Box<[u8]> {
+    let mut out = Writer::new();
+    out.uint(op.number().into());
+    out.len(attrs.values().len());
+    attrs.values().iter().for_each(|value| write_value(&mut out, value));
+    out.len(bodies.len());
+    bodies.iter().for_each(|body| write_body(&mut out, body));
+    out.into_vec().into_boxed_slice()
+}
+
+/// Encodes a whole region.
+pub(super) fn encode_region(graph: &Graph, lifted: &[bool]) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.byte(FORMAT);
+    out.len(graph.params().len());
+    for (ty, &lifted) in graph.params().iter().zip(lifted) {
+        write_type(&mut out, ty);
+        out.byte(lifted.into());
+    }
+    write_nodes(&mut out, graph);
+    out.into_vec()
+}

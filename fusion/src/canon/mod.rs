@@ -1,0 +1,169 @@
+//! Canonical form and key of a region.
+//!
+//! Input: the [`Graph`] of a region and which of its parameters are lifted scalars. Output: a [`CanonRegion`], its
+//! canonical bytes and, under an environment, its [`RegionKey`]. Pure; no I/O, no clock, no global state.
+//!
+//! A graph is already free of names: values are numbered by their place, parameters by first use. What is left to do is
+//! to write it down so that equal regions have equal bytes and different ones different bytes.
+//!
+//! Invariants:
+//! - C1: the encoding is injective: [`decode`] of the bytes gives the region back.
+//! - C2: nothing but parameters (types, lifted or not), ops, attributes, bodies and wiring enters the bytes. Value ids,
+//!   pointers, call sites, the mode, the values of scalars, the set of live results, the order of frees and time do not.
+//! - C3: the key is BLAKE3-256 of the bytes, keyed with the environment fingerprint. Who looks a key up compares the
+//!   bytes too, so a collision costs a compile and never a wrong result.
+//!
+//! Cost: one pass; a call's part of the encoding was made when its signature was inferred, so a node costs a copy of
+//! that and its operand numbers.
+
+mod decode;
+mod diff;
+mod encode;
+
+use std::fmt;
+
+pub use decode::decode;
+pub use diff::{Difference, diff};
+pub(crate) use encode::encode_call;
+
+use crate::graph::Graph;
+
+/// Version of the canonical encoding; the first byte of every encoding. Changes whenever the bytes of some region or
+/// their meaning change.
+pub const FORMAT: u8 = 1;
+
+/// A region in canonical form: its graph, its lifted parameters and its bytes (C1).
+#[derive(Clone)]
+pub struct CanonRegion {
+    graph: Graph,
+    lifted: Box<[bool]>,
+    bytes: Box<[u8]>,
+}
+
+/// Everything outside a region that its executables depend on: plugin, device, compile options, lowering. 32 bytes
+/// that are equal exactly when all of that is equal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EnvFingerprint([u8; 32]);
+
+/// Identity of a region in an environment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionKey([u8; 32]);
+
+impl EnvFingerprint {
+    /// Fingerprint of an injective description of the environment.
+    #[must_use]
+    pub fn of(description: &[u8]) -> EnvFingerprint {
+        EnvFingerprint(blake3::derive_key("fuseline 2026-11 environment fingerprint", description))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl RegionKey {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first eight hexadecimal digits: enough to tell regions apart in a log.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Display for RegionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for RegionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+impl fmt::Debug for EnvFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl CanonRegion {
+    /// Brings a region into canonical form. `lifted[i]` says whether parameter `i` is a lifted scalar.
+    ///
+    /// # Panics
+    /// When `lifted` has another length than the graph has parameters, or names a parameter that is no scalar.
+    #[must_use]
+    pub fn new(graph: Graph, lifted: Box<[bool]>) -> CanonRegion {
+        assert_eq!(lifted.len(), graph.params().len(), "one flag per parameter");
+        assert!(
+            graph.params().iter().zip(&lifted).all(|(ty, &lifted)| !lifted || ty.rank() == 0),
+            "only scalars are lifted",
+        );
+        let bytes = encode::encode_region(&graph, &lifted).into_boxed_slice();
+        CanonRegion { graph, lifted, bytes }
+    }
+
+    /// The ops.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Which parameters are lifted scalars.
+    #[must_use]
+    pub fn lifted(&self) -> &[bool] {
+        &self.lifted
+    }
+
+    /// The canonical bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The key in an environment (C3).
+    #[must_use]
+    pub fn key(&self, environment: &EnvFingerprint) -> RegionKey {
+        RegionKey(*blake3::keyed_hash(&environment.0, &self.bytes).as_bytes())
+    }
+
+    /// Identity of the sequence of ops without shapes, attributes and wiring. Regions that differ only in those share
+    /// it, which is how a miss finds its nearest known region.
+    #[must_use]
+    pub fn skeleton(&self) -> u64 {
+        use std::hash::Hasher as _;
+        let mut hasher = rustc_hash::FxHasher::default();
+        for node in self.graph.nodes() {
+            hasher.write_u16(node.signature().op().number());
+        }
+        hasher.finish()
+    }
+}
+
+impl PartialEq for CanonRegion {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for CanonRegion {}
+
+impl fmt::Debug for CanonRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "CanonRegion({} params, {} ops, {} bytes)",
+            self.graph.params().len(),
+            self.graph.nodes().len(),
+            self.bytes.len()
+        )
+    }
+}

@@ -1,0 +1,324 @@
+//! Element types: their StableHLO names, sizes and families.
+//!
+//! The codes of [`DType`] are part of the canonical encoding and of saved programs, so they never change.
+
+use std::fmt;
+
+use half::{bf16, f16};
+
+/// Type of one element of a tensor.
+///
+/// `Display` gives the name Rust users know (`bool`, `u32`); [`DType::mlir`] gives StableHLO's (`i1`, `ui32`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the variants are the names")]
+pub enum DType {
+    Bool = 1,
+    I8 = 2,
+    I16 = 3,
+    I32 = 4,
+    I64 = 5,
+    U8 = 6,
+    U16 = 7,
+    U32 = 8,
+    U64 = 9,
+    F16 = 10,
+    BF16 = 11,
+    F32 = 12,
+    F64 = 13,
+}
+
+/// Family an element type belongs to; op rules are written in terms of families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DTypeClass {
+    /// `bool`.
+    Bool,
+    /// Signed two's complement integers.
+    Signed,
+    /// Unsigned integers.
+    Unsigned,
+    /// Binary floating point numbers.
+    Float,
+}
+
+impl DType {
+    /// Every element type, in code order.
+    pub const ALL: [DType; 13] = [
+        DType::Bool,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
+    /// Stable one-byte code, used by the canonical encoding.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Inverse of [`DType::code`].
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.code() == code)
+    }
+
+    /// Name in StableHLO and in the program format (`i1`, `ui32`, `bf16`).
+    #[must_use]
+    pub const fn mlir(self) -> &'static str {
+        match self {
+            DType::Bool => "i1",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "ui8",
+            DType::U16 => "ui16",
+            DType::U32 => "ui32",
+            DType::U64 => "ui64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        }
+    }
+
+    /// Inverse of [`DType::mlir`].
+    #[must_use]
+    pub fn from_mlir(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.mlir() == name)
+    }
+
+    /// Size of one element in host memory, in bytes. A `bool` takes one byte, 0 or 1.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 => 8,
+        }
+    }
+
+    /// Number of bits that carry the value; 1 for `bool`.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            DType::Bool => 1,
+            _ => self.size() as u32 * 8,
+        }
+    }
+
+    /// Family of this type.
+    #[must_use]
+    pub const fn class(self) -> DTypeClass {
+        match self {
+            DType::Bool => DTypeClass::Bool,
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => DTypeClass::Signed,
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => DTypeClass::Unsigned,
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => DTypeClass::Float,
+        }
+    }
+
+    /// True for `f16`, `bf16`, `f32` and `f64`.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self.class(), DTypeClass::Float)
+    }
+
+    /// True for signed and unsigned integers, not for `bool`.
+    #[must_use]
+    pub const fn is_int(self) -> bool {
+        matches!(self.class(), DTypeClass::Signed | DTypeClass::Unsigned)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::Bool => "bool",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            other => other.mlir(),
+        })
+    }
+}
+
+/// A set of element types, as the op table states which ones an operand may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DTypeSet(u32);
+
+impl DTypeSet {
+    /// `bool` only.
+    pub const BOOL: DTypeSet = DTypeSet(1 << DType::Bool.code());
+    /// `i8` to `i64`.
+    pub const SIGNED: DTypeSet = DTypeSet::of(&[DType::I8, DType::I16, DType::I32, DType::I64]);
+    /// `u8` to `u64`.
+    pub const UNSIGNED: DTypeSet = DTypeSet::of(&[DType::U8, DType::U16, DType::U32, DType::U64]);
+    /// Signed and unsigned integers.
+    pub const INT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::UNSIGNED);
+    /// `f16`, `bf16`, `f32`, `f64`.
+    pub const FLOAT: DTypeSet = DTypeSet::of(&[DType::F16, DType::BF16, DType::F32, DType::F64]);
+    /// Integers and floats.
+    pub const NUMBER: DTypeSet = DTypeSet::INT.or(DTypeSet::FLOAT);
+    /// Integers and `bool`.
+    pub const INT_BOOL: DTypeSet = DTypeSet::INT.or(DTypeSet::BOOL);
+    /// Every type.
+    pub const ANY: DTypeSet = DTypeSet::NUMBER.or(DTypeSet::BOOL);
+    /// Signed integers and floats: the types with a sign.
+    pub const SIGNED_FLOAT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::FLOAT);
+
+    /// The set of the given types.
+    #[must_use]
+    pub const fn of(dtypes: &[DType]) -> DTypeSet {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < dtypes.len() {
+            bits |= 1 << dtypes[i].code();
+            i += 1;
+        }
+        DTypeSet(bits)
+    }
+
+    /// Union of two sets.
+    #[must_use]
+    pub const fn or(self, other: DTypeSet) -> DTypeSet {
+        DTypeSet(self.0 | other.0)
+    }
+
+    /// Intersection of two sets.
+    #[must_use]
+    pub const fn and(self, other: DTypeSet) -> DTypeSet {
+        DTypeSet(self.0 & other.0)
+    }
+
+    /// True when `dtype` is in the set.
+    #[must_use]
+    pub const fn contains(self, dtype: DType) -> bool {
+        self.0 & (1 << dtype.code()) != 0
+    }
+
+    /// The members, in code order.
+    pub fn iter(self) -> impl Iterator<Item = DType> {
+        DType::ALL.into_iter().filter(move |dtype| self.contains(*dtype))
+    }
+}
+
+impl fmt::Display for DTypeSet {
+    /// Words for messages: `a float`, `an integer or bool`, or the list of names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            (DTypeSet::ANY, "any type"),
+            (DTypeSet::NUMBER, "an integer or float"),
+            (DTypeSet::INT_BOOL, "an integer or bool"),
+            (DTypeSet::INT, "an integer"),
+            (DTypeSet::FLOAT, "a float"),
+            (DTypeSet::SIGNED_FLOAT, "a signed integer or float"),
+            (DTypeSet::SIGNED, "a signed integer"),
+            (DTypeSet::UNSIGNED, "an unsigned integer"),
+            (DTypeSet::BOOL, "bool"),
+        ];
+        if let Some((_, name)) = words.iter().find(|(set, _)| set == self) {
+            return f.write_str(name);
+        }
+        for (i, dtype) in self.iter().enumerate() {
+            if i > 0 {
+                f.write_str(" or ")?;
+            }
+            write!(f, "{dtype}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DTypeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that is the host form of one [`DType`]. Sealed: the set is the set of element types.
+pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
+    /// The element type.
+    const DTYPE: DType;
+
+    /// Appends the little-endian bytes of `self`.
+    fn write_le(self, out: &mut Vec<u8>);
+
+    /// Reads one element from exactly [`DType::size`] little-endian bytes.
+    ///
+    /// # Panics
+    /// When `bytes` has another length.
+    fn read_le(bytes: &[u8]) -> Self;
+}
+
+macro_rules! element {
+    ($($ty:ty => $dtype:ident),* $(,)?) => {$(
+        impl sealed::Sealed for $ty {}
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+            fn write_le(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn read_le(bytes: &[u8]) -> Self {
+                let mut raw = [0; size_of::<$ty>()];
+                raw.copy_from_slice(bytes);
+                <$ty>::from_le_bytes(raw)
+            }
+        }
+    )*};
+}
+
+element! {
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+    f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+}
+
+impl sealed::Sealed for bool {}
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    fn write_le(self, out: &mut Vec<u8>) {
+        out.push(u8::from(self));
+    }
+    fn read_le(bytes: &[u8]) -> Self {
+        assert_eq!(bytes.len(), 1, "a bool is one byte");
+        bytes[0] != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_names_round_trip() {
+        for dtype in DType::ALL {
+            assert_eq!(DType::from_code(dtype.code()), Some(dtype));
+            assert_eq!(DType::from_mlir(dtype.mlir()), Some(dtype));
+        }
+        assert_eq!(DType::from_code(0), None);
+        assert_eq!(DType::from_mlir("bool"), None);
+    }
+
+    #[test]
+    fn sets_read_as_words() {
+        assert_eq!(DTypeSet::FLOAT.to_string(), "a float");
+        assert_eq!(DTypeSet::of(&[DType::U32, DType::U64]).to_string(), "u32 or u64");
+        assert!(DTypeSet::ANY.iter().eq(DType::ALL));
+    }
+}

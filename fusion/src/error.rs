@@ -1,0 +1,90 @@
+//! What can be wrong with an op: arity, attributes, dtypes, shapes, limits.
+//!
+//! An [`OpError`] is written for the person whose call was refused. It always says which op, what was given and
+//! what the rule is, and a fix where there is an obvious one. The engine adds the call site.
+
+use std::fmt;
+
+/// Which kind of rule an op call broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Wrong number of operands, bodies or results.
+    Arity,
+    /// An attribute is missing, of the wrong kind, or out of range.
+    Attribute,
+    /// An operand has an element type the op does not take.
+    DType,
+    /// Operand shapes do not fit together or do not fit the attributes.
+    Shape,
+    /// A size computed from the operands does not fit in 63 bits.
+    Overflow,
+    /// A limit of [`crate::limits`] is exceeded.
+    Limit,
+    /// A body (the function inside a `reduce`, say) does not have the signature the op asks for.
+    Body,
+}
+
+/// A refused op: which op, what was given, what the rule is, and a hint.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OpError(Box<Repr>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Repr {
+    op: &'static str,
+    fault: Fault,
+    given: String,
+    rule: String,
+    hint: Option<String>,
+}
+
+impl OpError {
+    /// Builds an error for `op`: `given` says what arrived, `rule` what is asked for.
+    #[must_use]
+    pub fn new(op: &'static str, fault: Fault, given: impl Into<String>, rule: impl Into<String>) -> OpError {
+        OpError(Box::new(Repr { op, fault, given: given.into(), rule: rule.into(), hint: None }))
+    }
+
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> OpError {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The op's name as in the op table.
+    #[must_use]
+    pub fn op(&self) -> &'static str {
+        self.0.op
+    }
+
+    /// Which kind of rule was broken.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        self.0.fault
+    }
+
+    /// The suggested fix, if there is an obvious one.
+    #[must_use]
+    pub fn suggestion(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.0.op, self.0.given, self.0.rule)?;
+        if let Some(hint) = &self.0.hint {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpError({:?}, {self})", self.0.fault)
+    }
+}
+
+impl std::error::Error for OpError {}

@@ -1,0 +1,238 @@
+//! Dataflow graphs of checked ops: the one representation of a region and of the body of an op.
+//!
+//! A [`Graph`] has parameters and nodes in execution order. An operand is a [`Ref`] to a parameter or to a result of
+//! an earlier node. A [`Body`] is a graph with returns.
+//!
+//! Invariants:
+//! - G1: every operand of node `i` is a parameter or a result of a node before `i`, so a graph has no cycle.
+//! - G2: the types of the operands are the operand types of the node's [`Signature`].
+//!
+//! Both hold by construction: nodes are only added through [`Graph::push`] and [`Graph::push_signature`].
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::attr::Attrs;
+use crate::error::{Fault, OpError};
+use crate::limits::MAX_GRAPH_OPS;
+use crate::op::{OpCode, OperandTypes, Signature};
+use crate::shape::TensorType;
+
+/// Where an operand comes from, within one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ref {
+    /// The parameter with this index.
+    Param(u32),
+    /// The result with this index, counting the results of all nodes in order.
+    Result(u32),
+}
+
+/// Operands of one node; short lists stay inline.
+pub type Refs = SmallVec<[Ref; 4]>;
+
+/// One op of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    signature: Arc<Signature>,
+    operands: Refs,
+    first_result: u32,
+}
+
+impl Node {
+    /// Op, attributes and types.
+    #[must_use]
+    pub fn signature(&self) -> &Arc<Signature> {
+        &self.signature
+    }
+
+    /// Where the operands come from.
+    #[must_use]
+    pub fn operands(&self) -> &[Ref] {
+        &self.operands
+    }
+
+    /// The results, in order.
+    pub fn results(&self) -> impl ExactSizeIterator<Item = Ref> + use<> {
+        let first = self.first_result;
+        (first..first + self.signature.results().len() as u32).map(Ref::Result)
+    }
+}
+
+/// Ops in execution order over parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    params: Vec<TensorType>,
+    nodes: Vec<Node>,
+    /// For each result, the node that makes it.
+    makers: Vec<u32>,
+}
+
+impl Graph {
+    /// A graph without parameters and nodes.
+    #[must_use]
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, ty: TensorType) -> Ref {
+        self.params.push(ty);
+        Ref::Param(self.params.len() as u32 - 1)
+    }
+
+    /// Checks an op against the types of its operands and adds it; returns its results.
+    ///
+    /// # Errors
+    /// When the op table refuses the call, an operand does not exist yet, or the graph is full.
+    pub fn push(
+        &mut self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[Ref],
+    ) -> Result<Refs, OpError> {
+        let mut types = OperandTypes::new();
+        for &operand in operands {
+            let ty = self.type_of(operand).ok_or_else(|| {
+                OpError::new(
+                    op.name(),
+                    Fault::Arity,
+                    format!("operand {operand:?} is not defined before its use"),
+                    "operands are parameters or results of earlier ops",
+                )
+            })?;
+            types.push(ty.clone());
+        }
+        let signature = Arc::new(Signature::infer(op, attrs, bodies, &types)?);
+        if self.nodes.len() >= MAX_GRAPH_OPS {
+            return Err(OpError::new(
+                op.name(),
+                Fault::Limit,
+                format!("the graph has {} ops already", self.nodes.len()),
+                format!("a graph has at most {MAX_GRAPH_OPS} ops"),
+            ));
+        }
+        Ok(self.push_signature(signature, Refs::from_slice(operands)))
+    }
+
+    /// Adds an op that has been checked; returns its results.
+    ///
+    /// # Panics
+    /// In debug builds, when an operand does not exist or has another type than the signature says (G1, G2).
+    pub fn push_signature(&mut self, signature: Arc<Signature>, operands: Refs) -> Refs {
+        debug_assert!(
+            operands.len() == signature.operands().len()
+                && operands
+                    .iter()
+                    .zip(signature.operands())
+                    .all(|(&operand, ty)| self.type_of(operand) == Some(ty)),
+            "bug: operands {operands:?} do not have the types of {signature:?}",
+        );
+        let first_result = self.makers.len() as u32;
+        let maker = self.nodes.len() as u32;
+        self.makers.extend(std::iter::repeat_n(maker, signature.results().len()));
+        let node = Node { signature, operands, first_result };
+        let results = node.results().collect();
+        self.nodes.push(node);
+        results
+    }
+
+    /// The parameters' types.
+    #[must_use]
+    pub fn params(&self) -> &[TensorType] {
+        &self.params
+    }
+
+    /// The ops, in execution order.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Number of results of all nodes together.
+    #[must_use]
+    pub fn result_count(&self) -> usize {
+        self.makers.len()
+    }
+
+    /// Index of the node that makes `value`; `None` for a parameter.
+    #[must_use]
+    pub fn maker(&self, value: Ref) -> Option<usize> {
+        match value {
+            Ref::Param(_) => None,
+            Ref::Result(index) => self.makers.get(index as usize).map(|&node| node as usize),
+        }
+    }
+
+    /// Type of a parameter or result; `None` when there is none of that index.
+    #[must_use]
+    pub fn type_of(&self, value: Ref) -> Option<&TensorType> {
+        match value {
+            Ref::Param(index) => self.params.get(index as usize),
+            Ref::Result(index) => {
+                let node = self.nodes.get(*self.makers.get(index as usize)? as usize)?;
+                node.signature.results().get((index - node.first_result) as usize)
+            }
+        }
+    }
+}
+
+/// The function inside an op, such as what a `reduce` applies to two elements.
+///
+/// Its type is the types of its parameters and returns. A body sees nothing but its parameters; what StableHLO lets a
+/// body capture is a constant here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    graph: Graph,
+    returns: Refs,
+}
+
+impl Body {
+    /// Closes a graph with the values it returns; `None` when one of them does not exist.
+    #[must_use]
+    pub fn new(graph: Graph, returns: &[Ref]) -> Option<Body> {
+        returns
+            .iter()
+            .all(|&value| graph.type_of(value).is_some())
+            .then(|| Body { graph, returns: Refs::from_slice(returns) })
+    }
+
+    /// The body that applies one elementwise binary op to two scalars of the type: what a sum (`add`) or a maximum
+    /// (`maximum`) reduces with.
+    ///
+    /// # Errors
+    /// When the op does not take the element type.
+    pub fn binary(op: OpCode, ty: TensorType) -> Result<Body, OpError> {
+        let mut graph = Graph::new();
+        let lhs = graph.param(ty.clone());
+        let rhs = graph.param(ty);
+        let returns = graph.push(op, Attrs::none(), &[], &[lhs, rhs])?;
+        Ok(Body { graph, returns })
+    }
+
+    /// The ops.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The values returned, in order.
+    #[must_use]
+    pub fn returns(&self) -> &[Ref] {
+        &self.returns
+    }
+
+    /// The types returned, in order.
+    pub fn return_types(&self) -> impl ExactSizeIterator<Item = &TensorType> {
+        self.returns.iter().map(|&value| {
+            self.graph.type_of(value).expect("bug: a body returns what its graph does not have")
+        })
+    }
+
+    /// How deep bodies nest in this one; 0 when no op of it has a body.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.graph.nodes.iter().map(|node| node.signature.depth()).max().unwrap_or(0)
+    }
+}

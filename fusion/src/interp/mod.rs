@@ -1,0 +1,162 @@
+//! The reference interpreter: graphs run in plain Rust, one op at a time.
+//!
+//! Input: a [`Graph`] and a [`Literal`] per parameter. Output: a [`Literal`] per result. Correctness before speed: this
+//! is the oracle that every execution mode is compared with. It is pure and holds no state.
+//!
+//! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op, `f64` in `f64`; integers wrap at
+//! their width. Where the specification leaves an order open (sums), elements are combined in row-major order.
+
+pub mod contraction;
+pub mod elementwise;
+pub mod indexing;
+pub mod movement;
+pub mod reduction;
+pub mod source;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::attr::AttrView;
+use crate::graph::{Body, Graph, Ref};
+use crate::limits::MAX_GRAPH_OPS;
+use crate::literal::Literal;
+use crate::op::Signature;
+use crate::shape::{Bytes, TensorType};
+
+/// Most bytes that one value of an interpreted program may have.
+pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
+
+/// Why the interpreter gave up. Programs that passed the op table fail only by size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EvalError {
+    /// A value would be larger than [`MAX_VALUE_BYTES`].
+    TooLarge {
+        /// The op that makes it.
+        op: &'static str,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// What an op does is left to the plugin, so there is nothing to compare with.
+    Unspecified {
+        /// The op.
+        op: &'static str,
+        /// What is left open.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EvalError::TooLarge { op, ty } => {
+                write!(
+                    f,
+                    "{op}: {ty} has {}, the reference interpreter holds values of up to {MAX_VALUE_BYTES}",
+                    ty.bytes()
+                )
+            }
+            EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
+        }
+    }
+}
+
+impl std::error::Error for EvalError {}
+
+/// A call with its operands' data; what a reference implementation gets to see.
+#[derive(Clone, Copy, Debug)]
+pub struct EvalCall<'a> {
+    /// Op, attributes, bodies and types.
+    pub signature: &'a Signature,
+    /// The operands' data, of the signature's operand types.
+    pub operands: &'a [Arc<Literal>],
+}
+
+impl<'a> EvalCall<'a> {
+    /// Typed access to the attributes.
+    #[must_use]
+    pub fn attr(&self) -> AttrView<'a> {
+        self.signature.attrs().view()
+    }
+
+    /// The data of operand `index`.
+    #[must_use]
+    pub fn operand(&self, index: usize) -> &'a Literal {
+        &self.operands[index]
+    }
+
+    /// Type of the first result.
+    #[must_use]
+    pub fn result(&self) -> &'a TensorType {
+        &self.signature.results()[0]
+    }
+
+    /// Body `index`.
+    #[must_use]
+    pub fn body(&self, index: usize) -> &'a Body {
+        &self.signature.bodies()[index]
+    }
+}
+
+/// Runs one call.
+///
+/// # Errors
+/// When a result is too large to hold.
+pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
+    debug_assert!(
+        operands.iter().map(|data| data.ty()).eq(signature.operands()),
+        "bug: operands do not have the types of {signature:?}",
+    );
+    let op = signature.def().name;
+    for ty in signature.results() {
+        if ty.bytes() > MAX_VALUE_BYTES {
+            return Err(EvalError::TooLarge { op, ty: ty.clone() });
+        }
+    }
+    let results = (signature.def().eval)(&EvalCall { signature, operands })?;
+    debug_assert!(
+        results.iter().map(Literal::ty).eq(signature.results()),
+        "bug: {signature:?} was evaluated to {results:?}",
+    );
+    Ok(results)
+}
+
+/// Runs a graph; returns the data of all results, in order.
+///
+/// # Errors
+/// As [`call`].
+///
+/// # Panics
+/// When the parameters' data does not have the types of the graph.
+pub fn run(graph: &Graph, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, EvalError> {
+    assert!(params.iter().map(|data| data.ty()).eq(graph.params()), "parameters of other types");
+    let mut results: Vec<Arc<Literal>> = Vec::with_capacity(graph.result_count().min(MAX_GRAPH_OPS));
+    for node in graph.nodes() {
+        let operands: Vec<Arc<Literal>> = node
+            .operands()
+            .iter()
+            .map(|&operand| match operand {
+                Ref::Param(index) => params[index as usize].clone(),
+                Ref::Result(index) => results[index as usize].clone(),
+            })
+            .collect();
+        results.extend(call(node.signature(), &operands)?.into_iter().map(Arc::new));
+    }
+    Ok(results)
+}
+
+/// Runs a body.
+///
+/// # Errors
+/// As [`call`].
+pub fn run_body(body: &Body, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, EvalError> {
+    let results = run(body.graph(), params)?;
+    Ok(body
+        .returns()
+        .iter()
+        .map(|&value| match value {
+            Ref::Param(index) => params[index as usize].clone(),
+            Ref::Result(index) => results[index as usize].clone(),
+        })
+        .collect())
+}

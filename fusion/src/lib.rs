@@ -1,0 +1,41 @@
+//! What Fuseline knows about programs, without running them.
+//!
+//! This crate is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. It is published for the `fuseline` crate,
+//! which embedders use; its API follows that crate's needs.
+//!
+//! Stages, each with a type that only the stage before it can make:
+//!
+//! ```text
+//! op call ─► op::Signature ─► region::Sealed ─► canon::CanonRegion ─► lower::Module
+//!            (types checked)   (a run of ops)    (renamed, encoded,     (StableHLO)
+//!                                                  hashed)
+//! ```
+//!
+//! [`interp`] runs the same graphs in plain Rust and is the oracle of every test. [`program`] reads and writes programs
+//! as files.
+#![forbid(unsafe_code)]
+
+pub mod attr;
+pub mod canon;
+pub mod dtype;
+pub mod encode;
+pub mod error;
+pub mod graph;
+pub mod id;
+pub mod interp;
+pub mod limits;
+pub mod literal;
+pub mod lower;
+pub mod op;
+pub mod program;
+pub mod region;
+pub mod shape;
+
+pub use attr::{AttrValue, Attrs};
+pub use dtype::{DType, DTypeClass, DTypeSet, Element};
+pub use error::{Fault, OpError};
+pub use graph::{Body, Graph, Node, Ref};
+pub use id::{RegionSeq, Site, StreamId, ValueId};
+pub use literal::{Literal, LiteralError};
+pub use op::{OpCode, OpDef, Signature};
+pub use shape::{Bytes, Elems, Shape, ShapeError, TensorType};

@@ -1,0 +1,25 @@
+//! Hard limits, with their units and reasons. Each is reached by a test.
+
+/// Most dimensions of a tensor. XLA's fusion emitters blow up in compile time past rank 8
+/// (openxla/xla#41173); 16 leaves room for reshapes that pass through a higher rank.
+pub const MAX_RANK: usize = 16;
+
+/// Most bytes of one tensor. XLA computes sizes and offsets in signed 64-bit integers.
+pub const MAX_TENSOR_BYTES: u64 = i64::MAX as u64;
+
+/// Most operands of one op. A module with more parameters than this takes seconds to compile.
+pub const MAX_OPERANDS: usize = 2_048;
+
+/// Most results of one op.
+pub const MAX_RESULTS: usize = 256;
+
+/// Most bytes of a constant that stands in a module as a literal. Literals are part of the key and are
+/// printed into the module text, so larger data belongs in a host value, which is neither.
+pub const MAX_CONSTANT_BYTES: u64 = 64 * 1_024;
+
+/// Deepest nesting of bodies in bodies (a `reduce` inside a `while` inside a `while` is 3).
+pub const MAX_BODY_DEPTH: usize = 16;
+
+/// Most ops of one graph, bodies included. Far above the op budget of a region; it bounds what a
+/// malformed program can make us build.
+pub const MAX_GRAPH_OPS: usize = 65_536;

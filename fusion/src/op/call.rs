@@ -1,0 +1,262 @@
+//! A call of an op under inspection, and the vocabulary its rules are written in.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::def::OpDef;
+use crate::attr::{AttrView, Attrs};
+use crate::dtype::DTypeSet;
+use crate::error::{Fault, OpError};
+use crate::graph::Body;
+use crate::shape::{Shape, ShapeError, TensorType};
+
+/// Result types of an op.
+pub type Results = SmallVec<[TensorType; 1]>;
+
+/// A call whose arity and attribute kinds fit the op's row; what its rule gets to see.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The op's row.
+    pub def: &'static OpDef,
+    /// Types of the operands.
+    pub operands: &'a [TensorType],
+    /// The attributes, in schema order.
+    pub attrs: &'a Attrs,
+    /// The bodies.
+    pub bodies: &'a [Arc<Body>],
+}
+
+impl<'a> Call<'a> {
+    /// Type of operand `index`.
+    #[must_use]
+    pub fn operand(&self, index: usize) -> &'a TensorType {
+        &self.operands[index]
+    }
+
+    /// Typed access to the attributes.
+    #[must_use]
+    pub fn attr(&self) -> AttrView<'a> {
+        self.attrs.view()
+    }
+
+    /// Name of operand `index`, for messages.
+    #[must_use]
+    pub fn name(&self, index: usize) -> String {
+        self.def.operand_name(index, self.operands.len())
+    }
+
+    /// An error of this op.
+    #[must_use]
+    pub fn error(&self, fault: Fault, given: impl Into<String>, rule: impl Into<String>) -> OpError {
+        OpError::new(self.def.name, fault, given, rule)
+    }
+
+    /// A shape error of this op.
+    #[must_use]
+    pub fn shape_error(&self, given: impl Into<String>, rule: impl Into<String>) -> OpError {
+        self.error(Fault::Shape, given, rule)
+    }
+
+    /// An attribute error of this op.
+    #[must_use]
+    pub fn attr_error(&self, given: impl Into<String>, rule: impl Into<String>) -> OpError {
+        self.error(Fault::Attribute, given, rule)
+    }
+
+    /// Checks the element type of operand `index`.
+    ///
+    /// # Errors
+    /// When it is not in `set`.
+    pub fn dtype_in(&self, index: usize, set: DTypeSet) -> Result<(), OpError> {
+        let dtype = self.operand(index).dtype();
+        if set.contains(dtype) {
+            return Ok(());
+        }
+        let error = self.error(
+            Fault::DType,
+            format!("{} is {}", self.name(index), self.operand(index)),
+            format!("its element type must be {set}"),
+        );
+        Err(if set.contains(crate::DType::F32) && !dtype.is_float() {
+            error.hint("convert it to a float first")
+        } else {
+            error
+        })
+    }
+
+    /// Checks that operand `index` has the element type of operand `of`.
+    ///
+    /// # Errors
+    /// When it has another one.
+    pub fn same_dtype(&self, index: usize, of: usize) -> Result<(), OpError> {
+        let (given, wanted) = (self.operand(index).dtype(), self.operand(of).dtype());
+        if given == wanted {
+            return Ok(());
+        }
+        Err(self
+            .error(
+                Fault::DType,
+                format!("{} is {given} and {} is {wanted}", self.name(index), self.name(of)),
+                "they must have the same element type",
+            )
+            .hint(format!("convert {} to {wanted}", self.name(index))))
+    }
+
+    /// Checks that operand `index` has the shape of operand `of`.
+    ///
+    /// # Errors
+    /// When it has another one.
+    pub fn same_shape(&self, index: usize, of: usize) -> Result<(), OpError> {
+        let (given, wanted) = (self.operand(index).shape(), self.operand(of).shape());
+        if given == wanted {
+            return Ok(());
+        }
+        let error = self.shape_error(
+            format!("{} has shape {given} and {} has shape {wanted}", self.name(index), self.name(of)),
+            "they must have the same shape",
+        );
+        Err(if broadcasts(given, wanted) {
+            error.hint(format!("broadcast {} to {wanted} first", self.name(index)))
+        } else if broadcasts(wanted, given) {
+            error.hint(format!("broadcast {} to {given} first", self.name(of)))
+        } else {
+            error
+        })
+    }
+
+    /// Checks that operand `index` is a scalar.
+    ///
+    /// # Errors
+    /// When it has dimensions.
+    pub fn scalar(&self, index: usize) -> Result<(), OpError> {
+        if self.operand(index).rank() == 0 {
+            return Ok(());
+        }
+        Err(self.shape_error(
+            format!("{} has shape {}", self.name(index), self.operand(index).shape()),
+            "it must be a scalar",
+        ))
+    }
+
+    /// A dimension number of an attribute as an index below `rank`.
+    ///
+    /// # Errors
+    /// When it is negative or too large.
+    pub fn axis(&self, attr: &str, value: i64, rank: usize) -> Result<usize, OpError> {
+        match usize::try_from(value) {
+            Ok(axis) if axis < rank => Ok(axis),
+            _ => {
+                let error = self.attr_error(
+                    format!("{attr} has dimension {value} of a tensor of rank {rank}"),
+                    if rank == 0 {
+                        "a scalar has no dimensions".to_owned()
+                    } else {
+                        format!("dimensions are 0 to {}", rank - 1)
+                    },
+                );
+                Err(if value < 0 && value >= -(rank as i64) {
+                    error.hint(format!("did you mean {}?", value + rank as i64))
+                } else {
+                    error
+                })
+            }
+        }
+    }
+
+    /// A list of distinct dimension numbers below `rank`.
+    ///
+    /// # Errors
+    /// When one is out of range or stands twice.
+    pub fn axes(&self, attr: &str, values: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]>, OpError> {
+        let mut axes = SmallVec::new();
+        for &value in values {
+            let axis = self.axis(attr, value, rank)?;
+            if axes.contains(&axis) {
+                return Err(self.attr_error(
+                    format!("{attr} is {values:?}"),
+                    format!("dimension {axis} must not stand twice"),
+                ));
+            }
+            axes.push(axis);
+        }
+        Ok(axes)
+    }
+
+    /// Checks the length of a list attribute.
+    ///
+    /// # Errors
+    /// When it is not `wanted`; `per` says what the entries stand for.
+    pub fn list_len(&self, attr: &str, len: usize, wanted: usize, per: &str) -> Result<(), OpError> {
+        if len == wanted {
+            return Ok(());
+        }
+        Err(self.attr_error(
+            format!("{attr} has {len} entries"),
+            format!("it must have one per {per}, which is {wanted}"),
+        ))
+    }
+
+    /// A result type from computed sizes.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape or the bytes overflow.
+    pub fn ty(&self, dtype: crate::DType, dims: &[u64]) -> Result<TensorType, OpError> {
+        TensorType::of(dtype, dims).map_err(|error| self.size_error(&error))
+    }
+
+    /// The given type with another element type.
+    ///
+    /// # Errors
+    /// When the bytes overflow.
+    pub fn retyped(&self, ty: &TensorType, dtype: crate::DType) -> Result<TensorType, OpError> {
+        ty.with_dtype(dtype).map_err(|error| self.size_error(&error))
+    }
+
+    /// A shape error as an error of this op.
+    #[must_use]
+    pub fn size_error(&self, error: &ShapeError) -> OpError {
+        let fault = match error {
+            ShapeError::Rank { .. } => Fault::Limit,
+            ShapeError::Overflow { .. } => Fault::Overflow,
+        };
+        self.error(fault, "the result would be too large", error.to_string())
+    }
+
+    /// Checks that body `index` takes and returns the given types.
+    ///
+    /// # Errors
+    /// When it has another signature.
+    pub fn body_type(
+        &self,
+        index: usize,
+        params: &[TensorType],
+        returns: &[TensorType],
+    ) -> Result<(), OpError> {
+        let body = &self.bodies[index];
+        if body.graph().params() == params && body.return_types().eq(returns.iter()) {
+            return Ok(());
+        }
+        let found: Vec<&TensorType> = body.return_types().collect();
+        Err(self.error(
+            Fault::Body,
+            format!(
+                "{} takes {:?} and returns {found:?}",
+                self.def.bodies[index].name,
+                body.graph().params()
+            ),
+            format!("it must take {params:?} and return {returns:?}"),
+        ))
+    }
+}
+
+/// One result.
+pub(super) fn one(ty: TensorType) -> Results {
+    smallvec![ty]
+}
+
+/// Whether a tensor of shape `from` broadcasts to `to` by NumPy's rule.
+fn broadcasts(from: &Shape, to: &Shape) -> bool {
+    from.rank() <= to.rank()
+        && from.dims().iter().rev().zip(to.dims().iter().rev()).all(|(&a, &b)| a == b || a == 1)
+}

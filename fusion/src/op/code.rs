@@ -1,0 +1,180 @@
+//! Opcodes and the enumerations of the specification that users write.
+
+use std::fmt;
+
+use super::def::OpDef;
+use super::table::OPS;
+use crate::attr::AttrValue;
+
+macro_rules! opcodes {
+    ($($name:ident = $code:literal),* $(,)?) => {
+        /// An operation of the StableHLO specification.
+        ///
+        /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and a number is never
+        /// used twice.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        #[allow(missing_docs, reason = "each op is documented by its row in the op table")]
+        pub enum OpCode { $($name = $code),* }
+
+        impl OpCode {
+            /// Every op, in the order of the numbers.
+            pub const ALL: &'static [OpCode] = &[$(OpCode::$name),*];
+        }
+    };
+}
+
+opcodes! {
+    Abs = 1, Cbrt = 2, Ceil = 3, CountLeadingZeros = 4, Cosine = 5, Exponential = 6, ExponentialMinusOne = 7,
+    Floor = 8, IsFinite = 9, Log = 10, LogPlusOne = 11, Logistic = 12, Negate = 13, Not = 14, Popcnt = 15,
+    RoundNearestAfz = 16, RoundNearestEven = 17, Rsqrt = 18, Sign = 19, Sine = 20, Sqrt = 21, Tan = 22, Tanh = 23,
+    Add = 24, And = 25, Atan2 = 26, Divide = 27, Maximum = 28, Minimum = 29, Multiply = 30, Or = 31, Power = 32,
+    Remainder = 33, ShiftLeft = 34, ShiftRightArithmetic = 35, ShiftRightLogical = 36, Subtract = 37, Xor = 38,
+    Compare = 39, Select = 40, Clamp = 41, Convert = 42, BitcastConvert = 43, ReducePrecision = 44,
+    Constant = 45, Iota = 46,
+    BroadcastInDim = 47, Reshape = 48, Transpose = 49, Slice = 50, Concatenate = 51, Pad = 52, Reverse = 53,
+    DynamicSlice = 54, DynamicUpdateSlice = 55,
+    Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
+    Gather = 61, Scatter = 62, RngBitGenerator = 63,
+}
+
+/// Rows of the op table by code, so that a lookup is one load.
+static ROWS: [Option<&OpDef>; 64] = {
+    let mut rows = [None; 64];
+    let mut i = 0;
+    while i < OPS.len() {
+        rows[OPS[i].code as usize] = Some(&OPS[i]);
+        i += 1;
+    }
+    rows
+};
+
+impl OpCode {
+    /// The op's row in the op table.
+    #[must_use]
+    pub fn def(self) -> &'static OpDef {
+        ROWS[self as usize].expect("bug: an opcode has no row in the op table")
+    }
+
+    /// StableHLO's name without the dialect (`dot_general`).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.def().name
+    }
+
+    /// Stable number, used by the canonical encoding.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// Inverse of [`OpCode::number`].
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<OpCode> {
+        OpCode::ALL.iter().copied().find(|code| u64::from(code.number()) == number)
+    }
+
+    /// The op with StableHLO's name, with or without the dialect prefix.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<OpCode> {
+        let name = name.strip_prefix("stablehlo.").unwrap_or(name);
+        OPS.iter().find(|def| def.name == name).map(|def| def.code)
+    }
+}
+
+impl fmt::Display for OpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for OpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How `compare` relates two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Comparison {
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+    /// Greater or equal.
+    Ge,
+    /// Greater.
+    Gt,
+    /// Less or equal.
+    Le,
+    /// Less.
+    Lt,
+}
+
+impl Comparison {
+    /// Every direction, in code order.
+    pub const ALL: [Comparison; 6] =
+        [Comparison::Eq, Comparison::Ne, Comparison::Ge, Comparison::Gt, Comparison::Le, Comparison::Lt];
+}
+
+impl From<Comparison> for AttrValue {
+    fn from(direction: Comparison) -> Self {
+        AttrValue::Enum(direction as u8)
+    }
+}
+
+/// In which order `compare` sees the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ComparisonType {
+    /// IEEE 754: NaN is unordered, zeros are equal.
+    Float,
+    /// The total order of IEEE 754: `-NaN < -inf < -0 < +0 < inf < NaN`.
+    TotalOrder,
+    /// Signed integers.
+    Signed,
+    /// Unsigned integers and `bool`.
+    Unsigned,
+}
+
+impl From<ComparisonType> for AttrValue {
+    fn from(order: ComparisonType) -> Self {
+        AttrValue::Enum(order as u8)
+    }
+}
+
+/// Which generator `rng_bit_generator` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RngAlgorithm {
+    /// The plugin's choice; its bits are not specified.
+    Default,
+    /// Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+    ThreeFry,
+    /// Philox-4x32 with 10 rounds, from the same paper.
+    Philox,
+}
+
+impl From<RngAlgorithm> for AttrValue {
+    fn from(algorithm: RngAlgorithm) -> Self {
+        AttrValue::Enum(algorithm as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_op_has_one_row_and_one_name() {
+        assert_eq!(OPS.len(), OpCode::ALL.len());
+        for &code in OpCode::ALL {
+            assert_eq!(code.def().code, code);
+            assert_eq!(OpCode::from_name(code.name()), Some(code));
+            assert_eq!(OpCode::from_number(code.number().into()), Some(code));
+        }
+        assert_eq!(OpCode::from_name("stablehlo.add"), Some(OpCode::Add));
+        assert_eq!(OpCode::from_name("chlo.add"), None);
+    }
+}

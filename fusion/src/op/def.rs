@@ -1,0 +1,193 @@
+//! What a row of the op table says.
+
+use super::call::{Call, Results};
+use super::code::OpCode;
+use super::sample::{Sample, Sampler};
+use crate::attr::AttrDef;
+use crate::dtype::DTypeSet;
+use crate::error::OpError;
+use crate::interp::{EvalCall, EvalError};
+use crate::literal::Literal;
+
+/// How many operands an op takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// Exactly these, by name.
+    Fixed(&'static [&'static str]),
+    /// These, then at least `min` more of the last name (`concatenate`, `dynamic_slice`).
+    Rest {
+        /// The operands that are always there.
+        fixed: &'static [&'static str],
+        /// Name of the repeated operand.
+        rest: &'static str,
+        /// Least number of repetitions.
+        min: usize,
+    },
+    /// Groups of equal length, one after the other, with fixed operands between them. `reduce` is `N` inputs and `N`
+    /// initial values: `Groups(&[Group("inputs"), Group("init_values")])`.
+    Groups(&'static [OperandGroup]),
+}
+
+/// One part of [`Operands::Groups`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperandGroup {
+    /// `N` operands of this name.
+    Many(&'static str),
+    /// One operand of this name.
+    One(&'static str),
+}
+
+/// The signature of a body that an op asks for, in words; the rule checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyDef {
+    /// StableHLO's name of the region (`body`, `select`, `scatter`).
+    pub name: &'static str,
+    /// Its type, in words.
+    pub rule: &'static str,
+}
+
+/// How an op takes part in fusion. Region rules and explanations are written in these classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fusibility {
+    /// Makes data from nothing: constants, `iota`.
+    Source,
+    /// Each result element depends on the operand elements at the same place.
+    Elementwise,
+    /// Moves elements without computing: reshape, transpose, slice, pad, broadcast.
+    Movement,
+    /// Combines many elements into one: `reduce`, `reduce_window`.
+    Reduction,
+    /// Products summed over a dimension: `dot_general`, `convolution`. Usually a library call.
+    Contraction,
+    /// Reads or writes at computed places: gather, scatter, dynamic slices.
+    Indexing,
+    /// Not fused with anything.
+    Opaque,
+}
+
+/// What rounding does to an op's results on floats; on integers and `bool` every op is exact.
+///
+/// Two executors may round differently inside a fused region (a multiply and an add become one instruction, a sum is
+/// taken in another order). These classes say how far such a difference goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numerics {
+    /// No rounding: moves, negates, selects or compares by position only. Equal operands give equal results.
+    Exact,
+    /// Rounds, continuously: nearly equal operands give nearly equal results.
+    Rounded,
+    /// Jumps: nearly equal operands can give results a whole step apart (`floor`, `compare`, conversion to integers).
+    Step,
+}
+
+/// What an op does besides computing its results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing: it may be removed when nobody uses its results, and moved.
+    #[default]
+    Pure,
+    /// It talks to the outside or to other devices: it runs even when nobody uses its results, in program order with
+    /// the other ordered ops of its stream, and a region never extends across it.
+    Ordered,
+}
+
+/// One row of the op table.
+#[derive(Debug, Clone, Copy)]
+pub struct OpDef {
+    /// The opcode.
+    pub code: OpCode,
+    /// StableHLO's name without the dialect.
+    pub name: &'static str,
+    /// What it computes, in a sentence.
+    pub summary: &'static str,
+    /// How many operands it takes.
+    pub operands: Operands,
+    /// Its attributes, in the order of [`crate::attr::Attrs`].
+    pub attrs: &'static [AttrDef],
+    /// The functions it takes.
+    pub bodies: &'static [BodyDef],
+    /// Element types of the first operand, or of the result where there is no operand. The rule says how the
+    /// others follow from it.
+    pub dtypes: DTypeSet,
+    /// How it takes part in fusion.
+    pub fusibility: Fusibility,
+    /// What rounding does to its results.
+    pub numerics: Numerics,
+    /// What it does besides computing.
+    pub effect: Effect,
+    /// Types of the results, from operand types, attributes and bodies that fit the row.
+    pub infer: fn(&Call<'_>) -> Result<Results, OpError>,
+    /// The op as another op, for element types on which the specification and XLA disagree about the meaning of the
+    /// op itself (`add` of `bool` is `or`). The lowering uses the result in place of the op.
+    pub lower_as: fn(&Call<'_>) -> OpCode,
+    /// The reference implementation.
+    pub eval: fn(&EvalCall<'_>) -> Result<Vec<Literal>, EvalError>,
+    /// A valid call over operands of a pool, for generated tests; `None` when the pool has nothing that fits.
+    pub sample: fn(&mut Sampler<'_>) -> Option<Sample>,
+}
+
+impl OpDef {
+    /// Number of operands in words, for messages.
+    #[must_use]
+    pub fn operand_words(&self) -> String {
+        match self.operands {
+            Operands::Fixed(names) => {
+                format!("{} ({})", names.len(), names.join(", "))
+            }
+            Operands::Rest { fixed, rest, min } => {
+                let mut words: Vec<&str> = fixed.to_vec();
+                words.push(rest);
+                format!("at least {} ({}...)", fixed.len() + min, words.join(", "))
+            }
+            Operands::Groups(groups) => {
+                let words: Vec<String> = groups
+                    .iter()
+                    .map(|group| match group {
+                        OperandGroup::Many(name) => format!("N {name}"),
+                        OperandGroup::One(name) => (*name).to_owned(),
+                    })
+                    .collect();
+                words.join(", then ")
+            }
+        }
+    }
+
+    /// Whether `count` operands fit the row.
+    #[must_use]
+    pub fn takes(&self, count: usize) -> bool {
+        match self.operands {
+            Operands::Fixed(names) => count == names.len(),
+            Operands::Rest { fixed, min, .. } => count >= fixed.len() + min,
+            Operands::Groups(groups) => {
+                let many = groups.iter().filter(|g| matches!(g, OperandGroup::Many(_))).count();
+                let ones = groups.len() - many;
+                count > ones && (count - ones).is_multiple_of(many)
+            }
+        }
+    }
+
+    /// Name of operand `index` of a call with `count` operands, for messages.
+    #[must_use]
+    pub fn operand_name(&self, index: usize, count: usize) -> String {
+        match self.operands {
+            Operands::Fixed(names) => names.get(index).copied().unwrap_or("operand").to_owned(),
+            Operands::Rest { fixed, rest, .. } => match fixed.get(index) {
+                Some(name) => (*name).to_owned(),
+                None => format!("{rest} {}", index - fixed.len()),
+            },
+            Operands::Groups(groups) => {
+                let many = groups.iter().filter(|g| matches!(g, OperandGroup::Many(_))).count();
+                let size = (count - (groups.len() - many)) / many.max(1);
+                let mut left = index;
+                for group in groups {
+                    match group {
+                        OperandGroup::Many(name) if left < size => return format!("{name} {left}"),
+                        OperandGroup::Many(_) => left -= size,
+                        OperandGroup::One(name) if left == 0 => return (*name).to_owned(),
+                        OperandGroup::One(_) => left -= 1,
+                    }
+                }
+                "operand".to_owned()
+            }
+        }
+    }
+}

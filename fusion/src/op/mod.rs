@@ -1,0 +1,30 @@
+//! The op vocabulary: opcodes, the op table, and checked op signatures.
+//!
+//! Input: an [`OpCode`], [`Attrs`], bodies and operand types. Output: a [`Signature`], the receipt that says the call
+//! is valid and which types it returns. Pure; no I/O, no clock, no global state.
+//!
+//! Everything the library knows about an op stands in its row of the op table ([`OpDef`]): arity, attributes, type
+//! rule, fusibility, effect, StableHLO name, reference implementation and a generator of sample calls. The API
+//! methods, the error messages, the program format, the lowering, the conformance run and the property tests are all
+//! driven by that table, so an op is added by adding a row.
+//!
+//! Invariants:
+//! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need not check again.
+//! - O2: the code of an op never changes, since it is part of keys and saved programs.
+//! - O3: two signatures are equal exactly when their encodings are equal, given equal operand types.
+
+pub mod attrs;
+mod call;
+mod code;
+mod def;
+pub(crate) mod rules;
+mod sample;
+mod signature;
+mod table;
+
+pub use call::{Call, Results};
+pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
+pub use def::{BodyDef, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+pub use sample::{Domain, Entropy, Sample, SampleOperand, Sampler, Seeded};
+pub use signature::{OperandTypes, Signature};
+pub use table::OPS;

@@ -1,0 +1,234 @@
+//! Products summed over dimensions: `dot_general` and `convolution`.
+
+use smallvec::SmallVec;
+
+use super::window::{Window, WindowAttrs, window};
+use crate::attr::AttrView;
+use crate::error::{Fault, OpError};
+use crate::op::call::{Call, Results, one};
+
+/// Dimension numbers of a `dot_general` call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DotDims<'a> {
+    pub(crate) lhs_batch: &'a [i64],
+    pub(crate) rhs_batch: &'a [i64],
+    pub(crate) lhs_contract: &'a [i64],
+    pub(crate) rhs_contract: &'a [i64],
+}
+
+impl<'a> DotDims<'a> {
+    pub(crate) fn of(view: AttrView<'a>) -> DotDims<'a> {
+        let group = view.group(0);
+        DotDims {
+            lhs_batch: group.ints(0),
+            rhs_batch: group.ints(1),
+            lhs_contract: group.ints(2),
+            rhs_contract: group.ints(3),
+        }
+    }
+}
+
+/// `dot_general`: for each batch index, the products of rows of lhs and rhs summed over the contracting dimensions.
+/// The result has the batch dimensions, then the rest of lhs, then the rest of rhs.
+pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
+    let (lhs, rhs) = (call.operand(0), call.operand(1));
+    let dims = DotDims::of(call.attr());
+    let sides =
+        [("lhs", lhs, dims.lhs_batch, dims.lhs_contract), ("rhs", rhs, dims.rhs_batch, dims.rhs_contract)];
+    for (side, operand, batch, contract) in sides {
+        let name = format!("the batching and contracting dimensions of {side}");
+        call.axes(&name, &[batch, contract].concat(), operand.rank())?;
+    }
+    let pairs =
+        [("batching", dims.lhs_batch, dims.rhs_batch), ("contracting", dims.lhs_contract, dims.rhs_contract)];
+    for (kind, left, right) in pairs {
+        if left.len() != right.len() {
+            return Err(call.attr_error(
+                format!("lhs has {} {kind} dimensions, rhs {}", left.len(), right.len()),
+                format!("{kind} dimensions come in pairs"),
+            ));
+        }
+        for (&l, &r) in left.iter().zip(right) {
+            let (a, b) = (lhs.dims()[l as usize], rhs.dims()[r as usize]);
+            if a != b {
+                let error = call.shape_error(
+                    format!("{kind} dimension {l} of lhs is {a}, dimension {r} of rhs is {b}"),
+                    format!("{kind} dimensions must be equal (lhs is {lhs}, rhs is {rhs})"),
+                );
+                let free = |operand: &crate::TensorType, used: [&[i64]; 2], size: u64| {
+                    (0..operand.rank())
+                        .any(|axis| !used.concat().contains(&(axis as i64)) && operand.dims()[axis] == size)
+                };
+                return Err(if free(rhs, [dims.rhs_batch, dims.rhs_contract], a) {
+                    error.hint("did you mean to transpose rhs?")
+                } else if free(lhs, [dims.lhs_batch, dims.lhs_contract], b) {
+                    error.hint("did you mean to transpose lhs?")
+                } else {
+                    error
+                });
+            }
+        }
+    }
+    let dtype = result_dtype(call, call.attr().dtype(3))?;
+    let mut out: SmallVec<[u64; 8]> = dims.lhs_batch.iter().map(|&axis| lhs.dims()[axis as usize]).collect();
+    for (_, operand, batch, contract) in sides {
+        out.extend((0..operand.rank()).filter_map(|axis| {
+            let used = batch.contains(&(axis as i64)) || contract.contains(&(axis as i64));
+            (!used).then(|| operand.dims()[axis])
+        }));
+    }
+    Ok(one(call.ty(dtype, &out)?))
+}
+
+/// The operands of a product may have different types; the result type is stated by the caller. Float products do not
+/// become integers and the other way around.
+fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crate::DType, OpError> {
+    for index in 0..2 {
+        let operand = call.operand(index).dtype();
+        if operand.is_float() && !result.is_float() {
+            return Err(call.error(
+                Fault::DType,
+                format!("{} is {operand}, the result is asked for as {result}", call.name(index)),
+                "a product of floats is a float",
+            ));
+        }
+    }
+    Ok(result)
+}
+
+/// Dimension numbers of a `convolution` call, all checked.
+#[derive(Clone, Debug)]
+pub(crate) struct ConvDims {
+    pub(crate) input_batch: usize,
+    pub(crate) input_feature: usize,
+    pub(crate) input_spatial: SmallVec<[usize; 6]>,
+    pub(crate) kernel_input_feature: usize,
+    pub(crate) kernel_output_feature: usize,
+    pub(crate) kernel_spatial: SmallVec<[usize; 6]>,
+    pub(crate) output_batch: usize,
+    pub(crate) output_feature: usize,
+    pub(crate) output_spatial: SmallVec<[usize; 6]>,
+}
+
+/// Places of the attributes of a convolution.
+pub(crate) mod conv_attr {
+    pub(crate) const STRIDES: usize = 0;
+    pub(crate) const PADDING: usize = 1;
+    pub(crate) const LHS_DILATION: usize = 2;
+    pub(crate) const RHS_DILATION: usize = 3;
+    pub(crate) const REVERSAL: usize = 4;
+    pub(crate) const DIMS: usize = 5;
+    pub(crate) const FEATURE_GROUPS: usize = 6;
+    pub(crate) const BATCH_GROUPS: usize = 7;
+    pub(crate) const DTYPE: usize = 9;
+}
+
+impl ConvDims {
+    pub(crate) fn of(call: &Call<'_>) -> Result<ConvDims, OpError> {
+        let group = call.attr().group(conv_attr::DIMS);
+        let rank = call.operand(0).rank();
+        if call.operand(1).rank() != rank {
+            return Err(call.shape_error(
+                format!("lhs has rank {rank}, rhs has rank {}", call.operand(1).rank()),
+                "input and kernel must have the same rank",
+            ));
+        }
+        // Each of input, kernel and output: two single dimensions and the spatial ones, all distinct.
+        let side = |name: &str, first: i64, second: i64, spatial: &[i64]| {
+            let all = [&[first, second], spatial].concat();
+            call.list_len(&format!("the {name} dimension numbers"), all.len(), rank, "dimension")?;
+            let axes = call.axes(&format!("the {name} dimension numbers"), &all, rank)?;
+            Ok((axes[0], axes[1], SmallVec::<[usize; 6]>::from_slice(&axes[2..])))
+        };
+        let input = side("input", group.int(0), group.int(1), group.ints(2))?;
+        let kernel = side("kernel", group.int(3), group.int(4), group.ints(5))?;
+        let output = side("output", group.int(6), group.int(7), group.ints(8))?;
+        Ok(ConvDims {
+            input_batch: input.0,
+            input_feature: input.1,
+            input_spatial: input.2,
+            kernel_input_feature: kernel.0,
+            kernel_output_feature: kernel.1,
+            kernel_spatial: kernel.2,
+            output_batch: output.0,
+            output_feature: output.1,
+            output_spatial: output.2,
+        })
+    }
+}
+
+/// The window of a `convolution` call: the kernel's spatial dimensions over the input's.
+pub(crate) fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, OpError> {
+    let attr = call.attr();
+    let sizes: Vec<i64> =
+        dims.kernel_spatial.iter().map(|&axis| call.operand(1).dims()[axis] as i64).collect();
+    window(
+        call,
+        sizes.len(),
+        WindowAttrs {
+            sizes: &sizes.iter().map(|&size| size.max(1)).collect::<Vec<_>>(),
+            strides: attr.ints(conv_attr::STRIDES),
+            base_dilations: Some(attr.ints(conv_attr::LHS_DILATION)),
+            window_dilations: Some(attr.ints(conv_attr::RHS_DILATION)),
+            padding: attr.pairs(conv_attr::PADDING),
+        },
+    )
+    .map(|mut window| {
+        for (dim, &size) in window.iter_mut().zip(&sizes) {
+            dim.size = size as u64;
+        }
+        window
+    })
+}
+
+/// `convolution`: products of a kernel with the part of the input under it, summed over window and input features.
+pub(in crate::op) fn convolution(call: &Call<'_>) -> Result<Results, OpError> {
+    let (lhs, rhs) = (call.operand(0), call.operand(1));
+    let dims = ConvDims::of(call)?;
+    let window = conv_window(call, &dims)?;
+    let reversal = call.attr().bools(conv_attr::REVERSAL);
+    call.list_len("window_reversal", reversal.len(), window.len(), "window dimension")?;
+    let groups = |name: &str, place: usize| match call.attr().int(place) {
+        count if count >= 1 => Ok(count as u64),
+        count => Err(call.attr_error(format!("{name} is {count}"), "it must be at least 1")),
+    };
+    let feature_groups = groups("feature_group_count", conv_attr::FEATURE_GROUPS)?;
+    let batch_groups = groups("batch_group_count", conv_attr::BATCH_GROUPS)?;
+    if feature_groups > 1 && batch_groups > 1 {
+        return Err(call.attr_error(
+            format!("feature_group_count is {feature_groups} and batch_group_count is {batch_groups}"),
+            "one of them must be 1",
+        ));
+    }
+    let batch = lhs.dims()[dims.input_batch];
+    let features = lhs.dims()[dims.input_feature];
+    let kernel_in = rhs.dims()[dims.kernel_input_feature];
+    let kernel_out = rhs.dims()[dims.kernel_output_feature];
+    let divides = |what: &str, size: u64, by: u64, name: &str| {
+        if size.is_multiple_of(by) {
+            return Ok(());
+        }
+        Err(call.shape_error(
+            format!("{what} is {size} and {name} is {by}"),
+            format!("{what} must be a multiple of {name}"),
+        ))
+    };
+    divides("the batch of lhs", batch, batch_groups, "batch_group_count")?;
+    divides("the features of lhs", features, feature_groups, "feature_group_count")?;
+    divides("the output features of rhs", kernel_out, feature_groups, "feature_group_count")?;
+    divides("the output features of rhs", kernel_out, batch_groups, "batch_group_count")?;
+    if features / feature_groups != kernel_in {
+        return Err(call.shape_error(
+            format!("lhs has {features} features in {feature_groups} groups, the kernel takes {kernel_in}"),
+            "the kernel must take as many features as a group of lhs has",
+        ));
+    }
+    let mut out = vec![0; lhs.rank()];
+    out[dims.output_batch] = batch / batch_groups;
+    out[dims.output_feature] = kernel_out;
+    for (i, &axis) in dims.output_spatial.iter().enumerate() {
+        out[axis] = window[i].positions(call, axis, lhs.dims()[dims.input_spatial[i]])?;
+    }
+    let dtype = result_dtype(call, call.attr().dtype(conv_attr::DTYPE))?;
+    Ok(one(call.ty(dtype, &out)?))
+}

@@ -1,0 +1,31 @@
+//! Type rules: from operand types and attributes to result types.
+//!
+//! Each function is the `infer` of one or more rows of the op table and follows the constraints of the StableHLO
+//! specification's section of that op. All arithmetic on sizes is checked: a rule returns an error where a size
+//! would leave 63 bits, and allocates nothing larger than its operands' ranks.
+
+pub(super) mod contraction;
+pub(super) mod elementwise;
+pub(super) mod indexing;
+pub(super) mod movement;
+pub(super) mod reduction;
+pub(super) mod source;
+pub(super) mod window;
+
+use super::call::Call;
+use crate::error::{Fault, OpError};
+
+/// A size computed in `i128` as a dimension.
+fn dim(call: &Call<'_>, what: &str, value: i128) -> Result<u64, OpError> {
+    match u64::try_from(value) {
+        Ok(dim) if dim <= i64::MAX as u64 => Ok(dim),
+        Ok(_) => Err(call.error(
+            Fault::Overflow,
+            format!("{what} would be {value}"),
+            "a dimension has at most 2^63 - 1 elements",
+        )),
+        Err(_) => {
+            Err(call.shape_error(format!("{what} would be {value}"), "a dimension has at least 0 elements"))
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Ops that make data: constants, `iota`, random bits.
+
+use smallvec::smallvec;
+
+use crate::dtype::{DType, DTypeSet};
+use crate::error::{Fault, OpError};
+use crate::limits::MAX_CONSTANT_BYTES;
+use crate::op::call::{Call, Results, one};
+use crate::op::code::RngAlgorithm;
+use crate::shape::TensorType;
+
+/// `constant`: the data is an attribute, hence part of the key.
+pub(in crate::op) fn constant(call: &Call<'_>) -> Result<Results, OpError> {
+    let ty = call.attr().dense(0).ty();
+    if ty.bytes().0 > MAX_CONSTANT_BYTES {
+        return Err(call
+            .error(
+                Fault::Limit,
+                format!("the constant {ty} has {}", ty.bytes()),
+                format!("a constant has at most {MAX_CONSTANT_BYTES} bytes, since it is part of the key"),
+            )
+            .hint("pass it as host data"));
+    }
+    Ok(one(ty.clone()))
+}
+
+/// `iota`: counts along one dimension.
+pub(in crate::op) fn iota(call: &Call<'_>) -> Result<Results, OpError> {
+    let ty = TensorType::new(call.attr().dtype(0), call.attr().shape(1).clone())
+        .map_err(|error| call.size_error(&error))?;
+    call.axis("iota_dimension", call.attr().int(2), ty.rank())?;
+    if !DTypeSet::NUMBER.contains(ty.dtype()) {
+        return Err(call.error(
+            Fault::DType,
+            format!("the result is {ty}"),
+            format!("its element type must be {}", DTypeSet::NUMBER),
+        ));
+    }
+    Ok(one(ty))
+}
+
+/// `rng_bit_generator`: a state goes in; the next state and uniformly distributed bits come out.
+pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpError> {
+    let state = call.operand(0);
+    let words: &[u64] = match call.attr().member(0) {
+        code if code == RngAlgorithm::ThreeFry as u8 => &[2],
+        code if code == RngAlgorithm::Philox as u8 => &[2, 3],
+        _ => &[2, 3],
+    };
+    if state.dtype() != DType::U64 || state.rank() != 1 || !words.contains(&state.dims()[0]) {
+        return Err(call.error(
+            Fault::DType,
+            format!("the state is {state}"),
+            format!("it must be u64 with {words:?} elements"),
+        ));
+    }
+    let output = TensorType::new(call.attr().dtype(1), call.attr().shape(2).clone())
+        .map_err(|error| call.size_error(&error))?;
+    if !DTypeSet::NUMBER.contains(output.dtype()) {
+        return Err(call.error(
+            Fault::DType,
+            format!("the output is {output}"),
+            format!("its element type must be {}", DTypeSet::NUMBER),
+        ));
+    }
+    Ok(smallvec![state.clone(), output])
+}

@@ -1,0 +1,101 @@
+//! Sliding windows: what convolution, `reduce_window` and `select_and_scatter` have in common.
+
+use smallvec::SmallVec;
+
+use super::dim;
+use crate::error::OpError;
+use crate::op::call::Call;
+
+/// One dimension of a window that slides over a padded, dilated base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowDim {
+    /// Elements in the window.
+    pub(crate) size: u64,
+    /// Steps between two positions of the window.
+    pub(crate) stride: u64,
+    /// Padding before the first element; negative removes elements.
+    pub(crate) low: i64,
+    /// Padding after the last element; negative removes elements.
+    pub(crate) high: i64,
+    /// Distance between neighbours of the base after dilation.
+    pub(crate) base_dilation: u64,
+    /// Distance between neighbours of the window after dilation.
+    pub(crate) window_dilation: u64,
+}
+
+/// The window lists of an op's attributes, one entry per dimension.
+#[derive(Clone, Copy)]
+pub(crate) struct WindowAttrs<'a> {
+    pub(crate) sizes: &'a [i64],
+    pub(crate) strides: &'a [i64],
+    pub(crate) base_dilations: Option<&'a [i64]>,
+    pub(crate) window_dilations: Option<&'a [i64]>,
+    pub(crate) padding: &'a [(i64, i64)],
+}
+
+/// Checked window dimensions.
+pub(crate) type Window = SmallVec<[WindowDim; 6]>;
+
+/// Checks the window of a call over `rank` dimensions.
+pub(crate) fn window(call: &Call<'_>, rank: usize, attrs: WindowAttrs<'_>) -> Result<Window, OpError> {
+    let positive = |name: &str, list: &[i64]| {
+        call.list_len(name, list.len(), rank, "window dimension")?;
+        match list.iter().position(|&entry| entry < 1) {
+            None => Ok(()),
+            Some(axis) => Err(call.attr_error(
+                format!("{name} of dimension {axis} is {}", list[axis]),
+                "it must be at least 1",
+            )),
+        }
+    };
+    positive("window_dimensions", attrs.sizes)?;
+    positive("window_strides", attrs.strides)?;
+    if let Some(list) = attrs.base_dilations {
+        positive("base_dilations", list)?;
+    }
+    if let Some(list) = attrs.window_dilations {
+        positive("window_dilations", list)?;
+    }
+    call.list_len("padding", attrs.padding.len(), rank, "window dimension")?;
+    let at = |list: Option<&[i64]>, axis: usize| list.map_or(1, |list| list[axis] as u64);
+    Ok((0..rank)
+        .map(|axis| WindowDim {
+            size: attrs.sizes[axis] as u64,
+            stride: attrs.strides[axis] as u64,
+            low: attrs.padding[axis].0,
+            high: attrs.padding[axis].1,
+            base_dilation: at(attrs.base_dilations, axis),
+            window_dilation: at(attrs.window_dilations, axis),
+        })
+        .collect())
+}
+
+/// Number of elements from the first to the last of `size` elements that lie `dilation` apart.
+fn dilated(size: u64, dilation: u64) -> i128 {
+    if size == 0 { 0 } else { (i128::from(size) - 1) * i128::from(dilation) + 1 }
+}
+
+impl WindowDim {
+    /// Number of positions of the window over a base of `base` elements.
+    pub(crate) fn positions(&self, call: &Call<'_>, axis: usize, base: u64) -> Result<u64, OpError> {
+        let padded = dilated(base, self.base_dilation) + i128::from(self.low) + i128::from(self.high);
+        dim(call, &format!("dimension {axis} of the padded operand"), padded)?;
+        let window = dilated(self.size, self.window_dilation);
+        if padded == 0 || window > padded {
+            return Ok(0);
+        }
+        dim(call, &format!("dimension {axis} of the result"), (padded - window) / i128::from(self.stride) + 1)
+    }
+
+    /// The base element under element `offset` of the window at position `position`, if it is not padding.
+    pub(crate) fn element(&self, position: u64, offset: u64, base: u64) -> Option<usize> {
+        let place = i128::from(position) * i128::from(self.stride)
+            + i128::from(offset) * i128::from(self.window_dilation)
+            - i128::from(self.low);
+        if place < 0 || place % i128::from(self.base_dilation) != 0 {
+            return None;
+        }
+        let index = place / i128::from(self.base_dilation);
+        (index < i128::from(base)).then_some(index as usize)
+    }
+}

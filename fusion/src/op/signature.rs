@@ -1,0 +1,184 @@
+//! An op applied to types: checked once, shared by every record of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::call::{Call, Results};
+use super::code::OpCode;
+use super::def::OpDef;
+use crate::attr::{self, Attrs};
+use crate::canon;
+use crate::error::{Fault, OpError};
+use crate::graph::Body;
+use crate::limits::{MAX_BODY_DEPTH, MAX_OPERANDS, MAX_RESULTS};
+use crate::shape::TensorType;
+
+/// Operand types; short lists stay inline.
+pub type OperandTypes = SmallVec<[TensorType; 2]>;
+
+/// An op with its attributes, bodies, operand types and result types, checked against the op table (O1).
+///
+/// This is the unit of interning: the types of a steady loop are inferred once, and every later record of the same
+/// call shares the signature.
+#[derive(PartialEq, Eq)]
+pub struct Signature {
+    op: OpCode,
+    attrs: Attrs,
+    bodies: SmallVec<[Arc<Body>; 1]>,
+    operands: OperandTypes,
+    results: Results,
+    depth: usize,
+    encoded: Box<[u8]>,
+}
+
+impl Signature {
+    /// Checks a call and infers its result types.
+    ///
+    /// # Errors
+    /// When the call does not fit the op's row: wrong arity, attributes, element types, shapes or bodies, or a
+    /// limit of [`crate::limits`].
+    pub fn infer(
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[TensorType],
+    ) -> Result<Signature, OpError> {
+        let def = op.def();
+        check_arity(def, operands.len(), bodies)?;
+        attr::check(def.name, def.attrs, &attrs)?;
+        let results = (def.infer)(&Call { def, operands, attrs: &attrs, bodies })?;
+        if results.len() > MAX_RESULTS {
+            return Err(OpError::new(
+                def.name,
+                Fault::Limit,
+                format!("the call has {} results", results.len()),
+                format!("an op has at most {MAX_RESULTS} results"),
+            ));
+        }
+        let depth = bodies.iter().map(|body| body.depth() + 1).max().unwrap_or(0);
+        if depth > MAX_BODY_DEPTH {
+            return Err(OpError::new(
+                def.name,
+                Fault::Limit,
+                format!("bodies nest {depth} deep"),
+                format!("the limit is {MAX_BODY_DEPTH}"),
+            ));
+        }
+        let encoded = canon::encode_call(op, &attrs, bodies);
+        Ok(Signature {
+            op,
+            attrs,
+            bodies: SmallVec::from(bodies),
+            operands: OperandTypes::from(operands),
+            results,
+            depth,
+            encoded,
+        })
+    }
+
+    /// The op.
+    #[must_use]
+    pub fn op(&self) -> OpCode {
+        self.op
+    }
+
+    /// The op's row in the table.
+    #[must_use]
+    pub fn def(&self) -> &'static OpDef {
+        self.op.def()
+    }
+
+    /// The attributes, in schema order.
+    #[must_use]
+    pub fn attrs(&self) -> &Attrs {
+        &self.attrs
+    }
+
+    /// The bodies.
+    #[must_use]
+    pub fn bodies(&self) -> &[Arc<Body>] {
+        &self.bodies
+    }
+
+    /// Operand types.
+    #[must_use]
+    pub fn operands(&self) -> &[TensorType] {
+        &self.operands
+    }
+
+    /// Result types.
+    #[must_use]
+    pub fn results(&self) -> &[TensorType] {
+        &self.results
+    }
+
+    /// How deep bodies nest in this op; 0 without bodies.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
+    #[must_use]
+    pub fn encoded(&self) -> &[u8] {
+        &self.encoded
+    }
+
+    /// The call as its rule sees it.
+    #[must_use]
+    pub fn call(&self) -> Call<'_> {
+        Call { def: self.def(), operands: &self.operands, attrs: &self.attrs, bodies: &self.bodies }
+    }
+
+    /// Whether this is the signature of the given call, so that it need not be inferred again.
+    #[must_use]
+    pub fn is_for<'a>(
+        &self,
+        op: OpCode,
+        attrs: &Attrs,
+        bodies: &[Arc<Body>],
+        operands: impl ExactSizeIterator<Item = &'a TensorType>,
+    ) -> bool {
+        self.op == op
+            && self.operands.len() == operands.len()
+            && self.operands.iter().eq(operands)
+            && self.attrs == *attrs
+            && self.bodies.as_slice() == bodies
+    }
+}
+
+fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(), OpError> {
+    if operands > MAX_OPERANDS {
+        return Err(OpError::new(
+            def.name,
+            Fault::Limit,
+            format!("{operands} operands were given"),
+            format!("an op has at most {MAX_OPERANDS}"),
+        ));
+    }
+    if !def.takes(operands) {
+        return Err(OpError::new(
+            def.name,
+            Fault::Arity,
+            format!("{operands} operands were given"),
+            format!("it takes {}", def.operand_words()),
+        ));
+    }
+    if bodies.len() != def.bodies.len() {
+        return Err(OpError::new(
+            def.name,
+            Fault::Arity,
+            format!("{} bodies were given", bodies.len()),
+            format!("it takes {}", def.bodies.len()),
+        ));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} -> {:?}", self.op, self.operands, self.results)
+    }
+}

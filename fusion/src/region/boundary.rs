@@ -1,0 +1,150 @@
+//! Where regions end, and why.
+
+use std::fmt;
+
+use super::TraceOp;
+use crate::shape::Bytes;
+
+/// Why a region ends where it does. Each boundary is an event with this reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Boundary {
+    /// The host asked for a value that the region makes.
+    HostRead,
+    /// The user asked for a flush.
+    Flush,
+    /// An op with an ordered effect stands before or after.
+    Effect,
+    /// The region has as many ops as the budget allows.
+    OpBudget,
+    /// The next op would bring more inputs than the budget allows.
+    InputBudget,
+    /// The results of the region have as many bytes as the budget allows.
+    ByteBudget,
+    /// The mode is Strict: every op is a region.
+    Strict,
+    /// The mode is Debug: every op is a region.
+    Debug,
+    /// The next op was recorded in another mode.
+    ModeChange,
+    /// Another stream uses a value that the region makes.
+    CrossStream,
+    /// The stream or the engine was shut down.
+    Shutdown,
+}
+
+impl Boundary {
+    /// Every reason.
+    pub const ALL: [Boundary; 11] = [
+        Boundary::HostRead,
+        Boundary::Flush,
+        Boundary::Effect,
+        Boundary::OpBudget,
+        Boundary::InputBudget,
+        Boundary::ByteBudget,
+        Boundary::Strict,
+        Boundary::Debug,
+        Boundary::ModeChange,
+        Boundary::CrossStream,
+        Boundary::Shutdown,
+    ];
+
+    /// A short name for logs and reports (`host_read`).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Boundary::HostRead => "host_read",
+            Boundary::Flush => "flush",
+            Boundary::Effect => "effect",
+            Boundary::OpBudget => "op_budget",
+            Boundary::InputBudget => "input_budget",
+            Boundary::ByteBudget => "byte_budget",
+            Boundary::Strict => "strict",
+            Boundary::Debug => "debug",
+            Boundary::ModeChange => "mode_change",
+            Boundary::CrossStream => "cross_stream",
+            Boundary::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl fmt::Display for Boundary {
+    /// A clause that completes "the region ends because ...".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Boundary::HostRead => "the host reads a value it makes",
+            Boundary::Flush => "of an explicit flush",
+            Boundary::Effect => "an op with an ordered effect is a region by itself",
+            Boundary::OpBudget => "it reached the budget of ops",
+            Boundary::InputBudget => "it reached the budget of inputs",
+            Boundary::ByteBudget => "it reached the budget of bytes",
+            Boundary::Strict => "every op is a region in Strict mode",
+            Boundary::Debug => "every op is a region in Debug mode",
+            Boundary::ModeChange => "the next op was recorded in another mode",
+            Boundary::CrossStream => "another stream uses a value it makes",
+            Boundary::Shutdown => "the stream was shut down",
+        })
+    }
+}
+
+/// Most that one region may hold. Compile time grows faster than linearly past about 1,000 ops and with the number of
+/// inputs (512 inputs compile for a second on XLA's CPU backend), so regions are capped well below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budgets {
+    /// Most ops.
+    pub ops: usize,
+    /// Most inputs, lifted scalars not counted. An op with more operands than this is a region by itself.
+    pub inputs: usize,
+    /// Most bytes of results of recorded ops.
+    pub bytes: Bytes,
+}
+
+impl Default for Budgets {
+    /// 512 ops, 256 inputs, 4 GiB.
+    fn default() -> Self {
+        Budgets { ops: 512, inputs: 256, bytes: Bytes(4 << 30) }
+    }
+}
+
+/// Size of the pending ops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingStats {
+    /// Number of ops.
+    pub ops: usize,
+    /// Number of inputs, lifted scalars not counted.
+    pub inputs: usize,
+    /// Bytes of all results.
+    pub bytes: Bytes,
+}
+
+/// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its cuts are a function of
+/// it; it may keep state, which starts anew after a hard boundary.
+pub trait BoundaryRule: fmt::Debug + Send {
+    /// `op` has just joined the pending ops, which now have the given size. A cut seals the first `len` of them; it may
+    /// lie in the past, and the rest stays pending.
+    fn after(&mut self, op: &TraceOp, pending: PendingStats) -> Option<Cut>;
+
+    /// The pending ops were sealed at a hard boundary.
+    fn reset(&mut self);
+}
+
+/// Where a [`BoundaryRule`] wants a region to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Number of pending ops that go into the region; at least 1.
+    pub len: usize,
+    /// The reason.
+    pub reason: Boundary,
+}
+
+/// No soft boundaries: regions end at hard ones only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HardOnly;
+
+impl BoundaryRule for HardOnly {
+    fn after(&mut self, _op: &TraceOp, _pending: PendingStats) -> Option<Cut> {
+        None
+    }
+
+    fn reset(&mut self) {}
+}

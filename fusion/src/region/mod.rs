@@ -1,0 +1,134 @@
+//! From a stream of recorded ops to regions.
+//!
+//! Input: [`TraceOp`]s and releases in program order. Output: [`Region`]s. Pure: where a region ends is a function of
+//! what was recorded, never of time, load, queue depth or threads.
+//!
+//! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut. Hard boundaries
+//! (a host read, a flush, an effect, a change of mode, the budgets) stand in the builder; the rule adds to them.
+//!
+//! Invariants:
+//! - R1: concatenating the ops of the regions of a stream gives the ops recorded on it, in order.
+//! - R2: a result is an output of its region exactly when, at the place in the stream where the boundary was decided,
+//!   it has not been released or an op after the boundary uses it. So outputs depend on the recorded program alone.
+//! - R3: every release that the builder took is returned exactly once, as a dying input or a dead result of a region.
+//! - R4: a region with an ordered effect has that one op only.
+
+mod boundary;
+mod builder;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+pub use boundary::{Boundary, BoundaryRule, Budgets, HardOnly, PendingStats};
+pub use builder::{RegionBuilder, Released};
+
+use crate::graph::Graph;
+use crate::id::{Site, ValueId};
+use crate::op::{Effect, Signature};
+
+/// How a stream runs its ops. A mode decides where regions end and who waits, nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Regions as large as the boundaries allow; asynchronous.
+    #[default]
+    Fused,
+    /// Each op a region of its own; asynchronous.
+    Strict,
+    /// Each op a region of its own; waited for and checked, errors at the line that caused them.
+    Debug,
+}
+
+impl Mode {
+    /// The name as users write it: `fused`, `strict` or `debug`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Fused => "fused",
+            Mode::Strict => "strict",
+            Mode::Debug => "debug",
+        }
+    }
+
+    /// Inverse of [`Mode::name`].
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Mode> {
+        [Mode::Fused, Mode::Strict, Mode::Debug].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// An operand of a recorded op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// A tensor value.
+    Tensor(ValueId),
+    /// A lifted scalar: a value whose data travels with the execution and stays out of the key.
+    Scalar(ValueId),
+}
+
+impl Operand {
+    /// The value.
+    #[must_use]
+    pub fn value(self) -> ValueId {
+        match self {
+            Operand::Tensor(value) | Operand::Scalar(value) => value,
+        }
+    }
+}
+
+/// One recorded op: plain data.
+#[derive(Clone, Debug)]
+pub struct TraceOp {
+    /// Op, attributes and types.
+    pub signature: Arc<Signature>,
+    /// The operands.
+    pub operands: SmallVec<[Operand; 3]>,
+    /// The values made, in the order of the signature's results.
+    pub results: SmallVec<[ValueId; 1]>,
+    /// What it does besides computing.
+    pub effect: Effect,
+    /// The mode captured when it was recorded.
+    pub mode: Mode,
+    /// Where it was recorded.
+    pub site: Site,
+}
+
+/// A value that a region reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The value.
+    pub value: ValueId,
+    /// Whether it is a lifted scalar.
+    pub lifted: bool,
+    /// Whether its last handle was released before the boundary was decided: the region is its last reader and must
+    /// release it, and may reuse its memory.
+    pub dies: bool,
+}
+
+/// A value that a region makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The value.
+    pub value: ValueId,
+    /// Whether it is needed after the region (R2). One that is not is released with the region.
+    pub live: bool,
+}
+
+/// A run of consecutive ops that will be one executable.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The ops; parameters are the inputs, by first use.
+    pub graph: Graph,
+    /// The values read, parallel to the graph's parameters.
+    pub inputs: Vec<Input>,
+    /// The values made, parallel to the graph's results.
+    pub outputs: Vec<Output>,
+    /// Where each op was recorded, parallel to the graph's nodes.
+    pub sites: Vec<Site>,
+    /// Why the region ends where it does.
+    pub boundary: Boundary,
+    /// The mode of its ops.
+    pub mode: Mode,
+    /// Whether its (only) op has an ordered effect.
+    pub effect: Effect,
+}

@@ -1,0 +1,310 @@
+//! Shapes and tensor types, with checked arithmetic.
+//!
+//! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and its element count fits in 63 bits. A
+//! [`TensorType`] additionally has a byte size that fits in [`MAX_TENSOR_BYTES`]. Both are checked where they are
+//! made, so that no later stage can overflow.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::dtype::DType;
+use crate::limits::{MAX_RANK, MAX_TENSOR_BYTES};
+
+/// Sizes of the dimensions of a tensor, outermost first. Rank 0 is a scalar with one element.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(SmallVec<[u64; 6]>);
+
+/// Why a list of dimension sizes is not a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// More dimensions than [`MAX_RANK`].
+    Rank {
+        /// The number of dimensions given.
+        rank: usize,
+    },
+    /// The element count, or its size in bytes, does not fit in 63 bits.
+    Overflow {
+        /// The dimension sizes given.
+        dims: Vec<u64>,
+    },
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShapeError::Rank { rank } => {
+                write!(f, "rank {rank} is above the limit of {MAX_RANK} dimensions")
+            }
+            ShapeError::Overflow { dims } => {
+                write!(f, "a tensor of sizes {dims:?} has more than 2^63 - 1 bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+/// Number of elements of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Elems(pub u64);
+
+impl Elems {
+    /// The count as an index type.
+    ///
+    /// # Panics
+    /// On a platform whose `usize` is smaller than the count; the element count of a tensor that exists in
+    /// host memory always fits.
+    #[must_use]
+    pub fn get(self) -> usize {
+        usize::try_from(self.0).expect("a tensor in host memory has fewer than usize::MAX elements")
+    }
+}
+
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// Sum, saturating at `u64::MAX`.
+    #[must_use]
+    pub const fn saturating_add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+
+    /// Difference, saturating at zero.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        let mut value = self.0 as f64;
+        if value < 1_024.0 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut unit = "";
+        for name in UNITS {
+            if value < 1_024.0 {
+                break;
+            }
+            value /= 1_024.0;
+            unit = name;
+        }
+        write!(f, "{value:.1} {unit}")
+    }
+}
+
+impl Shape {
+    /// The shape of a scalar: no dimensions, one element.
+    #[must_use]
+    pub fn scalar() -> Shape {
+        Shape(SmallVec::new())
+    }
+
+    /// Checks a list of sizes, outermost first.
+    ///
+    /// # Errors
+    /// When there are more than [`MAX_RANK`] sizes or their product does not fit in 63 bits. A zero among
+    /// the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes and reductions
+    /// of it would compute the product of the rest.
+    pub fn new(dims: &[u64]) -> Result<Shape, ShapeError> {
+        if dims.len() > MAX_RANK {
+            return Err(ShapeError::Rank { rank: dims.len() });
+        }
+        let product = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim.max(1)));
+        match product {
+            Some(product) if product <= i64::MAX as u64 => Ok(Shape(SmallVec::from_slice(dims))),
+            _ => Err(ShapeError::Overflow { dims: dims.to_vec() }),
+        }
+    }
+
+    /// Sizes, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// Number of dimensions.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Size of dimension `axis`.
+    ///
+    /// # Panics
+    /// When `axis` is not below the rank.
+    #[must_use]
+    pub fn dim(&self, axis: usize) -> u64 {
+        self.0[axis]
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn elems(&self) -> Elems {
+        Elems(self.0.iter().product())
+    }
+
+    /// Row-major strides in elements: the distance between neighbours along each dimension.
+    #[must_use]
+    pub fn strides(&self) -> SmallVec<[usize; 6]> {
+        let mut strides = SmallVec::from_elem(1usize, self.rank());
+        for axis in (1..self.rank()).rev() {
+            strides[axis - 1] = strides[axis] * self.0[axis].max(1) as usize;
+        }
+        strides
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, dim) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{dim}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Element type and shape of a tensor.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    dtype: DType,
+    shape: Shape,
+}
+
+impl TensorType {
+    /// Pairs an element type with a shape.
+    ///
+    /// # Errors
+    /// When the size in bytes does not fit in [`MAX_TENSOR_BYTES`].
+    pub fn new(dtype: DType, shape: Shape) -> Result<TensorType, ShapeError> {
+        let padded: u64 = shape.dims().iter().map(|&dim| dim.max(1)).product();
+        match padded.checked_mul(dtype.size() as u64) {
+            Some(bytes) if bytes <= MAX_TENSOR_BYTES => Ok(TensorType { dtype, shape }),
+            _ => Err(ShapeError::Overflow { dims: shape.dims().to_vec() }),
+        }
+    }
+
+    /// Checks sizes and pairs them with an element type.
+    ///
+    /// # Errors
+    /// As [`Shape::new`] and [`TensorType::new`].
+    pub fn of(dtype: DType, dims: &[u64]) -> Result<TensorType, ShapeError> {
+        TensorType::new(dtype, Shape::new(dims)?)
+    }
+
+    /// The type of a rank-0 tensor.
+    #[must_use]
+    pub fn scalar(dtype: DType) -> TensorType {
+        TensorType { dtype, shape: Shape::scalar() }
+    }
+
+    /// Element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape.
+    #[must_use]
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Sizes of the dimensions, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[u64] {
+        self.shape.dims()
+    }
+
+    /// Number of dimensions.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shape.rank()
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn elems(&self) -> Elems {
+        self.shape.elems()
+    }
+
+    /// Size in host memory, row-major and dense.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.elems().0 * self.dtype.size() as u64)
+    }
+
+    /// The same shape with another element type.
+    ///
+    /// # Errors
+    /// When the larger element type makes the size in bytes overflow.
+    pub fn with_dtype(&self, dtype: DType) -> Result<TensorType, ShapeError> {
+        TensorType::new(dtype, self.shape.clone())
+    }
+}
+
+impl fmt::Display for TensorType {
+    /// `f32[2, 3]`; a scalar is `f32[]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.shape)
+    }
+}
+
+impl fmt::Debug for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_overflow_are_refused_before_anything_is_allocated() {
+        for dims in [&[1 << 32, 1 << 32][..], &[0, 1 << 40, 1 << 40], &[u64::MAX]] {
+            assert!(matches!(Shape::new(dims), Err(ShapeError::Overflow { .. })), "{dims:?}");
+        }
+        // 2^62 elements are a shape, but not of a type of more than one byte.
+        let big = Shape::new(&[1 << 62]).expect("2^62 elements fit");
+        assert!(TensorType::new(DType::I8, big.clone()).is_ok());
+        assert!(TensorType::new(DType::F32, big).is_err());
+    }
+
+    #[test]
+    fn the_rank_limit_is_reached() {
+        assert!(Shape::new(&[1; MAX_RANK]).is_ok());
+        assert_eq!(Shape::new(&[1; MAX_RANK + 1]), Err(ShapeError::Rank { rank: MAX_RANK + 1 }));
+    }
+
+    #[test]
+    fn strides_are_row_major() {
+        let shape = Shape::new(&[2, 3, 4]).expect("small");
+        assert_eq!(shape.strides().as_slice(), [12, 4, 1]);
+        assert_eq!(shape.elems(), Elems(24));
+        assert_eq!(Shape::scalar().elems(), Elems(1));
+    }
+
+    #[test]
+    fn sizes_read_in_units() {
+        assert_eq!(Bytes(12).to_string(), "12 B");
+        assert_eq!(Bytes(1_536).to_string(), "1.5 KiB");
+        assert_eq!(Bytes(3 << 30).to_string(), "3.0 GiB");
+    }
+}

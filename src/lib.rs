@@ -1,0 +1,3 @@
+//! Fused-eager op-trace JIT on PJRT.
+
+mod sync;

@@ -1,0 +1,103 @@
+//! The real thing: `std` atomics and threads, `parking_lot` locks.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "this is the one place that names them"
+)]
+
+use std::time::Instant;
+
+pub(crate) use parking_lot::MutexGuard;
+
+/// Atomics.
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
+
+/// A cell whose accesses a model checker can see.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `f` with a pointer to read through. The caller's protocol must exclude concurrent writes.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Calls `f` with a pointer to write through. The caller's protocol must exclude every other access.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// A lock that does not poison: state that a panic may leave half changed says so in its own state word.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
+        Mutex(parking_lot::Mutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+}
+
+/// Waiting for a condition on state under a [`Mutex`].
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    pub(crate) const fn new() -> Condvar {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(&mut guard);
+        guard
+    }
+
+    /// Waits until notified or until `deadline`.
+    pub(crate) fn wait_until<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        deadline: Instant,
+    ) -> MutexGuard<'a, T> {
+        self.0.wait_until(&mut guard, deadline);
+        guard
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// Threads.
+pub(crate) mod thread {
+    use std::time::Instant;
+
+    pub(crate) use std::thread::{JoinHandle, Thread, current, park};
+
+    /// Starts a thread with a name that shows in debuggers and panics.
+    pub(crate) fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(name).spawn(f)
+    }
+
+    /// Parks until unparked or until `deadline`; may wake early.
+    pub(crate) fn park_until(deadline: Instant) {
+        std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
