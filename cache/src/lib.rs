@@ -1,1 +1,40 @@
-//! c
+//! The compile cache of Fuseline: verified keys, single flight, budgets, output variants.
+//!
+//! This crate knows keys, bytes and artifacts; it does not know what an artifact is. It is safe code. It is published
+//! for the `fuseline` crate; its API follows that crate's needs.
+//!
+//! # What a hit means
+//!
+//! An [`Entry`](MemoryCache) is found by its 32-byte [`Key`], and its canonical bytes are compared with the caller's
+//! before anything of it is returned. Two different regions under one key would cost a compile ([`Lookup::Collision`])
+//! and could never cost a wrong result.
+//!
+//! # Variants
+//!
+//! One region is compiled for one or more sets of outputs ([`OutputSet`]). A variant that returns more than is asked for
+//! serves: the surplus is dropped by the caller. The number of variants of an entry is capped, and when it is reached the
+//! next compile is for the union of all of them, so that a caller whose set of live values flaps converges.
+//!
+//! # Single flight
+//!
+//! Of all threads that miss one key, one gets a [`Claim`] and compiles; the others get a [`Flight`] and are woken when
+//! it ends. A claim that is dropped wakes them too, and the next one to look gets the claim.
+//!
+//! # Budgets
+//!
+//! Entries are evicted by the clock rule (second chance) when their number or their bytes exceed the [`Budget`]. An
+//! entry that is being compiled is not evicted. An artifact that is in use when its entry is evicted lives until its last
+//! user drops it.
+//!
+//! Deliberately not here: threads, I/O, compilers, the hash function, the environment part of the key.
+#![forbid(unsafe_code)]
+
+mod entry;
+mod key;
+mod memory;
+mod outputs;
+mod sync;
+
+pub use key::Key;
+pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCache, Stats};
+pub use outputs::OutputSet;

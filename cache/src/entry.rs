@@ -1,0 +1,102 @@
+//! What is known about one key.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::outputs::OutputSet;
+
+/// Most variants of one entry. A loop needs one or two; more means that liveness flaps, and a union serves better.
+pub(crate) const MAX_VARIANTS: usize = 4;
+
+/// Most compiles of one key that may fail before it is given up.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// Lookups answered with the failure before the second attempt; eight times as many before each further one. Counted in
+/// lookups and not in time, so that what a program does is a function of the program.
+const FIRST_RETRY: u32 = 64;
+
+/// One executable of a region.
+#[derive(Debug)]
+pub(crate) struct Variant<A> {
+    pub(crate) outputs: OutputSet,
+    pub(crate) artifact: Arc<A>,
+    pub(crate) bytes: u64,
+    /// Lookups served, for choosing what a new variant replaces.
+    pub(crate) uses: u64,
+}
+
+/// A compile under way.
+pub(crate) struct Pending {
+    pub(crate) outputs: OutputSet,
+    pub(crate) waiters: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// A region whose compile failed.
+#[derive(Debug)]
+pub(crate) struct Failure<E> {
+    pub(crate) error: Arc<E>,
+    attempts: u32,
+    lookups_left: u32,
+}
+
+/// The state of an entry; guarded by the entry's lock.
+pub(crate) struct State<A, E> {
+    pub(crate) variants: SmallVec<[Variant<A>; 1]>,
+    pub(crate) pending: SmallVec<[Pending; 1]>,
+    pub(crate) failure: Option<Failure<E>>,
+    /// The entry has left the table; whoever still holds it looks again.
+    pub(crate) evicted: bool,
+}
+
+impl<A, E> State<A, E> {
+    pub(crate) fn new() -> State<A, E> {
+        State { variants: SmallVec::new(), pending: SmallVec::new(), failure: None, evicted: false }
+    }
+
+    /// The variant that serves `outputs` with the least surplus.
+    pub(crate) fn serving(&mut self, outputs: &OutputSet) -> Option<&mut Variant<A>> {
+        self.variants
+            .iter_mut()
+            .filter(|variant| variant.outputs.includes(outputs))
+            .min_by_key(|variant| variant.outputs.len())
+    }
+
+    /// Whether a failure answers this lookup; counts it.
+    pub(crate) fn gave_up(&mut self) -> Option<Arc<E>> {
+        let failure = self.failure.as_mut()?;
+        if failure.attempts >= MAX_ATTEMPTS {
+            return Some(failure.error.clone());
+        }
+        failure.lookups_left = failure.lookups_left.checked_sub(1)?;
+        Some(failure.error.clone())
+    }
+
+    /// The outputs that a new variant for `outputs` should have: just those, or the union of all that was ever asked
+    /// for once the number of variants has reached its cap.
+    pub(crate) fn outputs_to_compile(&self, outputs: &OutputSet) -> OutputSet {
+        let mut wanted = outputs.clone();
+        if self.variants.len() + self.pending.len() >= MAX_VARIANTS {
+            self.variants.iter().for_each(|variant| wanted.extend(&variant.outputs));
+        }
+        wanted
+    }
+
+    /// Adds a variant; returns the bytes of the one it replaces, if any.
+    pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<u64> {
+        self.failure = None;
+        if self.variants.len() < MAX_VARIANTS {
+            self.variants.push(variant);
+            return None;
+        }
+        let least = (0..self.variants.len()).min_by_key(|&i| self.variants[i].uses)?;
+        let old = std::mem::replace(&mut self.variants[least], variant);
+        Some(old.bytes)
+    }
+
+    pub(crate) fn fail(&mut self, error: Arc<E>) {
+        let attempts = self.failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
+        let lookups_left = FIRST_RETRY * 8u32.pow(attempts.min(MAX_ATTEMPTS) - 1);
+        self.failure = Some(Failure { error, attempts, lookups_left });
+    }
+}

@@ -1,0 +1,386 @@
+//! The memory tier.
+//!
+//! A concurrent map from [`Key`] to entries, each with a lock of its own. The map's guards and the entries' locks are
+//! held for table work only: artifacts are dropped, waiters woken and callers answered outside of them. Lock order: an
+//! entry's lock is never held while the map is accessed; the clock's lock is never held with another.
+//!
+//! Cost of a hit: one shard lookup, one uncontended lock, one comparison of the canonical bytes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use dashmap::DashMap;
+
+use crate::entry::{Pending, State, Variant};
+use crate::key::Key;
+use crate::outputs::OutputSet;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+/// What is cached.
+pub trait Artifact: Send + Sync + 'static {
+    /// Memory it holds, in bytes; an estimate is good enough.
+    fn bytes(&self) -> u64;
+}
+
+/// Most that the cache holds. Reached is allowed, exceeded is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Most regions.
+    pub entries: u64,
+    /// Most bytes: artifacts and canonical bytes together.
+    pub bytes: u64,
+}
+
+impl Default for Budget {
+    /// 2,048 regions, 1 GiB.
+    fn default() -> Self {
+        Budget { entries: 2_048, bytes: 1 << 30 }
+    }
+}
+
+/// Counters since the cache was made, and its size now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Lookups that found a variant.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Entries evicted.
+    pub evictions: u64,
+    /// Entries now.
+    pub entries: u64,
+    /// Bytes now.
+    pub bytes: u64,
+}
+
+struct Entry<A, E> {
+    canonical: Box<[u8]>,
+    /// Hit since the clock last passed.
+    used: AtomicBool,
+    state: Mutex<State<A, E>>,
+}
+
+#[derive(Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: AtomicU64,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+}
+
+struct Shared<A, E> {
+    table: DashMap<Key, Arc<Entry<A, E>>>,
+    /// Keys in the order the clock visits them; each entry of the table once, and keys that have left it.
+    clock: Mutex<VecDeque<Key>>,
+    budget: Budget,
+    counters: Counters,
+}
+
+/// A bounded in-memory cache with single flight. Clones share it.
+pub struct MemoryCache<A, E>(Arc<Shared<A, E>>);
+
+/// A variant that serves.
+#[derive(Debug)]
+pub struct Hit<A> {
+    /// The artifact.
+    pub artifact: Arc<A>,
+    /// The outputs that it returns; they include those asked for.
+    pub outputs: OutputSet,
+}
+
+/// Answer to [`MemoryCache::lookup`].
+#[derive(Debug)]
+#[must_use]
+pub enum Lookup<A: Artifact, E: Send + Sync + 'static> {
+    /// There is a variant that serves.
+    Hit(Hit<A>),
+    /// There is none and nobody makes one: the caller has to.
+    Claimed(Claim<A, E>),
+    /// Somebody is making one.
+    InFlight(Flight<A, E>),
+    /// Making one failed not long ago.
+    Failed(Arc<E>),
+    /// The key belongs to other canonical bytes: the caller compiles without the cache.
+    Collision,
+}
+
+/// An entry that left the cache to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its key.
+    pub key: Key,
+    /// The bytes it held.
+    pub bytes: u64,
+}
+
+/// The right and duty to make one variant. Dropping it gives the right back.
+pub struct Claim<A: Artifact, E: Send + Sync + 'static> {
+    shared: Arc<Shared<A, E>>,
+    key: Key,
+    entry: Arc<Entry<A, E>>,
+    outputs: OutputSet,
+    done: bool,
+}
+
+/// A variant that somebody else is making.
+pub struct Flight<A: Artifact, E: Send + Sync + 'static> {
+    entry: Arc<Entry<A, E>>,
+    outputs: OutputSet,
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
+    /// An empty cache.
+    #[must_use]
+    pub fn new(budget: Budget) -> MemoryCache<A, E> {
+        MemoryCache(Arc::new(Shared {
+            table: DashMap::new(),
+            clock: Mutex::new(VecDeque::new()),
+            budget,
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Looks for a variant of the region with these canonical bytes that returns at least `outputs`.
+    pub fn lookup(&self, key: &Key, canonical: &[u8], outputs: &OutputSet) -> Lookup<A, E> {
+        loop {
+            let entry = self.entry(key, canonical);
+            if *entry.canonical != *canonical {
+                self.0.counters.misses.fetch_add(1, Ordering::Relaxed);
+                return Lookup::Collision;
+            }
+            let mut state = entry.state.lock();
+            if state.evicted {
+                // Whoever evicted it is about to take it out; do that rather than wait for them.
+                drop(state);
+                self.0.take_out(key, &entry);
+                continue;
+            }
+            if let Some(variant) = state.serving(outputs) {
+                variant.uses += 1;
+                entry.used.store(true, Ordering::Relaxed);
+                let hit = Hit { artifact: variant.artifact.clone(), outputs: variant.outputs.clone() };
+                self.0.counters.hits.fetch_add(1, Ordering::Relaxed);
+                return Lookup::Hit(hit);
+            }
+            self.0.counters.misses.fetch_add(1, Ordering::Relaxed);
+            if let Some(flight) = state.pending.iter().find(|flight| flight.outputs.includes(outputs)) {
+                let outputs = flight.outputs.clone();
+                drop(state);
+                return Lookup::InFlight(Flight { entry, outputs });
+            }
+            if let Some(error) = state.gave_up() {
+                return Lookup::Failed(error);
+            }
+            let outputs = state.outputs_to_compile(outputs);
+            state.pending.push(Pending { outputs: outputs.clone(), waiters: Vec::new() });
+            drop(state);
+            return Lookup::Claimed(Claim { shared: self.0.clone(), key: *key, entry, outputs, done: false });
+        }
+    }
+
+    /// The entry of a key, made where there is none.
+    fn entry(&self, key: &Key, canonical: &[u8]) -> Arc<Entry<A, E>> {
+        if let Some(entry) = self.0.table.get(key) {
+            return entry.clone();
+        }
+        let mut made = false;
+        let entry = self
+            .0
+            .table
+            .entry(*key)
+            .or_insert_with(|| {
+                made = true;
+                Arc::new(Entry {
+                    canonical: canonical.into(),
+                    used: AtomicBool::new(false),
+                    state: Mutex::new(State::new()),
+                })
+            })
+            .clone();
+        if made {
+            self.0.counters.entries.fetch_add(1, Ordering::Relaxed);
+            self.0.counters.bytes.fetch_add(canonical.len() as u64, Ordering::Relaxed);
+            self.0.clock.lock().push_back(*key);
+        }
+        entry
+    }
+
+    /// Drops every entry that is not being compiled.
+    pub fn clear(&self) {
+        let keys: Vec<Key> = self.0.table.iter().map(|entry| *entry.key()).collect();
+        for key in keys {
+            self.0.evict(&key);
+        }
+        let mut clock = std::mem::take(&mut *self.0.clock.lock());
+        clock.retain(|key| self.0.table.contains_key(key));
+        self.0.clock.lock().append(&mut clock);
+    }
+
+    /// Counters and size.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.0.counters;
+        Stats {
+            hits: read(&counters.hits),
+            misses: read(&counters.misses),
+            evictions: read(&counters.evictions),
+            entries: read(&counters.entries),
+            bytes: read(&counters.bytes),
+        }
+    }
+
+    /// The budget it was made with.
+    #[must_use]
+    pub fn budget(&self) -> Budget {
+        self.0.budget
+    }
+}
+
+impl<A, E> Shared<A, E> {
+    fn over_budget(&self) -> bool {
+        self.counters.entries.load(Ordering::Relaxed) > self.budget.entries
+            || self.counters.bytes.load(Ordering::Relaxed) > self.budget.bytes
+    }
+
+    /// Turns the clock until the cache is within its budget or every entry is being compiled.
+    fn shrink(&self) -> Vec<Evicted> {
+        let mut evicted = Vec::new();
+        // Two rounds: the first may only take away second chances, the second then evicts.
+        let mut steps = self.clock.lock().len() * 2;
+        while steps > 0 && self.over_budget() {
+            steps -= 1;
+            let Some(key) = self.clock.lock().pop_front() else { break };
+            let Some(entry) = self.table.get(&key).map(|entry| entry.clone()) else { continue };
+            if entry.used.swap(false, Ordering::Relaxed) {
+                self.clock.lock().push_back(key);
+                continue;
+            }
+            match self.evict(&key) {
+                Some(bytes) => evicted.push(Evicted { key, bytes }),
+                None => self.clock.lock().push_back(key),
+            }
+        }
+        evicted
+    }
+
+    /// Removes exactly this entry from the table: a new entry of the same key is a new object.
+    fn take_out(&self, key: &Key, entry: &Arc<Entry<A, E>>) {
+        self.table.remove_if(key, |_, current| Arc::ptr_eq(current, entry));
+    }
+
+    /// Takes an entry out unless it is being compiled; returns its bytes.
+    fn evict(&self, key: &Key) -> Option<u64> {
+        let entry = self.table.get(key).map(|entry| entry.clone())?;
+        let mut state = entry.state.lock();
+        if state.evicted || !state.pending.is_empty() {
+            return None;
+        }
+        state.evicted = true;
+        let variants = std::mem::take(&mut state.variants);
+        drop(state);
+        self.take_out(key, &entry);
+        let bytes = entry.canonical.len() as u64 + variants.iter().map(|variant| variant.bytes).sum::<u64>();
+        self.counters.entries.fetch_sub(1, Ordering::Relaxed);
+        self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+        Some(bytes)
+    }
+}
+
+impl<A, E> Entry<A, E> {
+    /// Ends the flight for `outputs`; returns whom to wake.
+    fn land(state: &mut State<A, E>, outputs: &OutputSet) -> Vec<Box<dyn FnOnce() + Send>> {
+        match state.pending.iter().position(|flight| flight.outputs == *outputs) {
+            Some(index) => state.pending.remove(index).waiters,
+            None => Vec::new(),
+        }
+    }
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
+    /// The outputs to compile for: those asked for, or more.
+    #[must_use]
+    pub fn outputs(&self) -> &OutputSet {
+        &self.outputs
+    }
+
+    /// Stores the artifact and wakes the waiters; returns it and what had to leave to make room.
+    pub fn fulfil(mut self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
+        let artifact = Arc::new(artifact);
+        let hit = Hit { artifact: artifact.clone(), outputs: self.outputs.clone() };
+        let bytes = artifact.bytes();
+        let variant = Variant { outputs: self.outputs.clone(), artifact, bytes, uses: 0 };
+        let mut state = self.entry.state.lock();
+        let replaced = state.add(variant).unwrap_or(0);
+        let waiters = Entry::land(&mut state, &self.outputs);
+        drop(state);
+        self.done = true;
+        self.shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.counters.bytes.fetch_sub(replaced, Ordering::Relaxed);
+        let evicted = self.shared.shrink();
+        waiters.into_iter().for_each(|wake| wake());
+        (hit, evicted)
+    }
+
+    /// Remembers that it can not be made, and wakes the waiters.
+    pub fn fail(mut self, error: Arc<E>) -> Vec<Evicted> {
+        let mut state = self.entry.state.lock();
+        state.fail(error);
+        let waiters = Entry::land(&mut state, &self.outputs);
+        drop(state);
+        self.done = true;
+        let evicted = self.shared.shrink();
+        waiters.into_iter().for_each(|wake| wake());
+        evicted
+    }
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> Drop for Claim<A, E> {
+    fn drop(&mut self) {
+        if !self.done {
+            let waiters = Entry::land(&mut self.entry.state.lock(), &self.outputs);
+            waiters.into_iter().for_each(|wake| wake());
+        }
+    }
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> Flight<A, E> {
+    /// Calls `wake` once the flight has ended, however it ended; at once if it has. The caller then looks up again.
+    pub fn subscribe(self, wake: impl FnOnce() + Send + 'static) {
+        let mut state = self.entry.state.lock();
+        match state.pending.iter_mut().find(|flight| flight.outputs == self.outputs) {
+            Some(flight) => flight.waiters.push(Box::new(wake)),
+            None => {
+                drop(state);
+                wake();
+            }
+        }
+    }
+}
+
+impl<A, E> Clone for MemoryCache<A, E> {
+    fn clone(&self) -> Self {
+        MemoryCache(self.0.clone())
+    }
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> fmt::Debug for MemoryCache<A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryCache({:?})", self.stats())
+    }
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> fmt::Debug for Claim<A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({:?}, {:?})", self.key, self.outputs)
+    }
+}
+
+impl<A: Artifact, E: Send + Sync + 'static> fmt::Debug for Flight<A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flight({:?})", self.outputs)
+    }
+}

@@ -1,0 +1,21 @@
+//! The lock and the atomics this crate uses. Its critical sections call nothing that blocks, waits or leaves the crate,
+//! so a model checker may treat each as one step.
+#![allow(clippy::disallowed_types, reason = "this is the one place of the crate that names them")]
+
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::MutexGuard;
+
+/// A lock that does not poison; no panic can happen while it is held.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
+        Mutex(parking_lot::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+}

@@ -1,0 +1,247 @@
+//! What the memory tier promises, seen from outside.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use fuseline_cache::{Artifact, Budget, Claim, Key, Lookup, MemoryCache, OutputSet};
+
+/// An artifact that weighs what it says and is known by a number.
+#[derive(Debug)]
+struct Exe {
+    number: u64,
+    bytes: u64,
+}
+
+impl Artifact for Exe {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+type Cache = MemoryCache<Exe, String>;
+
+fn key(number: u64) -> Key {
+    let mut hash = [0; 32];
+    hash[..8].copy_from_slice(&number.to_le_bytes());
+    Key::new(hash)
+}
+
+fn set(outputs: &[u32]) -> OutputSet {
+    outputs.iter().copied().collect()
+}
+
+fn canonical(number: u64) -> Vec<u8> {
+    number.to_le_bytes().to_vec()
+}
+
+fn look(cache: &Cache, number: u64, outputs: &[u32]) -> Lookup<Exe, String> {
+    cache.lookup(&key(number), &canonical(number), &set(outputs))
+}
+
+fn claim(cache: &Cache, number: u64, outputs: &[u32]) -> Claim<Exe, String> {
+    match look(cache, number, outputs) {
+        Lookup::Claimed(claim) => claim,
+        other => panic!("expected a claim, found {other:?}"),
+    }
+}
+
+fn hit(cache: &Cache, number: u64, outputs: &[u32]) -> Option<u64> {
+    match look(cache, number, outputs) {
+        Lookup::Hit(hit) => Some(hit.artifact.number),
+        _ => None,
+    }
+}
+
+fn fill(cache: &Cache, number: u64, outputs: &[u32], exe: u64) {
+    let _ = claim(cache, number, outputs).fulfil(Exe { number: exe, bytes: 100 });
+}
+
+#[test]
+fn a_superset_serves_and_the_smallest_one_is_taken() {
+    let cache = Cache::new(Budget::default());
+    fill(&cache, 1, &[0, 1, 2, 3], 10);
+    assert_eq!(hit(&cache, 1, &[1, 3]), Some(10));
+    // A variant that does not serve: a compile for just what is asked.
+    let more = claim(&cache, 1, &[1, 4]);
+    assert_eq!(*more.outputs(), set(&[1, 4]));
+    let _ = more.fulfil(Exe { number: 11, bytes: 100 });
+    assert_eq!(hit(&cache, 1, &[1]), Some(11));
+    assert_eq!(hit(&cache, 1, &[0]), Some(10));
+}
+
+#[test]
+fn flapping_outputs_converge_to_their_union() {
+    let cache = Cache::new(Budget::default());
+    for output in 0..4 {
+        fill(&cache, 1, &[output], output.into());
+    }
+    let union = claim(&cache, 1, &[4]);
+    assert_eq!(*union.outputs(), set(&[0, 1, 2, 3, 4]));
+    let _ = union.fulfil(Exe { number: 9, bytes: 100 });
+    for output in 0..5 {
+        assert!(hit(&cache, 1, &[output, (output + 1) % 5]).is_some());
+    }
+    assert_eq!(cache.stats().bytes, 8 + 4 * 100, "the union replaced one of the four");
+}
+
+#[test]
+fn a_collision_is_never_served() {
+    let cache = Cache::new(Budget::default());
+    fill(&cache, 1, &[0], 10);
+    let other = cache.lookup(&key(1), &canonical(2), &set(&[0]));
+    assert!(matches!(other, Lookup::Collision));
+    assert_eq!(hit(&cache, 1, &[0]), Some(10));
+}
+
+#[test]
+fn a_failure_answers_for_a_while_and_then_for_ever() {
+    let cache = Cache::new(Budget::default());
+    let mut compiles = 0;
+    for _ in 0..100_000 {
+        match look(&cache, 1, &[0]) {
+            Lookup::Claimed(claim) => {
+                compiles += 1;
+                let _ = claim.fail(Arc::new(format!("attempt {compiles}")));
+            }
+            Lookup::Failed(error) => assert_eq!(*error, format!("attempt {compiles}")),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(compiles, 3, "a key is not retried for ever");
+}
+
+#[test]
+fn a_later_success_forgets_the_failure() {
+    let cache = Cache::new(Budget::default());
+    let _ = claim(&cache, 1, &[0]).fail(Arc::new("no memory".to_owned()));
+    while let Lookup::Failed(_) = look(&cache, 1, &[0]) {}
+    // The loop ended with a claim, which it dropped: the right went back.
+    fill(&cache, 1, &[0], 5);
+    assert_eq!(hit(&cache, 1, &[0]), Some(5));
+}
+
+#[test]
+fn a_dropped_claim_wakes_the_waiters_and_passes_on() {
+    let cache = Cache::new(Budget::default());
+    let first = claim(&cache, 1, &[0]);
+    let Lookup::InFlight(flight) = look(&cache, 1, &[0]) else { panic!("expected a flight") };
+    let (send, receive) = mpsc::channel();
+    flight.subscribe(move || send.send(()).unwrap());
+    assert!(receive.try_recv().is_err(), "woken before the flight ended");
+    drop(first);
+    receive.recv().unwrap();
+    let second = claim(&cache, 1, &[0]);
+    let Lookup::InFlight(late) = look(&cache, 1, &[0]) else { panic!("expected a flight") };
+    let _ = second.fulfil(Exe { number: 1, bytes: 1 });
+    let (send, receive) = mpsc::channel();
+    late.subscribe(move || send.send(()).unwrap());
+    receive.try_recv().expect("a flight that has ended wakes at once");
+}
+
+#[test]
+fn budgets_hold_and_what_is_used_stays() {
+    let cache = Cache::new(Budget { entries: 10, bytes: u64::MAX });
+    for number in 0..1_000 {
+        fill(&cache, number, &[0], number);
+        assert!(cache.stats().entries <= 10);
+        assert!(number == 0 || hit(&cache, 0, &[0]).is_some(), "entry 0 is used all the time");
+    }
+    let cache = Cache::new(Budget { entries: u64::MAX, bytes: 1_080 });
+    for number in 0..1_000 {
+        fill(&cache, number, &[0], number);
+        assert!(cache.stats().bytes <= 1_080);
+    }
+    assert_eq!(cache.stats().entries, 10);
+}
+
+#[test]
+fn an_entry_in_compilation_is_not_evicted() {
+    let cache = Cache::new(Budget { entries: 1, bytes: u64::MAX });
+    let held = claim(&cache, 0, &[0]);
+    for number in 1..100 {
+        fill(&cache, number, &[0], number);
+    }
+    let Lookup::InFlight(_) = look(&cache, 0, &[0]) else { panic!("the flight was lost") };
+    let _ = held.fulfil(Exe { number: 7, bytes: 1 });
+    cache.clear();
+    assert_eq!((cache.stats().entries, cache.stats().bytes), (0, 0));
+}
+
+#[test]
+fn an_evicted_artifact_lives_until_its_last_user() {
+    let cache = Cache::new(Budget::default());
+    let (kept, _) = claim(&cache, 1, &[0]).fulfil(Exe { number: 3, bytes: 1 });
+    cache.clear();
+    assert_eq!(kept.artifact.number, 3);
+    assert_eq!(Arc::strong_count(&kept.artifact), 1);
+    assert_eq!(hit(&cache, 1, &[0]), None);
+}
+
+/// 64 threads ask for the same cold key: exactly one compiles, and all of them get its artifact.
+#[test]
+fn one_compile_per_key_however_many_threads_ask() {
+    for round in 0..50 {
+        let cache = Cache::new(Budget::default());
+        let barrier = Arc::new(std::sync::Barrier::new(64));
+        let threads: Vec<_> = (0..64)
+            .map(|_| {
+                let (cache, barrier) = (cache.clone(), barrier.clone());
+                std::thread::spawn(move || {
+                    barrier.wait();
+                    let mut compiles = 0;
+                    loop {
+                        match look(&cache, round, &[0]) {
+                            Lookup::Hit(hit) => return (compiles, hit.artifact.number),
+                            Lookup::Claimed(claim) => {
+                                compiles += 1;
+                                std::thread::yield_now();
+                                let _ = claim.fulfil(Exe { number: 42, bytes: 1 });
+                            }
+                            Lookup::InFlight(flight) => {
+                                let (send, receive) = mpsc::channel();
+                                flight.subscribe(move || send.send(()).unwrap());
+                                receive.recv().unwrap();
+                            }
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<(u32, u64)> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        assert_eq!(results.iter().map(|(compiles, _)| compiles).sum::<u32>(), 1);
+        assert!(results.iter().all(|&(_, number)| number == 42));
+    }
+}
+
+/// Threads look up, compile, fail and evict the same few keys at once; the counters add up at the end.
+#[test]
+fn counters_survive_contention() {
+    let cache = Cache::new(Budget { entries: 8, bytes: 2_000 });
+    let threads: Vec<_> = (0..8u64)
+        .map(|seed| {
+            let cache = cache.clone();
+            std::thread::spawn(move || {
+                let mut state = seed + 1;
+                for _ in 0..5_000 {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let number = (state >> 33) % 24;
+                    match look(&cache, number, &[(state >> 60) as u32]) {
+                        Lookup::Claimed(claim) if state >> 62 == 0 => {
+                            drop(claim.fail(Arc::new(String::new())))
+                        }
+                        Lookup::Claimed(claim) => drop(claim.fulfil(Exe { number, bytes: 50 })),
+                        Lookup::Hit(hit) => assert_eq!(hit.artifact.number, number),
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert!(cache.stats().entries <= 8 && cache.stats().bytes <= 2_000, "{:?}", cache.stats());
+    cache.clear();
+    let stats = cache.stats();
+    assert_eq!((stats.entries, stats.bytes), (0, 0), "{stats:?}");
+}
