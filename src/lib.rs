@@ -1,3 +1,4 @@
 //! Fused-eager op-trace JIT on PJRT.
 
+mod record;
 mod sync;

@@ -8,6 +8,35 @@
 //!   is blind to plain fields.
 //! - Waiting is by parking ([`thread::park`], [`Condvar`]), never by spinning: two busy cores are the normal case.
 
+/// A memory ordering with a name. In a loom build the environment variable `FUSELINE_WEAKEN=NAME` makes the orderings of
+/// that name `Relaxed`; `cargo xtask test loom-weakened` does so for each name and expects a model to fail, which is what
+/// shows that the ordering is needed and that the models would notice.
+macro_rules! ordering {
+    ($ordering:ident, $name:literal) => {
+        if cfg!(loom) && $crate::sync::weakened($name) {
+            $crate::sync::atomic::Ordering::Relaxed
+        } else {
+            $crate::sync::atomic::Ordering::$ordering
+        }
+    };
+}
+pub(crate) use ordering;
+
+/// Whether the ordering of this name is to be weakened in this run. Always false outside of loom builds.
+#[inline(always)]
+pub(crate) fn weakened(name: &str) -> bool {
+    #[cfg(loom)]
+    {
+        static WEAKEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+        WEAKEN.get_or_init(|| std::env::var("FUSELINE_WEAKEN").ok()).as_deref() == Some(name)
+    }
+    #[cfg(not(loom))]
+    {
+        let _ = name;
+        false
+    }
+}
+
 #[cfg(loom)]
 mod loom_impl;
 #[cfg(shuttle)]

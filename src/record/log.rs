@@ -1,0 +1,338 @@
+//! The log of one stream: a queue that any thread appends to without a lock and that one consumer reads in order.
+//!
+//! # Order
+//!
+//! An append takes a *ticket*, a number that says its place. Tickets are handed out by one atomic counter, so the order is
+//! total, and an append that happens after another (in the same thread, or by any synchronisation) has the larger ticket.
+//! The consumer sees entries in ticket order, always a prefix.
+//!
+//! # Layout
+//!
+//! Tickets map to slots of segments, segments to entries of a directory that is used round and round:
+//!
+//! ```text
+//! ticket = (lap * SEGMENTS + segment) * SLOTS + slot
+//! ```
+//!
+//! A segment is allocated by the first append that needs it and taken out by the consumer after its last slot. At most
+//! `SEGMENTS * SLOTS` entries are in the log; an append beyond that parks until the consumer has made room, which is the
+//! back-pressure of last resort.
+//!
+//! # States and transitions
+//!
+//! Slot: `EMPTY`, `AWAITED` or `WRITTEN`.
+//!
+//! | transition | who | ordering |
+//! |---|---|---|
+//! | `EMPTY -> WRITTEN`, `AWAITED -> WRITTEN` | the owner of the ticket, once, after writing the payload | swap, `Release` publishes the payload |
+//! | `EMPTY -> AWAITED` | the consumer, when it is asked for more than is written | compare-exchange; `Acquire` on failure, which means `WRITTEN` |
+//! | `WRITTEN -> EMPTY` | the consumer, when it recycles the whole segment | plain store, published by the segment's next installation |
+//!
+//! Directory entry: null or a segment.
+//!
+//! | transition | who | ordering |
+//! |---|---|---|
+//! | `null -> segment` | whoever needs it first, producer or consumer | compare-exchange, `Release` publishes the empty slots, `Acquire` for the loser |
+//! | `segment -> null` | the consumer, after it has taken all payloads | plain store, published by `head` |
+//!
+//! `head`: first ticket that has not been taken out, a multiple of `SLOTS`. Stored by the consumer with `Release` after
+//! the directory entry was cleared; loaded by producers with `Acquire`.
+//!
+//! # Safety argument
+//!
+//! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter hands a ticket out once. The
+//!   consumer reads a payload only after it saw `WRITTEN` with `Acquire`, which the owner stored with `Release` afterwards.
+//! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw `head > ticket - capacity` with
+//!   `Acquire`. The consumer had cleared the entry of the previous lap before. So the producer sees null or the segment of
+//!   its own lap; the next lap's can not be there, because that needs the consumer to have passed this ticket.
+//! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the swap to `WRITTEN`. The
+//!   consumer takes a segment out only after it saw `WRITTEN` in each of its slots with `Acquire`.
+//! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED` in. Either that fails
+//!   because the payload is there, or the producer's swap returns `AWAITED` and the producer wakes. Producers that wait for
+//!   room check `head` under the lock that the consumer holds while it stores `head` and notifies.
+//! - L5: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`; `drop` visits the tickets
+//!   from the consumer's place on that are `WRITTEN`.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use crossbeam::utils::CachePadded;
+
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, UnsafeCell, ordering};
+
+/// Slots of a segment. A segment of 32 slots is about one page.
+const SLOTS: u64 = if cfg!(loom) { 2 } else { 32 };
+
+/// Entries of the directory.
+const SEGMENTS: u64 = if cfg!(loom) { 2 } else { 256 };
+
+/// Most entries in the log.
+const CAPACITY: u64 = SLOTS * SEGMENTS;
+
+const EMPTY: u32 = 0;
+const AWAITED: u32 = 1;
+const WRITTEN: u32 = 2;
+
+/// Place of an entry in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    /// Whether this is one of every `n` tickets, the same ones in every run.
+    pub(crate) fn is_every(self, n: u64) -> bool {
+        self.0 % n == n - 1
+    }
+}
+
+struct Slot<T> {
+    state: AtomicU32,
+    payload: UnsafeCell<MaybeUninit<T>>,
+}
+
+struct Segment<T> {
+    slots: [Slot<T>; SLOTS as usize],
+    /// Stands for the plain memory of the segment, which model checkers do not see: looked at by whoever got the pointer,
+    /// written by whoever recycles or frees it.
+    memory: UnsafeCell<()>,
+}
+
+impl<T> Segment<T> {
+    fn new() -> Segment<T> {
+        let slot = |_| Slot { state: AtomicU32::new(EMPTY), payload: UnsafeCell::new(MaybeUninit::uninit()) };
+        Segment { slots: std::array::from_fn(slot), memory: UnsafeCell::new(()) }
+    }
+
+    fn slot(&self, ticket: u64) -> &Slot<T> {
+        self.memory.with(|_| ());
+        &self.slots[(ticket % SLOTS) as usize]
+    }
+}
+
+impl<T> Drop for Segment<T> {
+    fn drop(&mut self) {
+        self.memory.with_mut(|_| ());
+    }
+}
+
+/// What [`Log::push`] asks of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Pushed {
+    /// Place of the entry.
+    pub(crate) ticket: Ticket,
+    /// The consumer waits for this very entry: it has to be scheduled.
+    pub(crate) awaited: bool,
+}
+
+/// A multi-producer, single-consumer log. See the module's documentation.
+pub(crate) struct Log<T> {
+    /// Next ticket.
+    tail: CachePadded<AtomicU64>,
+    /// First ticket that has not been taken out.
+    head: CachePadded<AtomicU64>,
+    directory: Box<[AtomicPtr<Segment<T>>]>,
+    /// A segment to use instead of allocating one, or null.
+    spare: AtomicPtr<Segment<T>>,
+    /// First ticket that has not been read; whoever holds the lock is the consumer.
+    place: Mutex<u64>,
+    /// Held by the consumer while it moves `head`, and by producers while they decide to wait for that.
+    room: Mutex<()>,
+    made_room: Condvar,
+}
+
+/// The reading end, held by one thread at a time.
+pub(crate) struct Reader<'a, T> {
+    log: &'a Log<T>,
+    /// First ticket that has not been read.
+    place: MutexGuard<'a, u64>,
+}
+
+// SAFETY: holds because entries of type `T` are moved between threads by the protocol above, each owned by one thread at
+// a time (L1), and nothing else is shared but atomics and locks.
+unsafe impl<T: Send> Send for Log<T> {}
+// SAFETY: holds for the same reason; no `&T` is ever handed out.
+unsafe impl<T: Send> Sync for Log<T> {}
+
+impl<T> Log<T> {
+    /// An empty log.
+    pub(crate) fn new() -> Log<T> {
+        Log {
+            tail: CachePadded::new(AtomicU64::new(0)),
+            head: CachePadded::new(AtomicU64::new(0)),
+            directory: (0..SEGMENTS).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            spare: AtomicPtr::new(ptr::null_mut()),
+            place: Mutex::new(0),
+            room: Mutex::new(()),
+            made_room: Condvar::new(),
+        }
+    }
+
+    /// Becomes the consumer; waits while another thread is.
+    pub(crate) fn read(&self) -> Reader<'_, T> {
+        Reader { log: self, place: self.place.lock() }
+    }
+
+    /// The ticket that the next append will get, or a smaller one. Every append that happened before this call has a
+    /// ticket below it.
+    pub(crate) fn end(&self) -> Ticket {
+        Ticket(self.tail.load(Ordering::Relaxed))
+    }
+
+    /// Appends an entry. `when_full` is called if the log is full, before parking: it must see to it that the consumer
+    /// runs.
+    pub(crate) fn push(&self, entry: T, when_full: impl FnOnce()) -> Pushed {
+        // Relaxed is enough for the order: the modification order of one counter respects happens-before.
+        let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
+        if ticket >= self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
+            when_full();
+            self.wait_for_room(ticket);
+        }
+        let segment = self.segment(ticket);
+        // SAFETY: holds because `segment` came from the directory for our ticket (L2) and is not freed before our swap
+        // below (L3).
+        let slot = unsafe { &*segment }.slot(ticket);
+        // SAFETY: holds because the ticket is ours alone and the slot is not `WRITTEN` yet, so nobody else touches the
+        // payload (L1).
+        slot.payload.with_mut(|payload| unsafe { (*payload).write(entry) });
+        let before = slot.state.swap(WRITTEN, ordering!(Release, "log_publish"));
+        debug_assert_ne!(before, WRITTEN, "bug: a ticket was used twice");
+        Pushed { ticket: Ticket(ticket), awaited: before == AWAITED }
+    }
+
+    #[cold]
+    fn wait_for_room(&self, ticket: u64) {
+        let mut guard = self.room.lock();
+        while ticket >= self.head.load(Ordering::Acquire) + CAPACITY {
+            guard = self.made_room.wait(guard);
+        }
+    }
+
+    /// The segment of a ticket that is below `head + CAPACITY`, allocated if nobody has yet.
+    fn segment(&self, ticket: u64) -> *mut Segment<T> {
+        let entry = &self.directory[(ticket / SLOTS % SEGMENTS) as usize];
+        let found = entry.load(ordering!(Acquire, "log_segment_load"));
+        if found.is_null() { self.install(entry) } else { found }
+    }
+
+    #[cold]
+    fn install(&self, entry: &AtomicPtr<Segment<T>>) -> *mut Segment<T> {
+        let mut fresh = self.spare.swap(ptr::null_mut(), ordering!(Acquire, "log_spare_take"));
+        if fresh.is_null() {
+            fresh = Box::into_raw(Box::new(Segment::new()));
+        }
+        match entry.compare_exchange(
+            ptr::null_mut(),
+            fresh,
+            ordering!(Release, "log_segment_install"),
+            ordering!(Acquire, "log_segment_lost"),
+        ) {
+            Ok(_) => fresh,
+            Err(theirs) => {
+                self.keep_spare(fresh);
+                theirs
+            }
+        }
+    }
+
+    /// Puts an unused segment, all of whose slots are `EMPTY`, aside for later.
+    fn keep_spare(&self, segment: *mut Segment<T>) {
+        let old = self.spare.swap(segment, ordering!(AcqRel, "log_spare_keep"));
+        if !old.is_null() {
+            // SAFETY: holds because a spare segment was made by `Box::into_raw`, is in no directory entry, and the swap
+            // made us its only owner.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+}
+
+impl<T> Reader<'_, T> {
+    /// Place of the next entry.
+    pub(crate) fn place(&self) -> Ticket {
+        Ticket(*self.place)
+    }
+
+    /// The next entry, if it has been written.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let ticket = *self.place;
+        let entry = &self.log.directory[(ticket / SLOTS % SEGMENTS) as usize];
+        let segment = entry.load(ordering!(Acquire, "log_pop_segment"));
+        if segment.is_null() {
+            return None;
+        }
+        // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
+        let slot = unsafe { &*segment }.slot(ticket);
+        if slot.state.load(ordering!(Acquire, "log_consume")) != WRITTEN {
+            return None;
+        }
+        // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1), and the place moves past
+        // it below, so it is read once (L5).
+        let payload = slot.payload.with(|payload| unsafe { (*payload).assume_init_read() });
+        *self.place = ticket + 1;
+        if (ticket + 1).is_multiple_of(SLOTS) {
+            self.retire(entry, segment, ticket + 1);
+        }
+        Some(payload)
+    }
+
+    /// Takes out a segment that has been read to its end and lets waiting producers in.
+    fn retire(&self, entry: &AtomicPtr<Segment<T>>, segment: *mut Segment<T>, head: u64) {
+        entry.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: holds because every slot was `WRITTEN`, seen with `Acquire`, so no producer touches the segment any
+        // more (L3), and it is out of the directory.
+        let recycled = unsafe { &*segment };
+        recycled.memory.with_mut(|_| ());
+        for slot in &recycled.slots {
+            slot.state.store(EMPTY, Ordering::Relaxed);
+        }
+        self.log.keep_spare(segment);
+        let guard = self.log.room.lock();
+        self.log.head.store(head, ordering!(Release, "log_head_store"));
+        self.log.made_room.notify_all();
+        drop(guard);
+    }
+
+    /// Asks to be told when the next entry is written. Returns false if it has been written already; true means that its
+    /// [`Pushed::awaited`] will be set.
+    pub(crate) fn await_next(&self) -> bool {
+        let ticket = *self.place;
+        // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
+        let slot = unsafe { &*self.log.segment(ticket) }.slot(ticket);
+        // Relaxed: nothing is read on the strength of this. Who is told that the entry is there calls `pop`.
+        match slot.state.compare_exchange(EMPTY, AWAITED, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) | Err(AWAITED) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+impl<T> Drop for Log<T> {
+    fn drop(&mut self) {
+        let place = *self.place.lock();
+        let end = self.tail.load(Ordering::Relaxed);
+        for ticket in place..end.min(place + CAPACITY) {
+            let segment = self.directory[(ticket / SLOTS % SEGMENTS) as usize].load(Ordering::Relaxed);
+            if segment.is_null() {
+                continue;
+            }
+            // SAFETY: holds because `&mut self` says that nobody else is here, and segments are freed below.
+            let slot = unsafe { &*segment }.slot(ticket);
+            if slot.state.load(Ordering::Relaxed) == WRITTEN {
+                // SAFETY: holds because the payload was written and, being at or past the place, not read (L5).
+                slot.payload.with_mut(|payload| unsafe { (*payload).assume_init_drop() });
+            }
+        }
+        for entry in self.directory.iter().chain([&self.spare]) {
+            let segment = entry.load(Ordering::Relaxed);
+            if !segment.is_null() {
+                // SAFETY: holds because segments are made by `Box::into_raw` and each is in one place only.
+                drop(unsafe { Box::from_raw(segment) });
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod stress_tests;

@@ -1,0 +1,176 @@
+//! Every schedule of small logs: two slots a segment, two segments, four entries at most.
+
+use std::sync::Arc;
+
+use super::{CAPACITY, Log};
+use crate::sync::{Condvar, Mutex};
+
+/// Explores every schedule with at most two preemptions: reliability studies find most bugs there, and a third makes the
+/// larger models fifty times slower.
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2));
+    builder.check(f);
+}
+
+/// What the scheduler is to the log: remembers that the consumer was asked to run.
+struct Bell {
+    rung: Mutex<bool>,
+    heard: Condvar,
+}
+
+impl Bell {
+    fn new() -> Bell {
+        Bell { rung: Mutex::new(false), heard: Condvar::new() }
+    }
+
+    fn ring(&self) {
+        *self.rung.lock() = true;
+        self.heard.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        while !*rung {
+            rung = self.heard.wait(rung);
+        }
+        *rung = false;
+    }
+}
+
+fn push(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
+    if log.push(entry, || ()).awaited {
+        bell.ring();
+    }
+}
+
+/// Reads `count` entries, sleeping whenever the next one is not there, and checks that each producer's come in order.
+fn drain(log: &Log<(u32, u32)>, bell: &Bell, count: usize) -> Vec<(u32, u32)> {
+    let mut seen = Vec::new();
+    let mut reader = log.read();
+    while seen.len() < count {
+        match reader.pop() {
+            Some(entry) => seen.push(entry),
+            None if reader.await_next() => bell.wait(),
+            None => {}
+        }
+    }
+    assert!(reader.pop().is_none());
+    for &(producer, number) in &seen {
+        let mine: Vec<u32> = seen.iter().filter(|e| e.0 == producer).map(|e| e.1).collect();
+        assert!(mine.contains(&number) && mine.is_sorted() && mine.windows(2).all(|w| w[0] < w[1]));
+    }
+    seen
+}
+
+fn producers(counts: &[u32]) {
+    let counts = counts.to_vec();
+    model(move || {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        let threads: Vec<_> = (0u32..)
+            .zip(&counts)
+            .map(|(producer, &count)| {
+                let (log, bell) = (log.clone(), bell.clone());
+                loom::thread::spawn(move || (0..count).for_each(|number| push(&log, &bell, (producer, number))))
+            })
+            .collect();
+        let total: u32 = counts.iter().sum();
+        assert_eq!(drain(&log, &bell, total as usize).len(), total as usize);
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn loom_two_producers() {
+    producers(&[1, 1]);
+}
+
+/// The third append of the two needs a second segment.
+#[test]
+fn loom_two_producers_across_a_segment() {
+    producers(&[2, 1]);
+}
+
+/// More entries than the log holds: the producer waits for room, and the segments are used again.
+#[test]
+fn loom_a_full_log_lets_its_producer_in_again() {
+    producers(&[CAPACITY as u32 + 1]);
+}
+
+/// Both wait for room at the same time.
+#[test]
+fn loom_a_full_log_lets_both_producers_in_again() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        for number in 0..CAPACITY as u32 {
+            push(&log, &bell, (0, number));
+        }
+        let threads: Vec<_> = (1..3)
+            .map(|producer| {
+                let (log, bell) = (log.clone(), bell.clone());
+                loom::thread::spawn(move || push(&log, &bell, (producer, 0)))
+            })
+            .collect();
+        drain(&log, &bell, CAPACITY as usize + 2);
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+/// A segment that was read to its end goes to a producer of the next lap while another producer still appends.
+#[test]
+fn loom_a_recycled_segment_is_empty() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        push(&log, &bell, (0, 0));
+        push(&log, &bell, (0, 1));
+        let threads: Vec<_> = (1..3)
+            .map(|producer| {
+                let (log, bell) = (log.clone(), bell.clone());
+                loom::thread::spawn(move || push(&log, &bell, (producer, 0)))
+            })
+            .collect();
+        drain(&log, &bell, 4);
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+/// An append that happened before another one comes first, also when a different thread made it.
+#[test]
+fn loom_order_respects_happens_before() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        let (first_log, first_bell) = (log.clone(), bell.clone());
+        let first = loom::thread::spawn(move || push(&first_log, &first_bell, (1, 0)));
+        let (other_log, other_bell) = (log.clone(), bell.clone());
+        let other = loom::thread::spawn(move || push(&other_log, &other_bell, (3, 0)));
+        first.join().expect("no panic");
+        push(&log, &bell, (2, 0));
+        let seen = drain(&log, &bell, 3);
+        let place = |producer| seen.iter().position(|e| e.0 == producer);
+        assert!(place(1) < place(2));
+        other.join().expect("no panic");
+    });
+}
+
+/// Entries that nobody read are dropped once.
+#[test]
+fn loom_unread_entries_are_dropped_once() {
+    model(|| {
+        let entry = Arc::new(());
+        let log = Arc::new(Log::new());
+        let (other_log, other_entry) = (log.clone(), entry.clone());
+        let other = loom::thread::spawn(move || {
+            let _ = other_log.push(other_entry.clone(), || ());
+            let _ = other_log.push(other_entry, || ());
+        });
+        let _ = log.push(entry.clone(), || ());
+        drop(log.read().pop());
+        other.join().expect("no panic");
+        drop(log);
+        assert_eq!(Arc::strong_count(&entry), 1);
+    });
+}

@@ -1,0 +1,92 @@
+//! Real threads, for ThreadSanitizer and for the rare schedules of a long run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Log;
+
+/// Producers on real threads, one consumer that falls behind now and then; nothing is lost, doubled or out of order.
+#[test]
+fn stress_producers_and_consumer() {
+    const PRODUCERS: u64 = 3;
+    let each: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+    let log = Arc::new(Log::new());
+    let told = Arc::new((parking_lot::Mutex::new(0u64), parking_lot::Condvar::new()));
+    let threads: Vec<_> = (0..PRODUCERS)
+        .map(|producer| {
+            let (log, told) = (log.clone(), told.clone());
+            std::thread::spawn(move || {
+                for number in 0..each {
+                    let entry = Box::new((producer, number));
+                    if log.push(entry, || ()).awaited {
+                        *told.0.lock() += 1;
+                        told.1.notify_one();
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut next = [0u64; PRODUCERS as usize];
+    let mut reader = log.read();
+    let mut heard = 0;
+    while next.iter().sum::<u64>() < PRODUCERS * each {
+        match reader.pop() {
+            Some(entry) => {
+                let (producer, number) = *entry;
+                assert_eq!(number, next[producer as usize], "producer {producer} out of order");
+                next[producer as usize] += 1;
+                if number % 9_973 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            None if reader.await_next() => {
+                let mut count = told.0.lock();
+                while *count == heard {
+                    told.1.wait(&mut count);
+                }
+                heard = *count;
+            }
+            None => {}
+        }
+    }
+    drop(reader);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A producer that is stuck in the middle of an append holds back what comes after it, and nobody else.
+#[test]
+fn stress_a_stuck_producer_blocks_nobody() {
+    let log = Arc::new(Log::new());
+    let done = Arc::new(AtomicBool::new(false));
+    let stuck = {
+        let (log, done) = (log.clone(), done.clone());
+        // The entry's own construction is the middle of nothing, so hold the ticket by hand.
+        std::thread::spawn(move || {
+            let ticket = log.tail.fetch_add(1, super::Ordering::Relaxed);
+            while !done.load(Ordering::Acquire) {
+                std::thread::park();
+            }
+            let segment = log.segment(ticket);
+            // SAFETY: holds because the ticket was taken above and not used yet.
+            let slot = unsafe { &*segment }.slot(ticket);
+            // SAFETY: holds for the same reason.
+            slot.payload.with_mut(|payload| unsafe { (*payload).write(u64::MAX) });
+            slot.state.swap(super::WRITTEN, super::Ordering::Release);
+        })
+    };
+    while log.tail.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    for number in 0..1_000 {
+        let _ = log.push(number, || ());
+    }
+    assert!(log.read().pop().is_none(), "the prefix ends at the entry that is being written");
+    done.store(true, Ordering::Release);
+    stuck.thread().unpark();
+    stuck.join().unwrap();
+    let mut reader = log.read();
+    assert_eq!(reader.pop(), Some(u64::MAX));
+    for number in 0..1_000 {
+        assert_eq!(reader.pop(), Some(number));
+    }
+}

@@ -1,0 +1,2 @@
+//! rec
+pub(crate) mod log;
