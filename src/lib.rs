@@ -1,4 +1,5 @@
 //! Fused-eager op-trace JIT on PJRT.
 
 mod record;
+mod result;
 mod sync;

@@ -72,7 +72,9 @@ fn producers(counts: &[u32]) {
             .zip(&counts)
             .map(|(producer, &count)| {
                 let (log, bell) = (log.clone(), bell.clone());
-                loom::thread::spawn(move || (0..count).for_each(|number| push(&log, &bell, (producer, number))))
+                loom::thread::spawn(move || {
+                    (0..count).for_each(|number| push(&log, &bell, (producer, number)))
+                })
             })
             .collect();
         let total: u32 = counts.iter().sum();

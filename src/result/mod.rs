@@ -1,0 +1,2 @@
+//! r
+pub(crate) mod once;
