@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::TraceOp;
+use crate::graph::Ref;
+use crate::op::Signature;
 use crate::shape::Bytes;
 
 /// Why a region ends where it does. Each boundary is an event with this reason.
@@ -31,11 +32,13 @@ pub enum Boundary {
     CrossStream,
     /// The stream or the engine was shut down.
     Shutdown,
+    /// The region that the op belonged to could not be compiled or run as a whole, and runs op by op.
+    Fallback,
 }
 
 impl Boundary {
     /// Every reason.
-    pub const ALL: [Boundary; 11] = [
+    pub const ALL: [Boundary; 12] = [
         Boundary::HostRead,
         Boundary::Flush,
         Boundary::Effect,
@@ -47,6 +50,7 @@ impl Boundary {
         Boundary::ModeChange,
         Boundary::CrossStream,
         Boundary::Shutdown,
+        Boundary::Fallback,
     ];
 
     /// A short name for logs and reports (`host_read`).
@@ -64,6 +68,7 @@ impl Boundary {
             Boundary::ModeChange => "mode_change",
             Boundary::CrossStream => "cross_stream",
             Boundary::Shutdown => "shutdown",
+            Boundary::Fallback => "fallback",
         }
     }
 }
@@ -83,6 +88,7 @@ impl fmt::Display for Boundary {
             Boundary::ModeChange => "the next op was recorded in another mode",
             Boundary::CrossStream => "another stream uses a value it makes",
             Boundary::Shutdown => "the stream was shut down",
+            Boundary::Fallback => "the region it was part of could not run as a whole",
         })
     }
 }
@@ -120,9 +126,9 @@ pub struct PendingStats {
 /// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its cuts are a function of
 /// it; it may keep state, which starts anew after a hard boundary.
 pub trait BoundaryRule: fmt::Debug + Send {
-    /// `op` has just joined the pending ops, which now have the given size. A cut seals the first `len` of them; it may
-    /// lie in the past, and the rest stays pending.
-    fn after(&mut self, op: &TraceOp, pending: PendingStats) -> Option<Cut>;
+    /// `op` with these operands has just joined the pending ops, which now have the given size. A cut seals the first
+    /// `len` of them; it may lie in the past, and the rest stays pending.
+    fn after(&mut self, op: &Signature, operands: &[Ref], pending: PendingStats) -> Option<Cut>;
 
     /// The pending ops were sealed at a hard boundary.
     fn reset(&mut self);
@@ -142,7 +148,7 @@ pub struct Cut {
 pub struct HardOnly;
 
 impl BoundaryRule for HardOnly {
-    fn after(&mut self, _op: &TraceOp, _pending: PendingStats) -> Option<Cut> {
+    fn after(&mut self, _op: &Signature, _operands: &[Ref], _pending: PendingStats) -> Option<Cut> {
         None
     }
 

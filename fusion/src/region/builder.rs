@@ -1,18 +1,17 @@
 //! The pending ops of one stream.
 //!
-//! State: the ops recorded since the last boundary, each operand resolved to a [`Ref`] of the graph that would be
-//! sealed now. Three maps over [`ValueId`]s say which input or result a value is. Cost per op: one hash lookup per
-//! operand, one insertion per result.
+//! Cost per op: one hash lookup per operand, one insertion per result. A cut in the past rebuilds both parts.
 
 use std::mem;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::boundary::{Boundary, BoundaryRule, Budgets, PendingStats};
-use super::{Input, Mode, Operand, Output, Region, TraceOp};
+use super::{Input, Mode, Operand, Output, Region, TraceOp, TraceResult, TraceValue as _};
 use crate::graph::{Graph, Ref, Refs};
-use crate::id::ValueId;
-use crate::op::Effect;
+use crate::id::{Site, ValueId};
+use crate::op::{Effect, Signature};
 use crate::shape::Bytes;
 
 /// What became of a release handed to [`RegionBuilder::release`].
@@ -25,57 +24,174 @@ pub enum Released {
     WithRegion,
 }
 
-/// Collects ops and cuts them into regions. One per stream; not shared.
+/// A run of ops under construction: a graph, what its parameters and results are, and where they are known.
 #[derive(Debug)]
-pub struct RegionBuilder {
-    rule: Box<dyn BoundaryRule>,
-    budgets: Budgets,
-    ops: Vec<TraceOp>,
+pub(super) struct Part<R: TraceResult> {
     graph: Graph,
-    inputs: Vec<Input>,
-    outputs: Vec<Output>,
+    inputs: Vec<Input<R::Value>>,
+    outputs: Vec<Output<R>>,
+    sites: Vec<Site>,
     known: FxHashMap<ValueId, Ref>,
     tensor_inputs: usize,
     bytes: Bytes,
 }
 
-impl RegionBuilder {
-    /// A builder without pending ops.
-    #[must_use]
-    pub fn new(rule: Box<dyn BoundaryRule>, budgets: Budgets) -> RegionBuilder {
-        RegionBuilder {
-            rule,
-            budgets,
-            ops: Vec::new(),
+impl<R: TraceResult> Part<R> {
+    pub(super) fn new() -> Part<R> {
+        Part {
             graph: Graph::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            sites: Vec::new(),
             known: FxHashMap::default(),
             tensor_inputs: 0,
             bytes: Bytes(0),
         }
     }
 
+    pub(super) fn append(
+        &mut self,
+        signature: Arc<Signature>,
+        operands: impl IntoIterator<Item = Operand<R::Value>>,
+        results: impl IntoIterator<Item = R>,
+        site: Site,
+    ) {
+        let mut refs = Refs::new();
+        for (operand, ty) in operands.into_iter().zip(signature.operands()) {
+            let (value, lifted) = match operand {
+                Operand::Tensor(value) => (value, false),
+                Operand::Scalar(value) => (value, true),
+            };
+            refs.push(*self.known.entry(value.id()).or_insert_with(|| {
+                self.tensor_inputs += usize::from(!lifted);
+                self.inputs.push(Input { value, lifted, dies: false });
+                self.graph.param(ty.clone())
+            }));
+        }
+        for ty in signature.results() {
+            self.bytes = self.bytes.saturating_add(ty.bytes());
+        }
+        let places = self.graph.push_signature(signature, refs);
+        for (value, place) in results.into_iter().zip(places) {
+            self.known.insert(value.id(), place);
+            self.outputs.push(Output { value, live: true });
+        }
+        debug_assert_eq!(self.outputs.len(), self.graph.result_count(), "one value per result");
+        self.sites.push(site);
+    }
+
+    pub(super) fn release(&mut self, value: ValueId) -> Released {
+        match self.known.get(&value) {
+            None => return Released::Now,
+            Some(&Ref::Param(index)) => self.inputs[index as usize].dies = true,
+            Some(&Ref::Result(index)) => self.outputs[index as usize].live = false,
+        }
+        Released::WithRegion
+    }
+
+    fn released(&self) -> Vec<ValueId> {
+        let inputs = self.inputs.iter().filter(|input| input.dies).map(|input| input.value.id());
+        let outputs = self.outputs.iter().filter(|output| !output.live).map(|output| output.value.id());
+        inputs.chain(outputs).collect()
+    }
+
+    /// Cuts the run in two after `len` ops. What the second part uses of the first stays live there and becomes an input;
+    /// a release goes to the last part that knows the value (R2, R3).
+    pub(super) fn cut(self, len: usize) -> (Part<R>, Part<R>) {
+        let released = self.released();
+        let mut head = Part::new();
+        let mut tail = Part::new();
+        let values: Vec<R::Value> = self.outputs.iter().map(|output| output.value.value()).collect();
+        let mut outputs = self.outputs.into_iter();
+        for (index, (node, site)) in self.graph.nodes().iter().zip(self.sites).enumerate() {
+            let operands = node.operands().iter().map(|&operand| match operand {
+                Ref::Result(index) => Operand::Tensor(values[index as usize].clone()),
+                Ref::Param(index) => {
+                    let input = &self.inputs[index as usize];
+                    let value = input.value.clone();
+                    if input.lifted { Operand::Scalar(value) } else { Operand::Tensor(value) }
+                }
+            });
+            let results = outputs.by_ref().take(node.results().len()).map(|output| output.value);
+            let part = if index < len { &mut head } else { &mut tail };
+            part.append(node.signature().clone(), operands, results, site);
+        }
+        for value in released {
+            if tail.release(value) == Released::Now {
+                let _ = head.release(value);
+            }
+        }
+        (head, tail)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sites.len()
+    }
+
+    pub(super) fn of(region: Region<R>) -> Part<R> {
+        // `cut` needs no `known`: it builds both parts anew.
+        Part {
+            graph: region.graph,
+            inputs: region.inputs,
+            outputs: region.outputs,
+            sites: region.sites,
+            known: FxHashMap::default(),
+            tensor_inputs: 0,
+            bytes: Bytes(0),
+        }
+    }
+
+    pub(super) fn finish(self, boundary: Boundary, mode: Mode, effect: Effect) -> Region<R> {
+        Region {
+            graph: self.graph,
+            inputs: self.inputs,
+            outputs: self.outputs,
+            sites: self.sites,
+            boundary,
+            mode,
+            effect,
+        }
+    }
+}
+
+/// Collects ops and cuts them into regions. One per stream; not shared.
+#[derive(Debug)]
+pub struct RegionBuilder<R: TraceResult = ValueId> {
+    rule: Box<dyn BoundaryRule>,
+    budgets: Budgets,
+    pending: Part<R>,
+    /// Mode of the pending ops, which all have the same.
+    mode: Mode,
+}
+
+impl<R: TraceResult> RegionBuilder<R> {
+    /// A builder without pending ops.
+    #[must_use]
+    pub fn new(rule: Box<dyn BoundaryRule>, budgets: Budgets) -> RegionBuilder<R> {
+        RegionBuilder { rule, budgets, pending: Part::new(), mode: Mode::Fused }
+    }
+
     /// Size of the pending ops.
     #[must_use]
     pub fn stats(&self) -> PendingStats {
-        PendingStats { ops: self.ops.len(), inputs: self.tensor_inputs, bytes: self.bytes }
+        let pending = &self.pending;
+        PendingStats { ops: pending.len(), inputs: pending.tensor_inputs, bytes: pending.bytes }
     }
 
     /// Whether a pending op makes `value`: reading it on the host needs a boundary.
     #[must_use]
     pub fn makes(&self, value: ValueId) -> bool {
-        matches!(self.known.get(&value), Some(Ref::Result(_)))
+        matches!(self.pending.known.get(&value), Some(Ref::Result(_)))
     }
 
     /// Adds an op; regions that end because of it are appended to `sealed`.
-    pub fn push(&mut self, op: TraceOp, sealed: &mut Vec<Region>) {
+    pub fn push(&mut self, op: TraceOp<R>, sealed: &mut Vec<Region<R>>) {
         if let Some(reason) = self.ends_before(&op) {
             self.seal(reason, sealed);
         }
-        let effect = op.effect;
-        let mode = op.mode;
-        self.append(op);
+        let TraceOp { signature, operands, results, effect, mode, site } = op;
+        self.mode = mode;
+        self.pending.append(signature, operands, results, site);
         let stats = self.stats();
         let hard = match mode {
             _ if effect == Effect::Ordered => Some(Boundary::Effect),
@@ -86,141 +202,58 @@ impl RegionBuilder {
             Mode::Fused => None,
         };
         if let Some(reason) = hard {
-            self.seal(reason, sealed);
-        } else if let Some(cut) = self.rule.after(&self.ops[stats.ops - 1], stats) {
-            self.cut(cut.len.clamp(1, stats.ops), cut.reason, sealed);
+            self.seal_as(reason, effect, sealed);
+            return;
+        }
+        let Some(last) = self.pending.graph.nodes().last() else { return };
+        if let Some(cut) = self.rule.after(last.signature(), last.operands(), stats) {
+            let len = cut.len.clamp(1, stats.ops);
+            let (head, tail) = mem::replace(&mut self.pending, Part::new()).cut(len);
+            self.pending = tail;
+            sealed.push(head.finish(cut.reason, mode, Effect::Pure));
         }
     }
 
     /// The last handle on `value` was dropped.
     pub fn release(&mut self, value: ValueId) -> Released {
-        match self.known.get(&value) {
-            None => return Released::Now,
-            Some(&Ref::Param(index)) => self.inputs[index as usize].dies = true,
-            Some(&Ref::Result(index)) => self.outputs[index as usize].live = false,
-        }
-        Released::WithRegion
+        self.pending.release(value)
     }
 
     /// Seals all pending ops, if there are any.
-    pub fn seal(&mut self, reason: Boundary, sealed: &mut Vec<Region>) {
-        if !self.ops.is_empty() {
-            let all = self.ops.len();
-            self.cut(all, reason, sealed);
+    pub fn seal(&mut self, reason: Boundary, sealed: &mut Vec<Region<R>>) {
+        self.seal_as(reason, Effect::Pure, sealed);
+    }
+
+    fn seal_as(&mut self, reason: Boundary, effect: Effect, sealed: &mut Vec<Region<R>>) {
+        if self.pending.len() > 0 {
+            let all = mem::replace(&mut self.pending, Part::new());
+            sealed.push(all.finish(reason, self.mode, effect));
             self.rule.reset();
         }
     }
 
     /// The hard boundary that `op` asks for in front of itself.
-    fn ends_before(&self, op: &TraceOp) -> Option<Boundary> {
-        let last = self.ops.last()?;
+    fn ends_before(&self, op: &TraceOp<R>) -> Option<Boundary> {
+        if self.pending.len() == 0 {
+            return None;
+        }
         if op.effect == Effect::Ordered {
             return Some(Boundary::Effect);
         }
-        if op.mode != last.mode {
+        if op.mode != self.mode {
             return Some(Boundary::ModeChange);
         }
-        let mut fresh = 0;
-        for (i, operand) in op.operands.iter().enumerate() {
-            if let Operand::Tensor(value) = operand
-                && !self.known.contains_key(value)
-                && !op.operands[..i].contains(operand)
-            {
-                fresh += 1;
-            }
+        let fresh = |(place, operand): &(usize, &Operand<R::Value>)| {
+            let id = operand.value().id();
+            matches!(operand, Operand::Tensor(_))
+                && !self.pending.known.contains_key(&id)
+                && op.operands[..*place].iter().all(|earlier| earlier.value().id() != id)
+        };
+        // Only an op that could go over the budget is worth counting for.
+        if self.pending.tensor_inputs + op.operands.len() <= self.budgets.inputs {
+            return None;
         }
-        (self.tensor_inputs + fresh > self.budgets.inputs).then_some(Boundary::InputBudget)
-    }
-
-    fn append(&mut self, op: TraceOp) {
-        let mut refs = Refs::new();
-        for (operand, ty) in op.operands.iter().zip(op.signature.operands()) {
-            let value = operand.value();
-            refs.push(*self.known.entry(value).or_insert_with(|| {
-                let lifted = matches!(operand, Operand::Scalar(_));
-                self.tensor_inputs += usize::from(!lifted);
-                self.inputs.push(Input { value, lifted, dies: false });
-                self.graph.param(ty.clone())
-            }));
-        }
-        let results = self.graph.push_signature(op.signature.clone(), refs);
-        debug_assert_eq!(results.len(), op.results.len(), "one value per result");
-        for (&value, result) in op.results.iter().zip(results) {
-            self.known.insert(value, result);
-            self.outputs.push(Output { value, live: true });
-        }
-        for ty in op.signature.results() {
-            self.bytes = self.bytes.saturating_add(ty.bytes());
-        }
-        self.ops.push(op);
-    }
-
-    /// Seals the first `len` pending ops; the rest stays pending.
-    fn cut(&mut self, len: usize, reason: Boundary, sealed: &mut Vec<Region>) {
-        let mut ops = mem::take(&mut self.ops);
-        let tail = ops.split_off(len);
-        if tail.is_empty() {
-            let graph = mem::take(&mut self.graph);
-            let inputs = mem::take(&mut self.inputs);
-            let outputs = mem::take(&mut self.outputs);
-            self.clear();
-            sealed.push(region(graph, inputs, outputs, &ops, reason));
-            return;
-        }
-        // Liveness is what is known now, after the tail was recorded: rebuild both parts from their ops and carry the
-        // flags over. A value that the tail uses is an output of the head, and dies in the tail if it was released.
-        let released: Vec<ValueId> = self
-            .inputs
-            .iter()
-            .filter(|input| input.dies)
-            .map(|input| input.value)
-            .chain(self.outputs.iter().filter(|output| !output.live).map(|output| output.value))
-            .collect();
-        self.clear();
-        self.graph = Graph::new();
-        self.inputs.clear();
-        self.outputs.clear();
-        for op in ops {
-            self.append(op);
-        }
-        let head_ops = mem::take(&mut self.ops);
-        let head_graph = mem::take(&mut self.graph);
-        let mut head_inputs = mem::take(&mut self.inputs);
-        let mut head_outputs = mem::take(&mut self.outputs);
-        self.clear();
-        for op in tail {
-            self.append(op);
-        }
-        for value in released {
-            if self.release(value) == Released::Now {
-                head_inputs.iter_mut().filter(|i| i.value == value).for_each(|i| i.dies = true);
-                head_outputs.iter_mut().filter(|o| o.value == value).for_each(|o| o.live = false);
-            }
-        }
-        sealed.push(region(head_graph, head_inputs, head_outputs, &head_ops, reason));
-    }
-
-    fn clear(&mut self) {
-        self.known.clear();
-        self.tensor_inputs = 0;
-        self.bytes = Bytes(0);
-    }
-}
-
-fn region(
-    graph: Graph,
-    inputs: Vec<Input>,
-    outputs: Vec<Output>,
-    ops: &[TraceOp],
-    boundary: Boundary,
-) -> Region {
-    Region {
-        graph,
-        inputs,
-        outputs,
-        sites: ops.iter().map(|op| op.site.clone()).collect(),
-        boundary,
-        mode: ops.first().map_or(Mode::Fused, |op| op.mode),
-        effect: ops.first().map_or(Effect::Pure, |op| op.effect),
+        let count = op.operands.iter().enumerate().filter(fresh).count();
+        (self.pending.tensor_inputs + count > self.budgets.inputs).then_some(Boundary::InputBudget)
     }
 }

@@ -15,12 +15,14 @@
 
 mod boundary;
 mod builder;
+mod split;
 
+use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub use boundary::{Boundary, BoundaryRule, Budgets, HardOnly, PendingStats};
+pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, PendingStats};
 pub use builder::{RegionBuilder, Released};
 
 use crate::graph::Graph;
@@ -57,19 +59,53 @@ impl Mode {
     }
 }
 
-/// An operand of a recorded op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operand {
-    /// A tensor value.
-    Tensor(ValueId),
-    /// A lifted scalar: a value whose data travels with the execution and stays out of the key.
-    Scalar(ValueId),
+/// A value as the trace refers to it: an id, or a handle of the engine's that has one.
+pub trait TraceValue: Clone + fmt::Debug {
+    /// Which value it is.
+    fn id(&self) -> ValueId;
 }
 
-impl Operand {
+/// A value that an op of the trace makes: an id, or the engine's duty to make it.
+pub trait TraceResult: fmt::Debug {
+    /// What later ops refer to it by.
+    type Value: TraceValue;
+
+    /// A reference to the value.
+    fn value(&self) -> Self::Value;
+
+    /// Which value it is.
+    fn id(&self) -> ValueId {
+        self.value().id()
+    }
+}
+
+impl TraceValue for ValueId {
+    fn id(&self) -> ValueId {
+        *self
+    }
+}
+
+impl TraceResult for ValueId {
+    type Value = ValueId;
+
+    fn value(&self) -> ValueId {
+        *self
+    }
+}
+
+/// An operand of a recorded op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand<V = ValueId> {
+    /// A tensor value.
+    Tensor(V),
+    /// A lifted scalar: a value whose data travels with the execution and stays out of the key.
+    Scalar(V),
+}
+
+impl<V> Operand<V> {
     /// The value.
     #[must_use]
-    pub fn value(self) -> ValueId {
+    pub fn value(&self) -> &V {
         match self {
             Operand::Tensor(value) | Operand::Scalar(value) => value,
         }
@@ -78,13 +114,13 @@ impl Operand {
 
 /// One recorded op: plain data.
 #[derive(Clone, Debug)]
-pub struct TraceOp {
+pub struct TraceOp<R: TraceResult = ValueId> {
     /// Op, attributes and types.
     pub signature: Arc<Signature>,
     /// The operands.
-    pub operands: SmallVec<[Operand; 3]>,
+    pub operands: SmallVec<[Operand<R::Value>; 3]>,
     /// The values made, in the order of the signature's results.
-    pub results: SmallVec<[ValueId; 1]>,
+    pub results: SmallVec<[R; 1]>,
     /// What it does besides computing.
     pub effect: Effect,
     /// The mode captured when it was recorded.
@@ -95,9 +131,9 @@ pub struct TraceOp {
 
 /// A value that a region reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct Input<V = ValueId> {
     /// The value.
-    pub value: ValueId,
+    pub value: V,
     /// Whether it is a lifted scalar.
     pub lifted: bool,
     /// Whether its last handle was released before the boundary was decided: the region is its last reader and must
@@ -107,22 +143,22 @@ pub struct Input {
 
 /// A value that a region makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct Output<R = ValueId> {
     /// The value.
-    pub value: ValueId,
+    pub value: R,
     /// Whether it is needed after the region (R2). One that is not is released with the region.
     pub live: bool,
 }
 
 /// A run of consecutive ops that will be one executable.
 #[derive(Clone, Debug)]
-pub struct Region {
+pub struct Region<R: TraceResult = ValueId> {
     /// The ops; parameters are the inputs, by first use.
     pub graph: Graph,
     /// The values read, parallel to the graph's parameters.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<Input<R::Value>>,
     /// The values made, parallel to the graph's results.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<Output<R>>,
     /// Where each op was recorded, parallel to the graph's nodes.
     pub sites: Vec<Site>,
     /// Why the region ends where it does.
