@@ -1,3 +1,4 @@
 //! Fused-eager op-trace JIT on PJRT.
 
+pub mod pjrt;
 mod sync;
