@@ -36,6 +36,6 @@ pub use dtype::{DType, DTypeClass, DTypeSet, Element};
 pub use error::{Fault, OpError};
 pub use graph::{Body, Graph, Node, Ref};
 pub use id::{RegionSeq, Site, StreamId, ValueId};
-pub use literal::{Literal, LiteralError};
+pub use literal::{Literal, LiteralError, Scalar};
 pub use op::{OpCode, OpDef, Signature};
 pub use shape::{Bytes, Elems, Shape, ShapeError, TensorType};

@@ -15,6 +15,49 @@ pub struct Literal {
     bytes: Vec<u8>,
 }
 
+/// One element with its type, held inline: what a lifted scalar is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scalar {
+    dtype: DType,
+    bits: u64,
+}
+
+impl Scalar {
+    /// An element.
+    #[must_use]
+    pub fn new<T: Element>(value: T) -> Scalar {
+        let mut bytes = Vec::with_capacity(8);
+        value.write_le(&mut bytes);
+        bytes.resize(8, 0);
+        Scalar { dtype: T::DTYPE, bits: u64::read_le(&bytes) }
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// Its bits, zero-extended.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.bits
+    }
+
+    /// A rank-0 tensor of it.
+    #[must_use]
+    pub fn to_literal(self) -> Literal {
+        let bytes = self.bits.to_le_bytes()[..self.dtype.size()].to_vec();
+        Literal { ty: TensorType::scalar(self.dtype), bytes }
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:#x}", self.dtype, self.bits)
+    }
+}
+
 /// Why bytes and a type do not make a literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -79,6 +79,21 @@ const WRITTEN: u32 = 2;
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
+    /// A ticket from a number that [`Ticket::to_raw`] gave.
+    pub(crate) fn from_raw(raw: u64) -> Ticket {
+        Ticket(raw)
+    }
+
+    /// The number.
+    pub(crate) fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    /// The ticket after this one.
+    pub(crate) fn next(self) -> Ticket {
+        Ticket(self.0 + 1)
+    }
+
     /// Whether this is one of every `n` tickets, the same ones in every run.
     pub(crate) fn is_every(self, n: u64) -> bool {
         self.0 % n == n - 1
@@ -171,12 +186,6 @@ impl<T> Log<T> {
     /// Becomes the consumer; waits while another thread is.
     pub(crate) fn read(&self) -> Reader<'_, T> {
         Reader { log: self, place: self.place.lock() }
-    }
-
-    /// The ticket that the next append will get, or a smaller one. Every append that happened before this call has a
-    /// ticket below it.
-    pub(crate) fn end(&self) -> Ticket {
-        Ticket(self.tail.load(Ordering::Relaxed))
     }
 
     /// Appends an entry. `when_full` is called if the log is full, before parking: it must see to it that the consumer

@@ -1,2 +1,106 @@
-//! rec
+//! Recording: from a call to an entry in a stream's log.
+//!
+//! Input: an op, its attributes and the values it reads, from any thread. Output: handles on its results, at once, with
+//! types; the entry goes to the [`log`], where the stream's driver (`execute`) finds it. Nothing here waits for another
+//! thread, except that a full log lets the recording thread sleep.
+//!
+//! What is captured when an op is recorded: the call itself, the mode that is in force, the call site. Nothing is looked up
+//! later that could have changed.
+
 pub(crate) mod log;
+pub(crate) mod memo;
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::region::{Boundary, Mode, TraceOp};
+
+use crate::result::once::{Abandoned, Once, Promise};
+use crate::value::{ValueCell, ValuePromise};
+
+/// One entry of a stream's log.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// An op was recorded.
+    Op(TraceOp<ValuePromise>),
+    /// The last handle on a value was dropped.
+    Release(Arc<ValueCell>),
+    /// The outside needs a value: a boundary, if a pending op makes it.
+    Need(Arc<ValueCell>, Boundary),
+    /// A boundary wherever the stream stands.
+    Flush(Boundary),
+    /// A boundary, and everything before it is to be finished before the promise is kept.
+    Fence(FencePromise),
+}
+
+/// Whether everything before a fence is finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fenced {
+    /// It is.
+    Done,
+    /// The stream is gone.
+    Abandoned,
+}
+
+impl Abandoned for Fenced {
+    fn abandoned() -> Fenced {
+        Fenced::Abandoned
+    }
+}
+
+/// A place in a stream that can be waited for.
+pub(crate) struct Fence(Once<Fenced>);
+
+/// The duty to say when a fence is reached.
+pub(crate) type FencePromise = Promise<Fenced, Fence>;
+
+impl Fence {
+    pub(crate) fn new() -> (Arc<Fence>, FencePromise) {
+        Promise::new(Fence(Once::pending()))
+    }
+}
+
+impl AsRef<Once<Fenced>> for Fence {
+    fn as_ref(&self) -> &Once<Fenced> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fence")
+    }
+}
+
+thread_local! {
+    static SCOPED_MODE: Cell<Option<Mode>> = const { Cell::new(None) };
+}
+
+/// The mode that the calling thread is in by [`with_mode`], if any.
+pub(crate) fn scoped_mode() -> Option<Mode> {
+    SCOPED_MODE.try_with(Cell::get).ok().flatten()
+}
+
+/// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever stream. Scopes nest, and end
+/// when `f` returns or panics. The mode is captured when an op is recorded, so nothing has to be flushed at either end.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// # let engine = fuseline::Engine::reference();
+/// let x = engine.tensor(&[1.0f32, 4.0], &[2])?;
+/// let y = fuseline::with_mode(fuseline::Mode::Debug, || x.sqrt())?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn with_mode<R>(mode: Mode, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Mode>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let _ = SCOPED_MODE.try_with(|scoped| scoped.set(self.0));
+        }
+    }
+    let _restore = Restore(SCOPED_MODE.with(|scoped| scoped.replace(Some(mode))));
+    f()
+}

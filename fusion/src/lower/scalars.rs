@@ -6,7 +6,8 @@
 
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
-use crate::literal::Literal;
+use crate::literal::Scalar;
+use smallvec::{SmallVec, smallvec};
 
 /// Where each lifted scalar of a region stands in the packed vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,17 +60,14 @@ impl ScalarPack {
     /// # Panics
     /// When there are more or fewer than the region has, or one has another element type.
     #[must_use]
-    pub fn pack<'a>(&self, scalars: impl Iterator<Item = &'a Literal>) -> Vec<u32> {
-        let mut packed = vec![0; self.words];
+    pub fn pack(&self, scalars: impl Iterator<Item = Scalar>) -> SmallVec<[u32; 16]> {
+        let mut packed = smallvec![0; self.words];
         let mut filled = 0;
         for (scalar, &(dtype, first)) in scalars.zip(&self.slots) {
             assert_eq!(scalar.dtype(), dtype, "lifted scalar {filled} has another type");
-            let mut bytes = [0; 8];
-            bytes[..scalar.bytes().len()].copy_from_slice(scalar.bytes());
-            let bits = u64::from_le_bytes(bytes);
-            packed[first] = bits as u32;
+            packed[first] = scalar.bits() as u32;
             if words(dtype) == 2 {
-                packed[first + 1] = (bits >> 32) as u32;
+                packed[first + 1] = (scalar.bits() >> 32) as u32;
             }
             filled += 1;
         }

@@ -126,6 +126,12 @@ impl Signature {
         &self.encoded
     }
 
+    /// Number of multiplications, for ops that are products summed over a dimension; 0 for others.
+    #[must_use]
+    pub fn products(&self) -> u128 {
+        super::rules::contraction::products(&self.call(), self.results.first())
+    }
+
     /// The call as its rule sees it.
     #[must_use]
     pub fn call(&self) -> Call<'_> {

@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 use super::window::{Window, WindowAttrs, window};
 use crate::attr::AttrView;
 use crate::error::{Fault, OpError};
+use crate::op::OpCode;
 use crate::op::call::{Call, Results, one};
+use crate::shape::TensorType;
 
 /// Dimension numbers of a `dot_general` call.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,7 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
                     format!("{kind} dimension {l} of lhs is {a}, dimension {r} of rhs is {b}"),
                     format!("{kind} dimensions must be equal (lhs is {lhs}, rhs is {rhs})"),
                 );
-                let free = |operand: &crate::TensorType, used: [&[i64]; 2], size: u64| {
+                let free = |operand: &TensorType, used: [&[i64]; 2], size: u64| {
                     (0..operand.rank())
                         .any(|axis| !used.concat().contains(&(axis as i64)) && operand.dims()[axis] == size)
                 };
@@ -78,6 +80,27 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
         }));
     }
     Ok(one(call.ty(dtype, &out)?))
+}
+
+/// Number of multiplications of a checked call; 0 for ops without any.
+pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u128 {
+    let Some(result) = result else { return 0 };
+    let each: u128 = match call.def.code {
+        OpCode::DotGeneral => {
+            let dims = DotDims::of(call.attr());
+            dims.lhs_contract.iter().map(|&axis| u128::from(call.operand(0).dims()[axis as usize])).product()
+        }
+        // Every element of the kernel but those of its output features meets each result element.
+        OpCode::Convolution => match ConvDims::of(call) {
+            Ok(dims) => {
+                let features = call.operand(1).dims()[dims.kernel_output_feature].max(1);
+                u128::from(call.operand(1).elems().0 / features)
+            }
+            Err(_) => 0,
+        },
+        _ => 0,
+    };
+    each * u128::from(result.elems().0)
 }
 
 /// The operands of a product may have different types; the result type is stated by the caller. Float products do not

@@ -1,0 +1,276 @@
+//! Configuration of an engine.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fuseline_cache::Budget;
+use fuseline_fusion::Bytes;
+use fuseline_fusion::region::{BoundaryRule, Budgets, HardOnly, Mode};
+
+use crate::device::{FaultPoint, Faults};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::event::EventSink;
+use crate::pjrt::{ClientOptions, Flag, Value};
+
+/// Makes the soft boundary rule of a new stream.
+type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
+
+/// How an engine is set up. Every setting has a default that needs no thought.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// use fuseline::{EngineConfig, Mode};
+///
+/// let engine = EngineConfig::new().mode(Mode::Strict).compile_threads(1).build_reference()?;
+/// let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
+/// assert_eq!((&x * &x)?.to_vec::<f32>()?, [1.0, 4.0, 9.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct EngineConfig {
+    plugin: Option<PathBuf>,
+    client: ClientOptions,
+    device: usize,
+    mode: Mode,
+    check_finite: bool,
+    budgets: Budgets,
+    cache: Budget,
+    max_regions_in_flight: usize,
+    max_bytes_in_flight: Bytes,
+    compile_threads: usize,
+    drive_threads: usize,
+    flags: Vec<(String, Flag)>,
+    rule: NewRule,
+    sink: Option<Arc<dyn EventSink>>,
+    faults: Option<Faults>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig::new()
+    }
+}
+
+impl EngineConfig {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> EngineConfig {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        EngineConfig {
+            plugin: None,
+            client: ClientOptions::new(),
+            device: 0,
+            mode: Mode::Fused,
+            check_finite: false,
+            budgets: Budgets::default(),
+            cache: Budget::default(),
+            max_regions_in_flight: 32,
+            max_bytes_in_flight: Bytes(4 << 30),
+            compile_threads: cores.saturating_sub(1).clamp(1, 4),
+            drive_threads: 1,
+            flags: Vec::new(),
+            rule: Arc::new(|| Box::new(HardOnly)),
+            sink: None,
+            faults: None,
+        }
+    }
+
+    /// Path of the PJRT plugin. Default: the first that is found, in the order of [`crate::pjrt::discover`].
+    #[must_use]
+    pub fn plugin(mut self, path: impl Into<PathBuf>) -> EngineConfig {
+        self.plugin = Some(path.into());
+        self
+    }
+
+    /// An option for the plugin's client, such as `cpu_device_count`. Default: one device on XLA's CPU plugin, the plugin's
+    /// own choice elsewhere.
+    #[must_use]
+    pub fn client_option(mut self, name: impl Into<String>, value: impl Into<Value>) -> EngineConfig {
+        self.client = self.client.set(name, value);
+        self
+    }
+
+    /// Which of the client's addressable devices to run on, counted from 0. Default: 0.
+    #[must_use]
+    pub fn device(mut self, index: usize) -> EngineConfig {
+        self.device = index;
+        self
+    }
+
+    /// The mode of ops recorded where no stream and no [`crate::with_mode`] says otherwise. Default: Fused. Can be changed
+    /// later by [`Engine::set_mode`].
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> EngineConfig {
+        self.mode = mode;
+        self
+    }
+
+    /// Whether ops in Debug mode fail when a float result has a NaN or infinite element. Costs a copy to the host of every
+    /// result. Default: no.
+    #[must_use]
+    pub fn check_finite(mut self, check: bool) -> EngineConfig {
+        self.check_finite = check;
+        self
+    }
+
+    /// Most ops, inputs and bytes of one region. Default: [`Budgets::default`].
+    #[must_use]
+    pub fn region_budgets(mut self, budgets: Budgets) -> EngineConfig {
+        self.budgets = budgets;
+        self
+    }
+
+    /// Most regions and bytes in the memory cache of executables. Default: [`Budget::default`].
+    #[must_use]
+    pub fn cache_budget(mut self, budget: Budget) -> EngineConfig {
+        self.cache = budget;
+        self
+    }
+
+    /// Most regions of one stream, and most bytes of their results, on the device at once; the stream waits beyond that.
+    /// Default: 32 regions, 4 GiB.
+    #[must_use]
+    pub fn in_flight_limits(mut self, regions: usize, bytes: Bytes) -> EngineConfig {
+        self.max_regions_in_flight = regions.max(1);
+        self.max_bytes_in_flight = bytes;
+        self
+    }
+
+    /// Threads that compile, at least 1. Default: one less than there are cores, at most 4.
+    #[must_use]
+    pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
+        self.compile_threads = threads.max(1);
+        self
+    }
+
+    /// Threads that work on streams nobody waits for, at least 1. Default: 1; more pay off with several busy streams.
+    #[must_use]
+    pub fn drive_threads(mut self, threads: usize) -> EngineConfig {
+        self.drive_threads = threads.max(1);
+        self
+    }
+
+    /// A compiler flag for every region, with a value of the type that XLA expects.
+    #[must_use]
+    pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> EngineConfig {
+        self.flags.push((name.into(), value.into()));
+        self
+    }
+
+    /// The soft boundary rule: called once for each stream. Default: none, regions end at hard boundaries.
+    #[must_use]
+    pub fn boundary_rule(
+        mut self,
+        rule: impl Fn() -> Box<dyn BoundaryRule> + Send + Sync + 'static,
+    ) -> EngineConfig {
+        self.rule = Arc::new(rule);
+        self
+    }
+
+    /// Where events go. Default: nowhere.
+    #[must_use]
+    pub fn event_sink(mut self, sink: impl EventSink + 'static) -> EngineConfig {
+        self.sink = Some(Arc::new(sink));
+        self
+    }
+
+    /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
+    /// transfer, and the message that it returns is the failure that this one has. Default: none.
+    #[must_use]
+    pub fn inject_faults(
+        mut self,
+        plan: impl Fn(FaultPoint) -> Option<String> + Send + Sync + 'static,
+    ) -> EngineConfig {
+        self.faults = Some(Arc::new(plan));
+        self
+    }
+
+    /// Makes the engine, on a PJRT device.
+    ///
+    /// # Errors
+    /// When no plugin is found or it cannot be used, or the device does not exist.
+    pub fn build(self) -> Result<Engine> {
+        Engine::with_config(self)
+    }
+
+    /// Makes the engine on the reference interpreter, which needs no plugin: every op in plain Rust, one at a time. For
+    /// tests and for judging results, not for speed.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn build_reference(self) -> Result<Engine> {
+        Engine::reference_with_config(self)
+    }
+
+    // ----- for the engine -----
+
+    pub(crate) fn plugin_path(&self) -> Option<&PathBuf> {
+        self.plugin.as_ref()
+    }
+
+    pub(crate) fn client_options(&self) -> &ClientOptions {
+        &self.client
+    }
+
+    pub(crate) fn device_index(&self) -> usize {
+        self.device
+    }
+
+    pub(crate) fn initial_mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(crate) fn checks_finite(&self) -> bool {
+        self.check_finite
+    }
+
+    pub(crate) fn budgets(&self) -> Budgets {
+        self.budgets
+    }
+
+    pub(crate) fn cache(&self) -> Budget {
+        self.cache
+    }
+
+    pub(crate) fn in_flight(&self) -> (usize, Bytes) {
+        (self.max_regions_in_flight, self.max_bytes_in_flight)
+    }
+
+    pub(crate) fn threads(&self) -> (usize, usize) {
+        (self.drive_threads, self.compile_threads)
+    }
+
+    pub(crate) fn flags(&self) -> &[(String, Flag)] {
+        &self.flags
+    }
+
+    pub(crate) fn new_boundary_rule(&self) -> Box<dyn BoundaryRule> {
+        (self.rule)()
+    }
+
+    pub(crate) fn sink(&self) -> Option<Arc<dyn EventSink>> {
+        self.sink.clone()
+    }
+
+    pub(crate) fn faults(&self) -> Option<Faults> {
+        self.faults.clone()
+    }
+}
+
+impl fmt::Debug for EngineConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineConfig")
+            .field("plugin", &self.plugin)
+            .field("device", &self.device)
+            .field("mode", &self.mode)
+            .field("check_finite", &self.check_finite)
+            .field("budgets", &self.budgets)
+            .field("cache", &self.cache)
+            .field("compile_threads", &self.compile_threads)
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! Counters of an engine.
+
+use std::time::Duration;
+
+use fuseline_fusion::Bytes;
+
+use crate::value::Counter;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// The live counters.
+        #[derive(Debug)]
+        pub(crate) struct Live {
+            $(pub(crate) $name: Counter,)*
+            pub(crate) compile_nanos: Counter,
+        }
+
+        impl Live {
+            pub(crate) fn new() -> Live {
+                Live { $($name: Counter::new(),)* compile_nanos: Counter::new() }
+            }
+
+            pub(crate) fn read(&self) -> Counters {
+                Counters {
+                    $($name: self.$name.get(),)*
+                    compile_time: Duration::from_nanos(self.compile_nanos.get()),
+                    cached_executables: 0,
+                    cached_bytes: Bytes(0),
+                }
+            }
+        }
+
+        /// What an engine has done since it was made. A snapshot: the counters are read one after the other while the
+        /// engine may be at work.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Time spent in compiles, added up over compile threads.
+            pub compile_time: Duration,
+            /// Regions in the memory cache now.
+            pub cached_executables: u64,
+            /// Memory that the cache holds now.
+            pub cached_bytes: Bytes,
+        }
+
+        impl Counters {
+            /// What happened between an earlier snapshot and this one. The sizes of the cache are those of this one.
+            #[must_use]
+            pub fn since(&self, earlier: &Counters) -> Counters {
+                Counters {
+                    $($name: self.$name - earlier.$name,)*
+                    compile_time: self.compile_time - earlier.compile_time,
+                    ..*self
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Ops that left the log.
+    ops,
+    /// Regions sealed.
+    regions,
+    /// Regions left out because nobody used their results.
+    skipped,
+    /// Regions whose executable was in the cache.
+    hits,
+    /// Regions whose executable was not.
+    misses,
+    /// Compiles that ended well.
+    compiles,
+    /// Compiles that failed.
+    compile_failures,
+    /// Executions on the device.
+    executions,
+    /// Regions that ran op by op after all.
+    fallbacks,
+    /// Values that failed.
+    poisoned,
+    /// Inputs whose memory was given to outputs.
+    donations,
+    /// Executables that left the cache to make room.
+    evictions,
+    /// Values read by the host.
+    host_reads,
+    /// Bytes moved from the host to the device.
+    bytes_up,
+    /// Bytes moved from the device to the host.
+    bytes_down,
+    /// Panics caught in event sinks and callbacks.
+    panics,
+}

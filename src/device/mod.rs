@@ -1,0 +1,319 @@
+//! What the engine runs regions on.
+//!
+//! Input: a canonical region, or host data. Output: executables and buffers. A device is a PJRT device, or the reference
+//! device, which runs the same regions by the reference interpreter and needs no plugin: for tests, for trying the
+//! library out, and as the judge when a plugin is in doubt.
+//!
+//! The set is closed, so a device is an enumeration and not a trait object. What belongs to all of them (the layout of an
+//! executable's outputs, the packing of scalars, planned faults) stands here, what is special in `pjrt` and `reference`.
+
+mod pjrt;
+mod reference;
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_cache::{Artifact, OutputSet};
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
+use fuseline_fusion::lower::{Aliases, LOWERING, ScalarPack};
+use fuseline_fusion::{Literal, Scalar, TensorType, canon};
+use smallvec::SmallVec;
+
+pub(crate) use self::pjrt::PjrtDevice;
+use crate::error::Stage;
+use crate::pjrt as sys;
+
+/// Where a fault can be planned; see [`crate::EngineConfig::inject_faults`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FaultPoint {
+    /// A compilation, of so many ops.
+    Compile {
+        /// Ops of the region.
+        ops: usize,
+    },
+    /// An execution, of so many ops.
+    Execute {
+        /// Ops of the region.
+        ops: usize,
+    },
+    /// A transfer from the host, of so many bytes.
+    Upload {
+        /// Size of the data.
+        bytes: u64,
+    },
+    /// A transfer to the host, of so many bytes.
+    Download {
+        /// Size of the data.
+        bytes: u64,
+    },
+}
+
+/// A plan of faults: returns the message of the fault to raise at a point, if any.
+pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<String> + Send + Sync>;
+
+/// What a device says when it fails.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceError {
+    pub(crate) stage: Stage,
+    pub(crate) message: String,
+    pub(crate) resource_exhausted: bool,
+}
+
+impl DeviceError {
+    fn pjrt(stage: Stage, error: &sys::Error) -> DeviceError {
+        DeviceError { stage, message: error.to_string(), resource_exhausted: error.is_resource_exhausted() }
+    }
+}
+
+type Result<T> = std::result::Result<T, DeviceError>;
+
+enum Kind {
+    Pjrt(PjrtDevice),
+    Reference,
+}
+
+/// A device that regions run on.
+pub(crate) struct Device {
+    kind: Kind,
+    faults: Option<Faults>,
+    environment: EnvFingerprint,
+}
+
+/// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
+pub(crate) enum Buffer {
+    Pjrt(sys::Buffer),
+    Reference(Arc<Literal>),
+}
+
+enum Loaded {
+    Pjrt(sys::Executable),
+    Reference,
+}
+
+/// A region compiled for a set of outputs.
+pub(crate) struct Executable {
+    loaded: Loaded,
+    region: Arc<CanonRegion>,
+    /// Numbers of the results returned, ascending.
+    outputs: Vec<u32>,
+    /// For each argument that may be reused for an output, its place among the arguments and its parameter.
+    reusable: Vec<(i64, u32)>,
+    pack: ScalarPack,
+    bytes: u64,
+}
+
+/// One execution.
+pub(crate) struct Executed {
+    /// The outputs, in the order of [`Executable::outputs`].
+    pub(crate) outputs: SmallVec<[Buffer; 4]>,
+    /// Ready when the device is done; `None` when it is already.
+    pub(crate) done: Option<sys::Event>,
+}
+
+impl Device {
+    pub(crate) fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
+        let environment = fingerprint(&device.describe());
+        Device { kind: Kind::Pjrt(device), faults, environment }
+    }
+
+    pub(crate) fn reference(faults: Option<Faults>) -> Device {
+        Device { kind: Kind::Reference, faults, environment: fingerprint(b"reference interpreter") }
+    }
+
+    /// Fingerprint of everything outside a region that its executables depend on.
+    pub(crate) fn environment(&self) -> &EnvFingerprint {
+        &self.environment
+    }
+
+    /// The PJRT device behind it, if there is one.
+    pub(crate) fn pjrt(&self) -> Option<&PjrtDevice> {
+        match &self.kind {
+            Kind::Pjrt(device) => Some(device),
+            Kind::Reference => None,
+        }
+    }
+
+    fn fault(&self, stage: Stage, point: FaultPoint) -> Result<()> {
+        match self.faults.as_ref().and_then(|faults| faults(point)) {
+            Some(message) => Err(DeviceError { stage, message, resource_exhausted: false }),
+            None => Ok(()),
+        }
+    }
+
+    /// Compiles a region for the given outputs. `candidates` are parameters whose memory may be reused when they die.
+    pub(crate) fn compile(
+        &self,
+        region: &Arc<CanonRegion>,
+        outputs: &OutputSet,
+        candidates: &[u32],
+    ) -> Result<Executable> {
+        self.fault(Stage::Compile, FaultPoint::Compile { ops: region.graph().nodes().len() })?;
+        let outputs: Vec<u32> = outputs.iter().collect();
+        let aliases = Aliases::pair(region, &outputs, candidates);
+        let (loaded, bytes) = match &self.kind {
+            Kind::Pjrt(device) => {
+                let (executable, bytes) = device.compile(region, &outputs, &aliases)?;
+                (Loaded::Pjrt(executable), bytes)
+            }
+            Kind::Reference => (Loaded::Reference, region.bytes().len() as u64),
+        };
+        let reusable = match loaded {
+            // Arguments are the parameters without the lifted ones, in order.
+            Loaded::Pjrt(_) => {
+                let place = |param: u32| {
+                    region.lifted()[..param as usize].iter().filter(|lifted| !**lifted).count() as i64
+                };
+                aliases.params().map(|param| (place(param), param)).collect()
+            }
+            Loaded::Reference => Vec::new(),
+        };
+        Ok(Executable { loaded, region: region.clone(), outputs, reusable, pack: ScalarPack::of(region), bytes })
+    }
+
+    /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones; `veto` are places of
+    /// arguments that must not be reused.
+    pub(crate) fn execute(
+        &self,
+        executable: &Executable,
+        args: &[&Buffer],
+        scalars: impl Iterator<Item = Scalar>,
+        veto: &[i64],
+        want_done: bool,
+    ) -> Result<Executed> {
+        let ops = executable.region.graph().nodes().len();
+        self.fault(Stage::Execute, FaultPoint::Execute { ops })?;
+        match (&self.kind, &executable.loaded) {
+            (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
+                let packed = executable.pack.pack(scalars);
+                device.execute(loaded, args, &packed, veto, want_done)
+            }
+            _ => reference::execute(&executable.region, &executable.outputs, args, scalars),
+        }
+    }
+
+    /// Moves host data to the device.
+    pub(crate) fn upload(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
+        self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
+        match &self.kind {
+            Kind::Pjrt(device) => device.upload(ty, bytes),
+            Kind::Reference => reference::upload(ty, bytes),
+        }
+    }
+
+    /// Waits for data and copies it to the host: dense, row-major.
+    pub(crate) fn download(&self, buffer: &Buffer) -> Result<Vec<u8>> {
+        self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
+        match buffer {
+            Buffer::Pjrt(buffer) => {
+                buffer.to_host().map_err(|error| DeviceError::pjrt(Stage::Execute, &error))
+            }
+            Buffer::Reference(data) => Ok(data.bytes().to_vec()),
+        }
+    }
+
+    /// As [`Device::download`], without waiting: `callback` gets the data, on any thread, possibly before this returns.
+    pub(crate) fn download_async(
+        &self,
+        buffer: &Buffer,
+        callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static,
+    ) {
+        if let Err(error) =
+            self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })
+        {
+            return callback(Err(error));
+        }
+        match buffer {
+            Buffer::Pjrt(buffer) => match buffer.to_host_async() {
+                Ok(copy) => copy.on_ready(move |bytes| {
+                    callback(bytes.map_err(|error| DeviceError::pjrt(Stage::Execute, &error)));
+                }),
+                Err(error) => callback(Err(DeviceError::pjrt(Stage::Transfer, &error))),
+            },
+            Buffer::Reference(data) => callback(Ok(data.bytes().to_vec())),
+        }
+    }
+}
+
+fn fingerprint(description: &[u8]) -> EnvFingerprint {
+    let mut all = Vec::from([canon::FORMAT]);
+    all.extend_from_slice(&LOWERING.to_le_bytes());
+    all.extend_from_slice(description);
+    EnvFingerprint::of(&all)
+}
+
+impl Buffer {
+    /// Element type and shape.
+    pub(crate) fn ty(&self) -> &TensorType {
+        match self {
+            Buffer::Pjrt(buffer) => buffer.ty(),
+            Buffer::Reference(data) => data.ty(),
+        }
+    }
+
+    /// Waits until the data is there; the error of the computation that makes it, if that failed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match self {
+            Buffer::Pjrt(buffer) => buffer
+                .ready_event()
+                .and_then(|event| event.wait())
+                .map_err(|error| DeviceError::pjrt(Stage::Execute, &error)),
+            Buffer::Reference(_) => Ok(()),
+        }
+    }
+
+    /// Whether its memory was given to an output of an execution, or deleted.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Buffer::Pjrt(buffer) => buffer.is_deleted().unwrap_or(true),
+            Buffer::Reference(_) => false,
+        }
+    }
+}
+
+impl Executable {
+    /// Numbers of the results returned, ascending.
+    pub(crate) fn outputs(&self) -> &[u32] {
+        &self.outputs
+    }
+
+    /// Arguments that may be reused for an output: place among the arguments, parameter of the region.
+    pub(crate) fn reusable(&self) -> &[(i64, u32)] {
+        &self.reusable
+    }
+
+    /// The PJRT executable behind it, if there is one.
+    pub(crate) fn pjrt(&self) -> Option<&sys::Executable> {
+        match &self.loaded {
+            Loaded::Pjrt(executable) => Some(executable),
+            Loaded::Reference => None,
+        }
+    }
+}
+
+impl Artifact for Executable {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({})", self.ty())
+    }
+}
+
+impl fmt::Debug for Executable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Executable({:?}, outputs {:?})", self.region, self.outputs)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Pjrt(device) => device.fmt(f),
+            Kind::Reference => f.write_str("Device(reference interpreter)"),
+        }
+    }
+}

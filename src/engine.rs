@@ -1,0 +1,301 @@
+//! The engine: one device, its caches and threads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_cache::{Evicted, MemoryCache};
+use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::region::Mode;
+use fuseline_fusion::{Bytes, Element, Literal, Scalar, StreamId};
+
+use crate::capture::Captures;
+use crate::config::EngineConfig;
+use crate::counters::{Counters, Live};
+use crate::device::{Device, DeviceError, Executable, PjrtDevice};
+use crate::error::{Error, Result};
+use crate::event::{Event, Events};
+use crate::execute::KnownRegions;
+use crate::pjrt::{self, Plugin, discover};
+use crate::schedule::Pool;
+use crate::stream::{Stream, StreamShared, mode_code, mode_of};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::tensor::Tensor;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// What the streams of an engine share. Lives as long as any of its streams and tensors.
+pub(crate) struct EngineShared {
+    config: EngineConfig,
+    device: Device,
+    cache: MemoryCache<Executable, DeviceError>,
+    known: KnownRegions,
+    events: Events,
+    counters: Live,
+    captures: Captures,
+    mode: AtomicU32,
+    streams: AtomicU32,
+    drive: Arc<Pool<Arc<StreamShared>>>,
+    compile: Pool<Task>,
+}
+
+impl EngineShared {
+    fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
+        let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
+        let (drive_threads, compile_threads) = config.threads();
+        let drive = Pool::start("drive", drive_threads, |stream: Arc<StreamShared>| stream.run_queued());
+        let compile = Pool::start("compile", compile_threads, |task: Task| task());
+        Ok(Arc::new(EngineShared {
+            device,
+            cache: MemoryCache::new(config.cache()),
+            known: KnownRegions::new(),
+            events: Events::to(config.sink()),
+            counters: Live::new(),
+            captures: Captures::new(),
+            mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
+            streams: AtomicU32::new(0),
+            drive: Arc::new(drive.map_err(threads)?),
+            compile: compile.map_err(threads)?,
+            config,
+        }))
+    }
+
+    pub(crate) fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn cache(&self) -> &MemoryCache<Executable, DeviceError> {
+        &self.cache
+    }
+
+    pub(crate) fn known_regions(&self) -> &KnownRegions {
+        &self.known
+    }
+
+    pub(crate) fn counters(&self) -> &Live {
+        &self.counters
+    }
+
+    pub(crate) fn captures(&self) -> &Captures {
+        &self.captures
+    }
+
+    pub(crate) fn drive_pool(&self) -> &Arc<Pool<Arc<StreamShared>>> {
+        &self.drive
+    }
+
+    pub(crate) fn compile_pool(&self) -> &Pool<Task> {
+        &self.compile
+    }
+
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
+        if !self.events.emit(event) {
+            self.counters.panics.add(1);
+        }
+    }
+
+    pub(crate) fn tell_evicted(&self, evicted: &[Evicted]) {
+        self.counters.evictions.add(evicted.len() as u64);
+        for entry in evicted {
+            self.emit(|| Event::Evicted {
+                key: RegionKey::from_bytes(*entry.key.as_bytes()),
+                size: Bytes(entry.bytes),
+            });
+        }
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        mode_of(self.mode.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+}
+
+impl Drop for EngineShared {
+    fn drop(&mut self) {
+        // No stream is left, so nobody waits for what is still queued; the threads finish it and end.
+        self.compile.shut_down();
+        self.drive.shut_down();
+    }
+}
+
+struct Handle {
+    shared: Arc<EngineShared>,
+    stream: Stream,
+    /// Streams that were opened, for [`Engine::synchronize`].
+    streams: Mutex<Vec<std::sync::Weak<StreamShared>>>,
+}
+
+/// One device with everything that runs on it: the root of the library.
+///
+/// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be dropped before them.
+#[derive(Clone)]
+pub struct Engine(Arc<Handle>);
+
+impl Engine {
+    /// An engine on the first plugin that is found, with the default configuration.
+    ///
+    /// # Errors
+    /// When there is no plugin, or it cannot be used; the message says what was tried.
+    pub fn new() -> Result<Engine> {
+        EngineConfig::new().build()
+    }
+
+    /// An engine on the reference interpreter, which needs no plugin.
+    ///
+    /// # Panics
+    /// When threads cannot be started; [`EngineConfig::build_reference`] returns that as an error.
+    #[must_use]
+    pub fn reference() -> Engine {
+        EngineConfig::new().build_reference().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
+        let plugin = match config.plugin_path() {
+            Some(path) => Plugin::open(path)?,
+            None => discover::first_usable(&discover::Sources::from_environment())?,
+        };
+        let mut options = config.client_options().clone();
+        let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
+        if !sets_count && plugin.is_cpu() {
+            // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the threads of the others
+            // would only be in the way.
+            options = options.set("cpu_device_count", (config.device_index() + 1) as i64);
+        }
+        let client = plugin.client(&options)?;
+        let devices = client.addressable_devices();
+        let count = devices.len();
+        let Some(device) = devices.into_iter().nth(config.device_index()) else {
+            return Err(Error::setup(format!(
+                "device {} was asked for, but the plugin has {count} devices here",
+                config.device_index()
+            )));
+        };
+        let device = Device::on_pjrt(PjrtDevice::new(device, config.flags()), config.faults());
+        Engine::on(config, device)
+    }
+
+    pub(crate) fn reference_with_config(config: EngineConfig) -> Result<Engine> {
+        let device = Device::reference(config.faults());
+        Engine::on(config, device)
+    }
+
+    fn on(config: EngineConfig, device: Device) -> Result<Engine> {
+        let shared = EngineShared::new(config, device)?;
+        let stream = Engine::open_stream(&shared);
+        let streams = Mutex::new(vec![Arc::downgrade(stream.shared())]);
+        Ok(Engine(Arc::new(Handle { shared, stream, streams })))
+    }
+
+    fn open_stream(shared: &Arc<EngineShared>) -> Stream {
+        let id = StreamId(shared.streams.fetch_add(1, Ordering::Relaxed));
+        Stream::of(StreamShared::new(id, shared.clone()))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<EngineShared> {
+        &self.0.shared
+    }
+
+    // ----- streams and modes -----
+
+    /// The stream on which tensors are made unless another is named.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.0.stream
+    }
+
+    /// Opens another stream.
+    #[must_use]
+    pub fn new_stream(&self) -> Stream {
+        let stream = Engine::open_stream(&self.0.shared);
+        let mut streams = self.0.streams.lock();
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(stream.shared()));
+        stream
+    }
+
+    /// Sets the mode of ops recorded from now on, where no stream and no [`crate::with_mode`] says otherwise.
+    pub fn set_mode(&self, mode: Mode) {
+        self.0.shared.mode.store(mode_code(Some(mode)), Ordering::Relaxed);
+    }
+
+    /// The engine's mode.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.shared.mode()
+    }
+
+    /// Waits until everything recorded so far on any stream has been computed.
+    ///
+    /// # Errors
+    /// When called from an event sink or callback, which must not wait.
+    pub fn synchronize(&self) -> Result<()> {
+        let streams: Vec<_> = self.0.streams.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
+        streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
+        streams.iter().try_for_each(|stream| stream.synchronize(None))
+    }
+
+    // ----- making tensors -----
+
+    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied.
+    ///
+    /// # Errors
+    /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
+    pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
+        self.stream().tensor(data, dims)
+    }
+
+    /// A tensor from host data.
+    ///
+    /// # Errors
+    /// When the device refuses (out of memory).
+    pub fn from_literal(&self, data: &Literal) -> Result<Tensor> {
+        self.stream().from_literal(data)
+    }
+
+    /// A lifted scalar: see [`Stream::scalar`].
+    #[must_use]
+    pub fn scalar<T: Element>(&self, value: T) -> Tensor {
+        self.stream().lift(Scalar::new(value))
+    }
+
+    /// A tensor of the given sizes, all of whose elements are `value`.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape.
+    #[track_caller]
+    pub fn full<T: Element>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+        self.stream().full(value, dims)
+    }
+
+    // ----- looking at the engine -----
+
+    /// What the engine has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.0.shared.counters.read();
+        let cache = self.0.shared.cache.stats();
+        counters.cached_executables = cache.entries;
+        counters.cached_bytes = Bytes(cache.bytes);
+        counters
+    }
+
+    /// Forgets every executable in the memory cache.
+    pub fn clear_cache(&self) {
+        self.0.shared.cache.clear();
+    }
+
+    /// The PJRT device, unless this is a reference engine.
+    #[must_use]
+    pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
+        self.0.shared.device.pjrt().map(PjrtDevice::device)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({:?}, {} mode)", self.0.shared.device, self.mode().name())
+    }
+}

@@ -1,0 +1,295 @@
+//! What the engine tells about itself.
+//!
+//! Every boundary, miss, compile, fallback and failure is an [`Event`] with its reason. A sink is set in the config; tests
+//! compare logs of events, the command-line tool prints them, and the `tracing` feature forwards them. Without a sink an
+//! event costs one branch.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuseline_fusion::canon::{Difference, RegionKey};
+use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_fusion::{Bytes, Site};
+
+use crate::error::RegionRef;
+
+/// One difference between a missed region and the nearest one that was seen before.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What differs.
+    pub difference: Difference,
+    /// Where the first op that it concerns was recorded.
+    pub site: Site,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, recorded at {}", self.difference, self.site)
+    }
+}
+
+/// Why a region had to be compiled.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Miss {
+    /// No region with this sequence of ops was seen before.
+    New,
+    /// A region with the same ops is known; these are the differences.
+    Changed(Vec<Change>),
+    /// The region is known, but was not compiled for these outputs: other values are alive after it now.
+    Outputs,
+    /// The region was seen before and has left the cache since, or its compile failed before.
+    Gone,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Miss::New => f.write_str("its sequence of ops is new"),
+            Miss::Changed(changes) => {
+                f.write_str("it differs from the nearest known region: ")?;
+                for (i, change) in changes.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str("; ")?;
+                    }
+                    change.fmt(f)?;
+                }
+                Ok(())
+            }
+            Miss::Outputs => f.write_str("other values are alive after it than when it was compiled"),
+            Miss::Gone => f.write_str("its executable is not in the cache any more"),
+        }
+    }
+}
+
+/// Something that happened in the engine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A region's end was fixed.
+    Sealed {
+        /// Which one.
+        region: RegionRef,
+        /// Why it ends there.
+        boundary: Boundary,
+        /// The mode of its ops.
+        mode: Mode,
+        /// Number of tensors it reads.
+        inputs: usize,
+        /// Number of lifted scalars it reads.
+        scalars: usize,
+        /// Number of values that live after it.
+        outputs: usize,
+    },
+    /// A region without living results and effects was left out.
+    Skipped {
+        /// Which one.
+        region: RegionRef,
+    },
+    /// An executable was found.
+    Hit {
+        /// For which region.
+        region: RegionRef,
+        /// Results that the executable returns and nobody needs.
+        surplus: usize,
+    },
+    /// No executable was found.
+    Miss {
+        /// For which region.
+        region: RegionRef,
+        /// Why.
+        why: Miss,
+    },
+    /// A compile began, on a compile thread.
+    CompileStarted {
+        /// Of which region.
+        region: RegionRef,
+    },
+    /// A compile ended well.
+    CompileFinished {
+        /// Of which region.
+        region: RegionRef,
+        /// How long it took.
+        took: Duration,
+        /// Memory that the executable holds.
+        size: Bytes,
+    },
+    /// A compile failed.
+    CompileFailed {
+        /// Of which region.
+        region: RegionRef,
+        /// The compiler's words.
+        message: String,
+    },
+    /// A region was handed to the device.
+    Launched {
+        /// Which one.
+        region: RegionRef,
+        /// Inputs whose memory was given to outputs.
+        donated: usize,
+    },
+    /// A region runs op by op, because it could not be compiled or run as a whole or one of its inputs failed.
+    Fallback {
+        /// Which one.
+        region: RegionRef,
+        /// Why.
+        why: String,
+    },
+    /// Results of a region failed; everything that depends on them will.
+    Poisoned {
+        /// Which region.
+        region: RegionRef,
+        /// How many results.
+        values: usize,
+        /// Op, place and the device's words.
+        why: String,
+    },
+    /// An entry left the memory cache to make room.
+    Evicted {
+        /// Its key.
+        key: RegionKey,
+        /// Memory it held.
+        size: Bytes,
+    },
+    /// A stream waits before handing more to the device: as much is in flight as is allowed.
+    Throttled {
+        /// The region that waits.
+        region: RegionRef,
+    },
+}
+
+impl Event {
+    /// A short name for logs (`compile_finished`).
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Event::Sealed { .. } => "sealed",
+            Event::Skipped { .. } => "skipped",
+            Event::Hit { .. } => "hit",
+            Event::Miss { .. } => "miss",
+            Event::CompileStarted { .. } => "compile_started",
+            Event::CompileFinished { .. } => "compile_finished",
+            Event::CompileFailed { .. } => "compile_failed",
+            Event::Launched { .. } => "launched",
+            Event::Fallback { .. } => "fallback",
+            Event::Poisoned { .. } => "poisoned",
+            Event::Evicted { .. } => "evicted",
+            Event::Throttled { .. } => "throttled",
+        }
+    }
+
+    /// The region it is about, if it is about one.
+    #[must_use]
+    pub const fn region(&self) -> Option<&RegionRef> {
+        match self {
+            Event::Sealed { region, .. }
+            | Event::Skipped { region }
+            | Event::Hit { region, .. }
+            | Event::Miss { region, .. }
+            | Event::CompileStarted { region }
+            | Event::CompileFinished { region, .. }
+            | Event::CompileFailed { region, .. }
+            | Event::Launched { region, .. }
+            | Event::Fallback { region, .. }
+            | Event::Poisoned { region, .. }
+            | Event::Throttled { region } => Some(region),
+            Event::Evicted { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Sealed { region, boundary, mode, inputs, scalars, outputs } => write!(
+                f,
+                "{region} ends because {boundary}; {} mode, {inputs} inputs, {scalars} scalars, {outputs} outputs",
+                mode.name()
+            ),
+            Event::Skipped { region } => write!(f, "{region} is left out: nobody uses its results"),
+            Event::Hit { region, surplus: 0 } => write!(f, "{region} is in the cache"),
+            Event::Hit { region, surplus } => {
+                write!(f, "{region} is in the cache, with {surplus} outputs more than needed")
+            }
+            Event::Miss { region, why } => write!(f, "{region} is not in the cache: {why}"),
+            Event::CompileStarted { region } => write!(f, "{region} is being compiled"),
+            Event::CompileFinished { region, took, size } => {
+                write!(f, "{region} was compiled in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
+            }
+            Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
+            Event::Launched { region, donated: 0 } => write!(f, "{region} was launched"),
+            Event::Launched { region, donated } => {
+                write!(f, "{region} was launched, reusing the memory of {donated} inputs")
+            }
+            Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
+            Event::Poisoned { region, values, why } => write!(f, "{values} results of {region} failed: {why}"),
+            Event::Evicted { key, size } => write!(f, "the executable {} left the cache ({size})", key.short()),
+            Event::Throttled { region } => write!(f, "{region} waits: enough is in flight"),
+        }
+    }
+}
+
+/// Where events go. Called on whatever thread the event happens on, possibly on several at once; it should be quick. A
+/// panic in it is caught, counted and otherwise ignored.
+pub trait EventSink: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync> EventSink for F {
+    fn event(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// The configured sink, if any.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Option<Arc<dyn EventSink>>);
+
+impl Events {
+    pub(crate) fn to(sink: Option<Arc<dyn EventSink>>) -> Events {
+        Events(sink)
+    }
+
+    /// Tells the sink, if there is one; `event` is only made then. Returns false if the sink panicked.
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) -> bool {
+        match &self.0 {
+            None => true,
+            Some(sink) => {
+                let event = event();
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sink.event(&event))).is_ok()
+            }
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Events(on)" } else { "Events(off)" })
+    }
+}
+
+/// Forwards events to [`tracing`]: failures and fallbacks as warnings, the rest as debug events, all under the target
+/// `fuseline`.
+#[cfg(feature = "tracing")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TracingSink;
+
+#[cfg(feature = "tracing")]
+impl EventSink for TracingSink {
+    fn event(&self, event: &Event) {
+        let region = event.region().map(ToString::to_string);
+        let (name, region) = (event.name(), region.as_deref());
+        match event {
+            Event::CompileFailed { .. } | Event::Fallback { .. } | Event::Poisoned { .. } => {
+                tracing::warn!(target: "fuseline", event = name, region, "{event}");
+            }
+            _ => tracing::debug!(target: "fuseline", event = name, region, "{event}"),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Compiling a region on a thread of the compile pool.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
+use fuseline_fusion::Bytes;
+
+use crate::device::{DeviceError, Executable};
+use crate::error::Stage;
+use crate::event::Event;
+use crate::stream::StreamShared;
+use crate::sync::Mutex;
+use crate::value::RegionInfo;
+
+type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
+
+#[derive(Default)]
+struct SlotState {
+    compiled: Option<Compiled>,
+    landed: bool,
+}
+
+/// Where a compile leaves its result for the job that waits for it.
+pub(super) struct CompileSlot(Mutex<SlotState>);
+
+impl CompileSlot {
+    pub(super) fn new() -> Arc<CompileSlot> {
+        Arc::new(CompileSlot(Mutex::new(SlotState::default())))
+    }
+
+    /// The result, once it is there.
+    pub(super) fn take(&self) -> Option<Compiled> {
+        self.0.lock().compiled.take()
+    }
+
+    /// The compile that was followed has ended.
+    pub(super) fn landed(&self) {
+        self.0.lock().landed = true;
+    }
+
+    pub(super) fn has_landed(&self) -> bool {
+        self.0.lock().landed
+    }
+
+    fn put(&self, compiled: Compiled) {
+        self.0.lock().compiled = Some(compiled);
+    }
+}
+
+/// One compile: everything that it depends on, and nothing else.
+pub(super) struct Compile;
+
+impl Compile {
+    /// Starts a compile. With a claim, the result goes to the cache too.
+    pub(super) fn start(
+        stream: &Arc<StreamShared>,
+        info: &Arc<RegionInfo>,
+        outputs: OutputSet,
+        dying: Vec<u32>,
+        claim: Option<Claim<Executable, DeviceError>>,
+    ) -> Arc<CompileSlot> {
+        let slot = CompileSlot::new();
+        let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
+        stream.engine().compile_pool().push(Box::new(move || {
+            let engine = owner.engine();
+            let region = info.reference;
+            engine.emit(|| Event::CompileStarted { region });
+            let start = Instant::now();
+            let compile = || engine.device().compile(&info.canon, &outputs, &dying);
+            let compiled = catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|_| {
+                let message = "the compiler layer panicked".to_owned();
+                Err(DeviceError { stage: Stage::Compile, message, resource_exhausted: false })
+            });
+            let took = start.elapsed();
+            let compiled = match compiled {
+                Ok(executable) => {
+                    engine.counters().compiles.add(1);
+                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                    let size = Bytes(executable.bytes());
+                    engine.emit(|| Event::CompileFinished { region, took, size });
+                    Ok(match claim {
+                        Some(claim) => {
+                            let (hit, evicted) = claim.fulfil(executable);
+                            engine.tell_evicted(&evicted);
+                            hit
+                        }
+                        None => Hit { artifact: Arc::new(executable), outputs },
+                    })
+                }
+                Err(error) => {
+                    engine.counters().compile_failures.add(1);
+                    let message = error.message.clone();
+                    engine.emit(|| Event::CompileFailed { region, message });
+                    let error = Arc::new(error);
+                    if let Some(claim) = claim {
+                        engine.tell_evicted(&claim.fail(error.clone()));
+                    }
+                    Err(error)
+                }
+            };
+            result.put(compiled);
+            owner.notify();
+        }));
+        slot
+    }
+}

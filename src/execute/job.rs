@@ -1,0 +1,288 @@
+//! One region on its way to the device.
+
+use std::sync::Arc;
+
+use fuseline_cache::{Hit, Key, Lookup, OutputSet};
+use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region};
+use fuseline_fusion::{Bytes, RegionSeq, ValueId};
+
+use super::EngineRegion;
+use super::compile::{Compile, CompileSlot};
+use crate::device::{DeviceError, Executable};
+use crate::error::{Failure, RegionRef, Stage};
+use crate::event::{Event, Miss};
+use crate::stream::StreamShared;
+use crate::value::{Outcome, RegionInfo, ValuePromise, ValueRef};
+
+/// Where a job stands.
+enum State {
+    /// An executable has to be looked for.
+    Wanted,
+    /// It is being compiled for this job.
+    Compiling(Arc<CompileSlot>),
+    /// It is being compiled for somebody else; looked for again when that has ended.
+    Following(Arc<CompileSlot>),
+    /// It is there.
+    Ready(Hit<Executable>),
+    /// It will not be: the region cannot be compiled.
+    Refused(Arc<DeviceError>),
+}
+
+/// A sealed region, what it reads and makes, and how far it has come.
+pub(super) struct Job {
+    pub(super) info: Arc<RegionInfo>,
+    pub(super) inputs: Vec<Input<ValueRef>>,
+    pub(super) outputs: Vec<Output<ValuePromise>>,
+    mode: Mode,
+    effect: Effect,
+    /// The results that live on.
+    pub(super) needed: OutputSet,
+    /// Bytes of those.
+    pub(super) output_bytes: Bytes,
+    /// The input from another stream that the job has asked to be told about.
+    pub(super) awaits: Option<ValueId>,
+    state: State,
+}
+
+/// What [`Job::advance`] came to.
+pub(super) enum Step {
+    /// It was launched, or its results have failed.
+    Done,
+    /// It waits; the stream will be notified.
+    Blocked(Box<Job>),
+    /// It runs op by op instead.
+    Split(Vec<EngineRegion>),
+}
+
+impl Job {
+    /// Brings a region into canonical form. `None` for one that nobody needs.
+    pub(super) fn new(region: EngineRegion, seq: u64, stream: &StreamShared) -> Option<Box<Job>> {
+        let engine = stream.engine();
+        let Region { graph, inputs, outputs, sites, boundary, mode, effect } = region;
+        let needed: OutputSet =
+            (0u32..).zip(&outputs).filter(|(_, output)| output.live).map(|(index, _)| index).collect();
+        let output_bytes = (0u32..)
+            .zip(&outputs)
+            .filter(|(_, output)| output.live)
+            .map(|(_, output)| output.value.holder().ty().bytes())
+            .fold(Bytes(0), Bytes::saturating_add);
+        let ops = graph.nodes().len();
+        let canon = CanonRegion::new(graph, inputs.iter().map(|input| input.lifted).collect());
+        let key = canon.key(engine.device().environment());
+        let reference = RegionRef { stream: stream.id(), seq: RegionSeq(seq), key, ops };
+        let info = Arc::new(RegionInfo { reference, canon: Arc::new(canon), sites });
+        for output in &outputs {
+            output.value.holder().set_sealed();
+        }
+        engine.counters().regions.add(1);
+        let scalars = inputs.iter().filter(|input| input.lifted).count();
+        engine.emit(|| Event::Sealed {
+            region: reference,
+            boundary,
+            mode,
+            inputs: inputs.len() - scalars,
+            scalars,
+            outputs: needed.len(),
+        });
+        if needed.is_empty() && effect == Effect::Pure {
+            engine.counters().skipped.add(1);
+            engine.emit(|| Event::Skipped { region: reference });
+            return None;
+        }
+        Some(Box::new(Job {
+            info,
+            inputs,
+            outputs,
+            mode,
+            effect,
+            needed,
+            output_bytes,
+            awaits: None,
+            state: State::Wanted,
+        }))
+    }
+
+    /// Number of ops.
+    fn ops(&self) -> usize {
+        self.info.reference.ops
+    }
+
+    /// Looks for an executable, and sees to it that one is made if there is none.
+    pub(super) fn prepare(&mut self, stream: &Arc<StreamShared>) {
+        if !matches!(self.state, State::Wanted) {
+            return;
+        }
+        let engine = stream.engine();
+        let key = Key::new(*self.info.reference.key.as_bytes());
+        let region = self.info.reference;
+        self.state = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
+            Lookup::Hit(hit) => {
+                engine.counters().hits.add(1);
+                engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
+                State::Ready(hit)
+            }
+            Lookup::InFlight(flight) => {
+                let slot = CompileSlot::new();
+                let (done, stream) = (slot.clone(), stream.clone());
+                flight.subscribe(move || {
+                    done.landed();
+                    stream.notify();
+                });
+                State::Following(slot)
+            }
+            Lookup::Failed(error) => State::Refused(error),
+            Lookup::Claimed(claim) => {
+                self.tell_miss(stream);
+                let outputs = claim.outputs().clone();
+                State::Compiling(Compile::start(stream, &self.info, outputs, self.dying(), Some(claim)))
+            }
+            Lookup::Collision => {
+                self.tell_miss(stream);
+                let outputs = self.needed.clone();
+                State::Compiling(Compile::start(stream, &self.info, outputs, self.dying(), None))
+            }
+        };
+    }
+
+    fn tell_miss(&self, stream: &StreamShared) {
+        let engine = stream.engine();
+        engine.counters().misses.add(1);
+        let why = engine.known_regions().miss(&self.info);
+        let region = self.info.reference;
+        engine.emit(|| Event::Miss { region, why: why.unwrap_or(Miss::New) });
+    }
+
+    /// Parameters whose memory may be reused when the region is compiled.
+    fn dying(&self) -> Vec<u32> {
+        let dies = |(_, input): &(u32, &Input<ValueRef>)| input.dies && !input.lifted;
+        (0u32..).zip(&self.inputs).filter(dies).map(|(index, _)| index).collect()
+    }
+
+    /// Goes on as far as possible.
+    pub(super) fn advance(mut self: Box<Self>, stream: &Arc<StreamShared>) -> Step {
+        loop {
+            self.state = match self.state {
+                State::Wanted => {
+                    self.prepare(stream);
+                    continue;
+                }
+                State::Compiling(slot) => match slot.take() {
+                    None => {
+                        self.state = State::Compiling(slot);
+                        return Step::Blocked(self);
+                    }
+                    Some(Ok(hit)) => State::Ready(hit),
+                    Some(Err(error)) => State::Refused(error),
+                },
+                State::Following(slot) => {
+                    if !slot.has_landed() {
+                        self.state = State::Following(slot);
+                        return Step::Blocked(self);
+                    }
+                    State::Wanted
+                }
+                State::Ready(hit) => {
+                    self.state = State::Wanted;
+                    return self.launch(hit, stream);
+                }
+                State::Refused(error) => {
+                    self.state = State::Wanted;
+                    return self.give_up(&error, stream);
+                }
+            };
+        }
+    }
+
+    /// Keeps the job with its executable until later.
+    pub(super) fn blocked(mut self: Box<Self>, hit: Hit<Executable>) -> Step {
+        self.state = State::Ready(hit);
+        Step::Blocked(self)
+    }
+
+    /// The region failed as a whole: it runs op by op, or, if it is one op, its results fail.
+    pub(super) fn give_up(self: Box<Self>, error: &DeviceError, stream: &StreamShared) -> Step {
+        if self.ops() > 1 {
+            return self.split(error.message.clone(), stream);
+        }
+        let (op, site) = self.info.address(0);
+        self.poison(
+            Arc::new(Failure {
+                stage: error.stage,
+                op,
+                site,
+                region: Some(self.info.reference),
+                message: error.message.clone(),
+                resource_exhausted: error.resource_exhausted,
+            }),
+            stream,
+        )
+    }
+
+    /// The whole region failed with an error that leaves nothing to be tried.
+    pub(super) fn fail(self: Box<Self>, error: &DeviceError, stream: &StreamShared) -> Step {
+        let (op, site) = self.info.address(self.ops() - 1);
+        let message = match self.ops() {
+            1 => error.message.clone(),
+            ops => format!("{} (one of the {ops} ops of the region up to this one)", error.message),
+        };
+        self.poison(
+            Arc::new(Failure {
+                stage: error.stage,
+                op,
+                site,
+                region: Some(self.info.reference),
+                message,
+                resource_exhausted: error.resource_exhausted,
+            }),
+            stream,
+        )
+    }
+
+    /// Takes the region apart.
+    pub(super) fn split(self: Box<Self>, why: String, stream: &StreamShared) -> Step {
+        let engine = stream.engine();
+        engine.counters().fallbacks.add(1);
+        let region = self.info.reference;
+        engine.emit(|| Event::Fallback { region, why });
+        let Job { info, inputs, outputs, mode, effect, .. } = *self;
+        let graph = info.canon.graph().clone();
+        let sites = info.sites.clone();
+        let boundary = Boundary::Fallback;
+        Step::Split(Region { graph, inputs, outputs, sites, boundary, mode, effect }.split())
+    }
+
+    /// Fails all results.
+    pub(super) fn poison(self: Box<Self>, failure: Arc<Failure>, stream: &StreamShared) -> Step {
+        let engine = stream.engine();
+        engine.counters().poisoned.add(self.needed.len() as u64);
+        let (region, values) = (self.info.reference, self.needed.len());
+        engine.emit(|| Event::Poisoned { region, values, why: failure.to_string() });
+        for output in self.outputs {
+            drop(output.value.resolve(Outcome::Failed(failure.clone())));
+        }
+        Step::Done
+    }
+
+    /// The failure of the first input that has one.
+    pub(super) fn failed_input(&self) -> Option<Arc<Failure>> {
+        self.inputs.iter().find_map(|input| match input.value.0.outcome().get() {
+            Some(Outcome::Failed(failure)) => Some(failure.clone()),
+            Some(Outcome::Abandoned) => Some(Arc::new(Failure {
+                stage: Stage::Execute,
+                op: None,
+                site: fuseline_fusion::Site::Unknown,
+                region: None,
+                message: "an input was given up: the stream that makes it was dropped".to_owned(),
+                resource_exhausted: false,
+            })),
+            _ => None,
+        })
+    }
+
+    /// Whether it runs op by op already.
+    pub(super) fn is_single(&self) -> bool {
+        self.ops() == 1
+    }
+}

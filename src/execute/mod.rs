@@ -1,0 +1,191 @@
+//! From log entries to running regions.
+//!
+//! Input: the entries of one stream's log, in order. Output: values with data. Each stream has one [`Driver`]; whoever runs
+//! the stream's actor (`schedule`) works with it, one thread at a time.
+//!
+//! ```text
+//! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
+//!                                                              ├─ claim ─► compile pool ─┘
+//!                                                              └─ failed ─► op by op
+//! ```
+//!
+//! Invariants:
+//! - E1: jobs are launched in the order of the log. A job that waits for its executable holds back the ones after it in its
+//!   stream; compiles of later jobs run meanwhile.
+//! - E2: every promise of a region is kept: with data, with the failure that poisoned it, or by being dropped, which says
+//!   that it was given up.
+//! - E3: a failure reaches exactly the values that depend on it. A region one of whose inputs failed is taken apart, and its
+//!   ops run one by one.
+//! - E4: what goes wrong with a region as a whole (a compile, an execution) costs speed first: it runs op by op, and only
+//!   an op that fails by itself fails its results.
+//!
+//! The mode of an op was captured when it was recorded; the driver treats regions of all modes alike.
+
+mod compile;
+mod flow;
+mod job;
+mod known;
+mod launch;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fuseline_fusion::region::{Boundary, Region, RegionBuilder};
+
+pub(crate) use flow::Flow;
+pub(crate) use known::KnownRegions;
+
+use crate::limits::MAX_QUEUED_REGIONS;
+use crate::record::{Entry, FencePromise, Fenced};
+use crate::stream::StreamShared;
+use crate::value::ValuePromise;
+use job::Job;
+
+/// A region as the engine has it.
+pub(crate) type EngineRegion = Region<ValuePromise>;
+
+/// What is waiting to be launched.
+enum Work {
+    Job(Box<Job>),
+    Fence(FencePromise),
+}
+
+/// The reading side of a stream.
+pub(crate) struct Driver {
+    builder: RegionBuilder<ValuePromise>,
+    /// Regions that the builder has just sealed.
+    sealed: Vec<EngineRegion>,
+    /// What has been sealed and not launched, in order.
+    queue: VecDeque<Work>,
+    /// Regions sealed so far.
+    seq: u64,
+}
+
+/// Why [`Driver::step`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Launched {
+    /// Nothing is left to launch.
+    All,
+    /// The first job waits for something that will notify the stream.
+    Blocked,
+}
+
+thread_local! {
+    /// This thread is running a driver: user code called from here must not wait for a stream.
+    static DRIVING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is inside a driver, that is in an event sink or a callback.
+pub(crate) fn is_driving() -> bool {
+    DRIVING.try_with(Cell::get).unwrap_or(false)
+}
+
+impl Driver {
+    pub(crate) fn new(builder: RegionBuilder<ValuePromise>) -> Driver {
+        Driver { builder, sealed: Vec::new(), queue: VecDeque::new(), seq: 0 }
+    }
+
+    /// Works until there is nothing left to do, or what is left waits for something that will notify the stream.
+    pub(crate) fn run(&mut self, stream: &Arc<StreamShared>) {
+        struct Restore(bool);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                DRIVING.set(self.0);
+            }
+        }
+        let _restore = Restore(DRIVING.replace(true));
+        let mut reader = stream.log().read();
+        loop {
+            // Entries first: sealing a region starts its compile, which then runs while earlier ones are launched.
+            while self.queue.len() < MAX_QUEUED_REGIONS {
+                match reader.pop() {
+                    Some(entry) => self.handle(entry, stream),
+                    None => break,
+                }
+            }
+            let full = self.queue.len() >= MAX_QUEUED_REGIONS;
+            match self.launch(stream) {
+                Launched::Blocked if full => return,
+                // Launching made room: go on reading.
+                _ if full => {}
+                // Somebody waits for an entry that is being written this moment: have its writer tell us.
+                _ if reader.place() < stream.demanded() => {
+                    if reader.await_next() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn handle(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
+        match entry {
+            Entry::Op(op) => {
+                stream.engine().counters().ops.add(1);
+                self.builder.push(op, &mut self.sealed);
+            }
+            Entry::Release(value) => {
+                // Either nobody needs it any more, or the region that the builder mentions holds a reference of its own:
+                // in both cases this one can go.
+                let _ = self.builder.release(value.id());
+            }
+            Entry::Need(value, boundary) => {
+                if self.builder.makes(value.id()) {
+                    self.builder.seal(boundary, &mut self.sealed);
+                }
+            }
+            Entry::Flush(boundary) => self.builder.seal(boundary, &mut self.sealed),
+            Entry::Fence(promise) => {
+                self.builder.seal(Boundary::Flush, &mut self.sealed);
+                self.submit(stream);
+                self.queue.push_back(Work::Fence(promise));
+            }
+        }
+        self.submit(stream);
+    }
+
+    /// Makes jobs of the sealed regions and starts what compiles they need.
+    fn submit(&mut self, stream: &Arc<StreamShared>) {
+        for region in self.sealed.drain(..) {
+            self.seq += 1;
+            if let Some(mut job) = Job::new(region, self.seq - 1, stream) {
+                job.prepare(stream);
+                self.queue.push_back(Work::Job(job));
+            }
+        }
+    }
+
+    /// Launches from the front of the queue what can be.
+    fn launch(&mut self, stream: &Arc<StreamShared>) -> Launched {
+        while let Some(work) = self.queue.pop_front() {
+            match work {
+                Work::Fence(promise) => match stream.flow().drained(stream) {
+                    true => drop(promise.resolve(Fenced::Done)),
+                    false => {
+                        self.queue.push_front(Work::Fence(promise));
+                        return Launched::Blocked;
+                    }
+                },
+                Work::Job(job) => match job.advance(stream) {
+                    job::Step::Done => {}
+                    job::Step::Blocked(job) => {
+                        self.queue.push_front(Work::Job(job));
+                        return Launched::Blocked;
+                    }
+                    job::Step::Split(regions) => {
+                        // In front, in order; each gets a number of its own.
+                        for region in regions.into_iter().rev() {
+                            self.seq += 1;
+                            if let Some(job) = Job::new(region, self.seq - 1, stream) {
+                                self.queue.push_front(Work::Job(job));
+                            }
+                        }
+                    }
+                },
+            }
+        }
+        Launched::All
+    }
+}

@@ -1,0 +1,15 @@
+//! Hard limits of the engine, with units and reasons. Those of ops and shapes are in [`fuseline_fusion::limits`].
+
+/// Log entries between two hints to the driver that there is work. Small enough that a driver on another core works while
+/// the program records, large enough that waking it (5 to 50 µs on a virtual machine) is spread over many ops.
+pub(crate) const ENTRIES_PER_HINT: u64 = 256;
+
+/// Regions that a stream may have sealed but not launched, because they are being compiled or too much is in flight. The
+/// driver stops reading the log beyond that, which in the end lets the recording thread wait.
+pub(crate) const MAX_QUEUED_REGIONS: usize = 64;
+
+/// Regions remembered for explaining misses by the nearest known one.
+pub(crate) const MAX_KNOWN_REGIONS: usize = 1_024;
+
+/// Differences told of one miss.
+pub(crate) const MAX_TOLD_DIFFERENCES: usize = 4;

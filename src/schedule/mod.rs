@@ -1,0 +1,13 @@
+//! Who runs what, and when.
+//!
+//! A stream is an actor: a piece of state that one thread at a time works on. [`actor::Actor`] says which state that is in,
+//! [`Pool`] has the threads that work on streams nobody waits for, and on compiles. A thread that waits for a value works on
+//! its stream itself when no other does, which saves the hand-over.
+//!
+//! Threads: `fuseline-drive-N` run streams, `fuseline-compile-N` compile. All of them sleep when there is nothing to do. They
+//! end with the engine.
+
+pub(crate) mod actor;
+mod pool;
+
+pub(crate) use pool::Pool;

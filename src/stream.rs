@@ -1,0 +1,382 @@
+//! Streams: program-ordered sequences of ops on one device.
+//!
+//! Any thread may record on a stream; the order of its log is the order of the program. Values may be used across the
+//! streams of an engine: the using stream waits for the making one, and nobody waits on the host.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::region::{Boundary, Mode, Operand, RegionBuilder, TraceOp};
+use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
+use smallvec::SmallVec;
+
+use crate::engine::EngineShared;
+use crate::error::{Error, Result};
+use crate::execute::{Driver, Flow, is_driving};
+use crate::limits::ENTRIES_PER_HINT;
+use crate::record::log::{Log, Pushed, Ticket};
+use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
+use crate::schedule::actor::{Actor, Finished, Notified};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::tensor::Tensor;
+use crate::value::{ValueCell, ValueRef};
+
+/// Codes of a stream's mode; 0 is the engine's.
+const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
+
+pub(crate) fn mode_code(mode: Option<Mode>) -> u32 {
+    MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
+}
+
+/// The mode of a code that [`mode_code`] made.
+pub(crate) fn mode_of(code: u32) -> Option<Mode> {
+    MODES[code as usize % MODES.len()]
+}
+
+/// One stream: its log, its driver, and the state in which that is.
+pub(crate) struct StreamShared {
+    id: StreamId,
+    engine: Arc<EngineShared>,
+    log: Log<Entry>,
+    /// Entries below this ticket are waited for, so the driver must not stop at one that is being written.
+    demanded: AtomicU64,
+    actor: Actor,
+    driver: Mutex<Driver>,
+    flow: Arc<Flow>,
+    mode: AtomicU32,
+}
+
+/// Results of a recorded op.
+pub type Tensors = SmallVec<[Tensor; 1]>;
+
+/// A call to be recorded.
+pub(crate) struct RecordCall<'a> {
+    pub(crate) op: OpCode,
+    pub(crate) attrs: Attrs,
+    pub(crate) bodies: &'a [Arc<Body>],
+    pub(crate) operands: &'a [&'a Tensor],
+    pub(crate) effect: Effect,
+    pub(crate) site: Site,
+}
+
+impl StreamShared {
+    pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>) -> Arc<StreamShared> {
+        let config = engine.config();
+        let builder = RegionBuilder::new(config.new_boundary_rule(), config.budgets());
+        let (max_regions, max_bytes) = config.in_flight();
+        Arc::new(StreamShared {
+            id,
+            log: Log::new(),
+            demanded: AtomicU64::new(0),
+            actor: Actor::new(),
+            driver: Mutex::new(Driver::new(builder)),
+            flow: Arc::new(Flow::new(max_regions, max_bytes)),
+            mode: AtomicU32::new(0),
+            engine,
+        })
+    }
+
+    pub(crate) fn id(&self) -> StreamId {
+        self.id
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<EngineShared> {
+        &self.engine
+    }
+
+    pub(crate) fn log(&self) -> &Log<Entry> {
+        &self.log
+    }
+
+    pub(crate) fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+
+    /// Entries below this are waited for.
+    pub(crate) fn demanded(&self) -> Ticket {
+        // Relaxed: who raises it notifies the actor afterwards, which is what makes a driver see it.
+        Ticket::from_raw(self.demanded.load(Ordering::Relaxed))
+    }
+
+    /// The mode in force for an op that this thread records now.
+    fn mode(&self) -> Mode {
+        scoped_mode()
+            .or_else(|| mode_of(self.mode.load(Ordering::Relaxed)))
+            .unwrap_or_else(|| self.engine.mode())
+    }
+
+    // ----- scheduling -----
+
+    /// Asks for the stream to be worked on by a thread of the pool, unless somebody is at it.
+    pub(crate) fn notify(self: &Arc<Self>) {
+        if self.actor.notify() == Notified::Enqueue {
+            self.engine.drive_pool().push(self.clone());
+        }
+    }
+
+    /// As [`StreamShared::notify`], from a thread on which the stream must not be dropped.
+    pub(crate) fn notify_from_outside(this: Arc<Self>) {
+        // Whether or not somebody is at it: the pool's thread finds out, and it is there that the stream is dropped.
+        let _ = this.actor.notify();
+        let pool = this.engine.drive_pool().clone();
+        pool.push(this);
+    }
+
+    /// Works on the stream if it still waits for a thread; called by the pool.
+    pub(crate) fn run_queued(self: &Arc<Self>) {
+        if self.actor.start_queued() {
+            self.run();
+        }
+    }
+
+    /// Works on the stream if nobody else does. If somebody does, they see what was asked for until now.
+    fn run_here(self: &Arc<Self>) {
+        if self.actor.start() {
+            self.run();
+        }
+    }
+
+    fn run(self: &Arc<Self>) {
+        // A panic in the driver, which would be a bug of ours, must not leave the stream running for ever.
+        struct Finish<'a>(&'a StreamShared);
+        impl Drop for Finish<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    while self.0.actor.finish() == Finished::Again {}
+                }
+            }
+        }
+        let finish = Finish(self);
+        loop {
+            self.driver.lock().run(self);
+            if self.actor.finish() == Finished::Idle {
+                break;
+            }
+        }
+        std::mem::forget(finish);
+    }
+
+    fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
+        let Pushed { ticket, awaited } = self.log.push(entry, || self.notify());
+        if awaited || ticket.is_every(ENTRIES_PER_HINT) {
+            self.notify();
+        }
+        ticket
+    }
+
+    /// Makes the driver go through everything up to and including `ticket`.
+    fn demand(&self, ticket: Ticket) {
+        self.demanded.fetch_max(ticket.next().to_raw(), Ordering::Relaxed);
+    }
+
+    // ----- what others ask of a stream -----
+
+    /// The last handle on a value was dropped.
+    pub(crate) fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
+        self.push(Entry::Release(value));
+    }
+
+    /// Sees to it that a value is computed without being asked again; does not wait.
+    pub(crate) fn need(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
+        if value.needs_boundary() {
+            let ticket = self.push(Entry::Need(value.clone(), why));
+            self.demand(ticket);
+        }
+        self.notify();
+    }
+
+    /// As [`StreamShared::need`], and works on the stream on this thread, which is about to wait for the value.
+    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
+        if value.needs_boundary() {
+            let ticket = self.push(Entry::Need(value.clone(), why));
+            self.demand(ticket);
+        }
+        if value.outcome().get().is_none() {
+            self.run_here();
+        }
+    }
+
+    /// Ends the pending region; does not wait.
+    pub(crate) fn flush(self: &Arc<Self>, why: Boundary) {
+        let ticket = self.push(Entry::Flush(why));
+        self.demand(ticket);
+        self.notify();
+    }
+
+    /// Waits until everything recorded so far has been computed.
+    pub(crate) fn synchronize(self: &Arc<Self>, deadline: Option<Instant>) -> Result<()> {
+        may_wait()?;
+        let start = Instant::now();
+        let (fence, promise) = Fence::new();
+        let ticket = self.push(Entry::Fence(promise));
+        self.demand(ticket);
+        self.run_here();
+        match (*fence).as_ref().wait(deadline) {
+            Some(Fenced::Done) => Ok(()),
+            Some(Fenced::Abandoned) => Err(Error::abandoned()),
+            None => Err(Error::timeout(start.elapsed(), format!("stream {}", self.id))),
+        }
+    }
+
+    /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
+    pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
+        let RecordCall { op, attrs, bodies, operands, effect, site } = call;
+        let types = operands.iter().map(|tensor| tensor.cell().ty());
+        let signature = match memo::signature(op, attrs, bodies, types) {
+            Ok(signature) => signature,
+            Err(error) => return Err(Error::op(error, site)),
+        };
+        let mut inputs = SmallVec::new();
+        for tensor in operands {
+            inputs.push(self.operand(tensor, &site)?);
+        }
+        let mode = self.mode();
+        let effect = if signature.def().effect == Effect::Ordered { Effect::Ordered } else { effect };
+        let mut results = SmallVec::new();
+        let mut tensors = Tensors::new();
+        for ty in signature.results() {
+            let (cell, promise) = ValueCell::promised(ty.clone());
+            results.push(promise);
+            tensors.push(Tensor::new(cell, self.clone()));
+        }
+        if self.engine.captures().is_on() {
+            self.engine.captures().record(&signature, operands, &tensors);
+        }
+        let ticket = self.push(Entry::Op(TraceOp { signature, operands: inputs, results, effect, mode, site }));
+        match mode {
+            Mode::Fused if effect == Effect::Pure => {}
+            Mode::Fused | Mode::Strict => {
+                self.demand(ticket);
+                self.notify();
+            }
+            Mode::Debug => {
+                may_wait()?;
+                self.demand(ticket);
+                self.run_here();
+                for tensor in &tensors {
+                    tensor.check()?;
+                }
+            }
+        }
+        Ok(tensors)
+    }
+
+    /// A tensor as an operand of this stream.
+    fn operand(self: &Arc<Self>, tensor: &Tensor, site: &Site) -> Result<Operand<ValueRef>> {
+        let owner = tensor.stream();
+        let cell = tensor.cell().clone();
+        if cell.as_scalar().is_some() {
+            return Ok(Operand::Scalar(ValueRef(cell)));
+        }
+        if !Arc::ptr_eq(owner, self) {
+            if !Arc::ptr_eq(&owner.engine, &self.engine) {
+                return Err(Error::misuse(
+                    "a tensor of another engine was used; read it to the host and upload it here",
+                    site.clone(),
+                ));
+            }
+            if cell.outcome().get().is_none() {
+                owner.need(&cell, Boundary::CrossStream);
+            }
+        }
+        Ok(Operand::Tensor(ValueRef(cell)))
+    }
+}
+
+/// Refuses to wait on a thread that others wait for.
+pub(crate) fn may_wait() -> Result<()> {
+    if is_driving() {
+        return Err(Error::misuse(
+            "an event sink or callback waits for a stream, which in turn waits for it; hand the work to another thread",
+            Site::Unknown,
+        ));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for StreamShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({})", self.id)
+    }
+}
+
+/// A program-ordered sequence of ops on the engine's device.
+///
+/// Ops go to the stream of their first operand; an engine has one stream to start with. A program that has independent
+/// parts may open more, so that one part's compiles and back-pressure do not hold up the others. Cheap to clone; `Send +
+/// Sync`: any thread may record on any stream.
+#[derive(Clone)]
+pub struct Stream(Arc<StreamShared>);
+
+impl Stream {
+    pub(crate) fn of(shared: Arc<StreamShared>) -> Stream {
+        Stream(shared)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<StreamShared> {
+        &self.0
+    }
+
+    /// Its number within the engine.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        self.0.id
+    }
+
+    /// Sets the mode of ops recorded on this stream from now on; `None` is the engine's mode. A mode set by
+    /// [`crate::with_mode`] goes before it.
+    pub fn set_mode(&self, mode: Option<Mode>) {
+        self.0.mode.store(mode_code(mode), Ordering::Relaxed);
+    }
+
+    /// The mode in force for an op that the calling thread records on this stream now.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.mode()
+    }
+
+    /// Ends the region that is being recorded and lets it run. Returns at once. Never needed for a right result; it can
+    /// make the device start earlier.
+    pub fn flush(&self) {
+        self.0.flush(Boundary::Flush);
+    }
+
+    /// Waits until everything recorded on this stream so far has been computed.
+    ///
+    /// Failures of single values are not reported here: they stay with the values.
+    ///
+    /// # Errors
+    /// When called from an event sink or callback, which must not wait.
+    pub fn synchronize(&self) -> Result<()> {
+        self.0.synchronize(None)
+    }
+
+    /// As [`Stream::synchronize`], for at most `timeout`.
+    ///
+    /// # Errors
+    /// When the time is over; everything recorded goes on.
+    pub fn synchronize_for(&self, timeout: Duration) -> Result<()> {
+        self.0.synchronize(Some(Instant::now() + timeout))
+    }
+
+    /// Records an op of the op table on this stream: what every tensor method comes down to.
+    ///
+    /// The operands may be of any stream of this engine. The record layer is exact: no broadcasting, no promotion.
+    ///
+    /// # Errors
+    /// When the op table refuses the call; in Debug mode, when the op fails.
+    #[track_caller]
+    pub fn record(&self, op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> Result<Tensors> {
+        let site = Site::Rust(std::panic::Location::caller());
+        self.0.record(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,254 @@
+//! Values: what tensors are handles on.
+//!
+//! A [`ValueCell`] is the engine's record of one value: identity, type and, once it is known, its data or why there is none.
+//! It is shared by the user's handles, by the log entries and regions that make or read it, and by nobody else; when the
+//! last of them goes, the device memory goes.
+//!
+//! Invariants:
+//! - V1: the number of handles is counted apart ([`ValueCell::retain`], [`ValueCell::release`]). When it becomes zero, a
+//!   release is appended to the value's stream, so that the end of its life has a place in the program.
+//! - V2: no handle can be made from a value without handles. So a region that holds the last reference to a value whose
+//!   release it has seen is its last reader, and may reuse its memory.
+//! - V3: the data of a value is set once ([`Once`]).
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::graph::Ref;
+use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::region::{TraceResult, TraceValue};
+use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
+
+use crate::device::Buffer;
+use crate::error::{Failure, RegionRef};
+use crate::result::once::{Abandoned, Once, Promise};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// What is known of a region after it was sealed: for events, errors and explanations.
+#[derive(Debug)]
+pub(crate) struct RegionInfo {
+    pub(crate) reference: RegionRef,
+    pub(crate) canon: Arc<CanonRegion>,
+    /// Where each op was recorded.
+    pub(crate) sites: Vec<Site>,
+}
+
+impl RegionInfo {
+    /// Op and call site of a node.
+    pub(crate) fn address(&self, node: usize) -> (Option<OpCode>, Site) {
+        let op = self.canon.graph().nodes().get(node).map(|node| node.signature().op());
+        (op, self.sites.get(node).cloned().unwrap_or_default())
+    }
+}
+
+/// Which region made a value, and as which result.
+#[derive(Clone, Debug)]
+pub(crate) struct Maker {
+    pub(crate) region: Arc<RegionInfo>,
+    pub(crate) result: u32,
+}
+
+impl Maker {
+    /// Op and call site.
+    pub(crate) fn address(&self) -> (Option<OpCode>, Site) {
+        match self.region.canon.graph().maker(Ref::Result(self.result)) {
+            Some(node) => self.region.address(node),
+            None => (None, Site::Unknown),
+        }
+    }
+}
+
+/// How a value turned out.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Its data is on the device, or on its way there.
+    Data {
+        buffer: Buffer,
+        /// `None` for data from the host.
+        maker: Option<Maker>,
+    },
+    /// It is a lifted scalar, known to the host.
+    Scalar(Scalar),
+    /// It could not be computed.
+    Failed(Arc<Failure>),
+    /// Nobody will compute it.
+    Abandoned,
+}
+
+impl Abandoned for Outcome {
+    fn abandoned() -> Outcome {
+        Outcome::Abandoned
+    }
+}
+
+/// One value.
+pub(crate) struct ValueCell {
+    id: ValueId,
+    ty: TensorType,
+    /// Number of handles (V1).
+    handles: AtomicU32,
+    /// A region has been sealed that makes it, or it needs none: reading it needs no boundary.
+    sealed: AtomicBool,
+    outcome: Once<Outcome>,
+}
+
+/// The engine's duty to make a value.
+pub(crate) type ValuePromise = Promise<Outcome, ValueCell>;
+
+/// A reference to a value, as regions hold it.
+#[derive(Clone)]
+pub(crate) struct ValueRef(pub(crate) Arc<ValueCell>);
+
+thread_local! {
+    /// The ids this thread may give out without asking: from the first up to, not including, the second.
+    static IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Ids handed to a thread at a time.
+const ID_BLOCK: u64 = 1 << 12;
+
+/// A process-wide counter hands out blocks, so that recording threads do not meet on it.
+#[allow(clippy::disallowed_types, reason = "ids are no part of any protocol, and loom allows no atomics in statics")]
+fn fresh_id() -> ValueId {
+    static NEXT_BLOCK: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let take_block = || NEXT_BLOCK.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * ID_BLOCK;
+    let raw = IDS.try_with(|ids| {
+        let (mut next, mut end) = ids.get();
+        if next == end {
+            next = take_block();
+            end = next + ID_BLOCK;
+        }
+        ids.set((next + 1, end));
+        next
+    });
+    // A thread that is ending has no block any more; it pays for a whole one.
+    let raw = raw.unwrap_or_else(|_| take_block());
+    ValueId::from_raw(raw).expect("blocks start at 1")
+}
+
+impl ValueCell {
+    fn new(ty: TensorType, sealed: bool, outcome: Once<Outcome>) -> ValueCell {
+        ValueCell {
+            id: fresh_id(),
+            ty,
+            handles: AtomicU32::new(1),
+            sealed: AtomicBool::new(sealed),
+            outcome,
+        }
+    }
+
+    /// A value that an op makes, with one handle, and the promise to make it.
+    pub(crate) fn promised(ty: TensorType) -> (Arc<ValueCell>, ValuePromise) {
+        Promise::new(ValueCell::new(ty, false, Once::pending()))
+    }
+
+    /// A value whose outcome is known, with one handle.
+    pub(crate) fn known(ty: TensorType, outcome: Outcome) -> Arc<ValueCell> {
+        Arc::new(ValueCell::new(ty, true, Once::ready(outcome)))
+    }
+
+    /// A lifted scalar, with one handle.
+    pub(crate) fn scalar(scalar: Scalar) -> Arc<ValueCell> {
+        ValueCell::known(TensorType::scalar(scalar.dtype()), Outcome::Scalar(scalar))
+    }
+
+    pub(crate) fn id(&self) -> ValueId {
+        self.id
+    }
+
+    pub(crate) fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    pub(crate) fn outcome(&self) -> &Once<Outcome> {
+        &self.outcome
+    }
+
+    /// The scalar, if it is a lifted one.
+    pub(crate) fn as_scalar(&self) -> Option<Scalar> {
+        match self.outcome.get() {
+            Some(Outcome::Scalar(scalar)) => Some(*scalar),
+            _ => None,
+        }
+    }
+
+    /// One more handle, made from one that exists (V2).
+    pub(crate) fn retain(&self) {
+        // Relaxed, as for `Arc`: the handle it is made from keeps the value alive.
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One handle less; true if it was the last. What the other handles' owners recorded happened before that.
+    pub(crate) fn release(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether anybody has a handle on it.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether reading it may need a boundary first. A stale answer costs a log entry.
+    pub(crate) fn needs_boundary(&self) -> bool {
+        !self.sealed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_sealed(&self) {
+        self.sealed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl AsRef<Once<Outcome>> for ValueCell {
+    fn as_ref(&self) -> &Once<Outcome> {
+        &self.outcome
+    }
+}
+
+impl fmt::Debug for ValueCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.ty)
+    }
+}
+
+impl fmt::Debug for ValueRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl TraceValue for ValueRef {
+    fn id(&self) -> ValueId {
+        self.0.id
+    }
+}
+
+impl TraceResult for ValuePromise {
+    type Value = ValueRef;
+
+    fn value(&self) -> ValueRef {
+        ValueRef(self.holder().clone())
+    }
+
+    fn id(&self) -> ValueId {
+        self.holder().id
+    }
+}
+
+/// A counter that many threads add to and anybody reads.
+#[derive(Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
