@@ -277,6 +277,7 @@ structs! {
     PJRT_Buffer_CopyToMemory_Args;
     PJRT_Buffer_GetMemoryLayout_Args;
     PJRT_Buffer_ToHostBuffer_Args;
+    PJRT_Buffer_IsOnCpu_Args;
     PJRT_Buffer_ReadyEvent_Args;
     PJRT_Buffer_IncreaseExternalReferenceCount_Args;
     PJRT_Buffer_DecreaseExternalReferenceCount_Args;
@@ -350,6 +351,7 @@ calls! {
     may PJRT_Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args);
     may PJRT_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args);
     must PJRT_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args);
+    may PJRT_Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args);
     must PJRT_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args);
     may PJRT_Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args);
     may PJRT_Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExternalReferenceCount_Args);

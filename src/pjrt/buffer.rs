@@ -21,7 +21,7 @@ use super::client::Client;
 use super::device::{Device, Memory};
 use super::error::{Code, Error, count_destroy};
 use super::event::Event;
-use super::read::HostCopy;
+use super::read::{self, HostCopy};
 
 /// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
 /// allocation each.
@@ -39,9 +39,13 @@ pub(super) struct Home {
 /// An execution may take an argument's memory for an output, if the module marks the parameter so
 /// (`tf.aliasing_output`, `jax.buffer_donor`) and the call does not veto it
 /// ([`super::ExecuteOptions::non_donatable`]). The buffer is then *donated*: [`Buffer::is_deleted`] is true from the
-/// moment `execute` returns, reading, copying or executing with it is an error, and dropping it is right as always. The
-/// same buffer cannot be donated and read in one call (the plugin refuses the whole call, and the buffer stays as it
-/// was), nor while another thread holds an [`ExternalReference`] on it. Donation is never decided by this layer.
+/// moment `execute` returns, every other use of it is an error, and dropping it is right as always. Copies to the host
+/// or to other devices that were started before are not disturbed.
+///
+/// The plugin does not donate a buffer that somebody has an [`ExternalReference`] on, nor one that uses host data in
+/// place which is not [`super::HostSemantics::MutableZeroCopy`]: it copies, and the output has memory of its own. (In
+/// the first case the buffer stays usable.) A call that takes the same buffer twice, once for donation, is refused, and
+/// nothing is donated. Donation is never decided by this layer.
 pub struct Buffer {
     raw: NonNull<PJRT_Buffer>,
     home: Arc<Home>,
@@ -246,12 +250,28 @@ impl Buffer {
         HostCopy::start(self)
     }
 
-    /// Copies the buffer to the host and waits for it: [`Buffer::to_host_async`] and [`HostCopy::wait`].
+    /// Copies the buffer to the host and waits for it.
+    ///
+    /// A buffer that lies in host memory anyway is read in place: XLA:CPU takes 6 to 20 µs to hand even one element from
+    /// thread to thread, and reading it takes less than one.
     ///
     /// # Errors
-    /// As those two.
+    /// When the buffer is deleted, host memory runs out, or the computation that makes the buffer failed.
     pub fn to_host(&self) -> Result<Vec<u8>, Error> {
-        self.to_host_async()?.wait()
+        match read::in_place(self)? {
+            Some(bytes) => Ok(bytes),
+            None => self.to_host_async()?.wait(),
+        }
+    }
+
+    /// True when the buffer lies in memory that the host can read as its own.
+    ///
+    /// # Errors
+    /// When the plugin has no such function.
+    pub fn is_on_cpu(&self) -> Result<bool, Error> {
+        // SAFETY: holds because `self` keeps the buffer alive.
+        let out = unsafe { call!(self.api(), PJRT_Buffer_IsOnCpu_Args { buffer: self.raw() }) }?;
+        Ok(out.is_on_cpu)
     }
 
     /// Address of the buffer's data, as the platform sees it. On XLA:CPU a host address.
@@ -264,7 +284,7 @@ impl Buffer {
     pub fn unsafe_pointer(&self) -> Result<usize, Error> {
         // SAFETY: holds because `self` keeps the buffer alive.
         let out = unsafe { call!(self.api(), PJRT_Buffer_UnsafePointer_Args { buffer: self.raw() }) }?;
-        Ok(out.buffer_pointer as usize)
+        Ok(out.buffer_pointer)
     }
 
     /// True when the buffer uses the host memory at `data` in place, rather than a copy of it.

@@ -1,4 +1,8 @@
 //! What PJRT calls can answer, and what was counted where no caller could be told.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the counters are crate::sync's atomics; clippy names the std types behind the re-export"
+)]
 
 use std::fmt;
 use std::sync::LazyLock;

@@ -202,11 +202,14 @@ impl Inner {
     fn only_device(&self) -> Result<u32, Error> {
         match self.devices.as_slice() {
             [slot] => Ok(*slot),
-            others => {
-                let text = format!("{} runs on {} devices; name one of them", self.name, others.len());
-                Err(Error::invalid(FUNCTION, text))
-            }
+            [] => Err(self.no_device("is bound to no device; name one")),
+            _ => Err(self.no_device("is bound to several devices; run it on all, or name one")),
         }
+    }
+
+    #[cold]
+    fn no_device(&self, why: &str) -> Error {
+        Error::invalid(FUNCTION, format!("{} {why}", self.name))
     }
 
     #[inline]

@@ -97,7 +97,9 @@ pub(super) unsafe fn read_named_values(start: *const PJRT_NamedValue, len: usize
     (0..len)
         .filter_map(|index| {
             // SAFETY: holds because `index` is below `len` and values stand `stride` bytes apart.
-            let raw = unsafe { &*start.byte_add(index * stride) };
+            let raw = unsafe { start.byte_add(index * stride) };
+            // SAFETY: holds because that is one of the values.
+            let raw = unsafe { &*raw };
             // SAFETY: holds because the value is the plugin's own.
             unsafe { read_named_value(raw) }
         })
