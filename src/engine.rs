@@ -155,11 +155,11 @@ impl Engine {
     pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
         let plugin = match config.plugin_path() {
             Some(path) => Plugin::open(path)?,
-            None => discover::first_usable(&discover::Sources::from_environment())?,
+            None => find_plugin()?,
         };
         let mut options = config.client_options().clone();
         let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
-        if !sets_count && plugin.is_cpu() {
+        if !sets_count && is_cpu_plugin(&plugin) {
             // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the threads of the others
             // would only be in the way.
             options = options.set("cpu_device_count", (config.device_index() + 1) as i64);
@@ -173,7 +173,7 @@ impl Engine {
                 config.device_index()
             )));
         };
-        let device = Device::on_pjrt(PjrtDevice::new(device, config.flags()), config.faults());
+        let device = Device::on_pjrt(PjrtDevice::new(device, config.flags())?, config.faults());
         Engine::on(config, device)
     }
 
@@ -292,6 +292,22 @@ impl Engine {
     pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
         self.0.shared.device.pjrt().map(PjrtDevice::device)
     }
+}
+
+/// The first plugin that can be used.
+fn find_plugin() -> Result<Plugin> {
+    let mut sources = discover::Sources::of_process();
+    if sources.plugin_variable.is_some() {
+        // Nothing else would be considered, and asking Python takes a tenth of a second.
+        sources.python = None;
+    }
+    discover::Discovery::look(&sources).first_usable().map_err(|none| Error::no_plugin(none.to_string()))
+}
+
+/// Whether a plugin is XLA's CPU backend. What platform a plugin is for can only be asked of a client, and the option that
+/// this decides on has to be given to make one; other plugins refuse options that they do not know.
+fn is_cpu_plugin(plugin: &Plugin) -> bool {
+    plugin.path().file_name().is_some_and(|name| name.to_string_lossy().contains("cpu"))
 }
 
 impl fmt::Debug for Engine {

@@ -299,9 +299,9 @@ impl fmt::Display for Error {
                 site => write!(f, "{message} (at {site})"),
             },
             Kind::Timeout { waited, what } => write!(f, "waited {waited:?} for {what}; it may still come"),
-            Kind::Abandoned => {
-                f.write_str("the value was given up: its stream and engine were dropped before it was computed")
-            }
+            Kind::Abandoned => f.write_str(
+                "the value was given up: its stream and engine were dropped before it was computed",
+            ),
             Kind::Bug { message, place } => {
                 write!(f, "bug in fuseline at {place}: {message}; please report it")
             }

@@ -223,8 +223,12 @@ impl fmt::Display for Event {
                 write!(f, "{region} was launched, reusing the memory of {donated} inputs")
             }
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
-            Event::Poisoned { region, values, why } => write!(f, "{values} results of {region} failed: {why}"),
-            Event::Evicted { key, size } => write!(f, "the executable {} left the cache ({size})", key.short()),
+            Event::Poisoned { region, values, why } => {
+                write!(f, "{values} results of {region} failed: {why}")
+            }
+            Event::Evicted { key, size } => {
+                write!(f, "the executable {} left the cache ({size})", key.short())
+            }
             Event::Throttled { region } => write!(f, "{region} waits: enough is in flight"),
         }
     }

@@ -245,7 +245,8 @@ impl StreamShared {
         if self.engine.captures().is_on() {
             self.engine.captures().record(&signature, operands, &tensors);
         }
-        let ticket = self.push(Entry::Op(TraceOp { signature, operands: inputs, results, effect, mode, site }));
+        let ticket =
+            self.push(Entry::Op(TraceOp { signature, operands: inputs, results, effect, mode, site }));
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
             Mode::Fused | Mode::Strict => {
@@ -369,7 +370,13 @@ impl Stream {
     /// # Errors
     /// When the op table refuses the call; in Debug mode, when the op fails.
     #[track_caller]
-    pub fn record(&self, op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> Result<Tensors> {
+    pub fn record(
+        &self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[&Tensor],
+    ) -> Result<Tensors> {
         let site = Site::Rust(std::panic::Location::caller());
         self.0.record(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
     }

@@ -15,14 +15,15 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use fuseline_fusion::graph::Ref;
 use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::graph::Ref;
 use fuseline_fusion::region::{TraceResult, TraceValue};
 use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
 use crate::result::once::{Abandoned, Once, Promise};
+use crate::sync::next_block;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
@@ -108,34 +109,26 @@ thread_local! {
 /// Ids handed to a thread at a time.
 const ID_BLOCK: u64 = 1 << 12;
 
-/// A process-wide counter hands out blocks, so that recording threads do not meet on it.
-#[allow(clippy::disallowed_types, reason = "ids are no part of any protocol, and loom allows no atomics in statics")]
+/// An id that no other value of the process has or had. A process-wide counter hands out blocks, so that recording threads
+/// do not meet on it.
 fn fresh_id() -> ValueId {
-    static NEXT_BLOCK: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    let take_block = || NEXT_BLOCK.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * ID_BLOCK;
     let raw = IDS.try_with(|ids| {
         let (mut next, mut end) = ids.get();
         if next == end {
-            next = take_block();
+            next = next_block() * ID_BLOCK;
             end = next + ID_BLOCK;
         }
         ids.set((next + 1, end));
         next
     });
     // A thread that is ending has no block any more; it pays for a whole one.
-    let raw = raw.unwrap_or_else(|_| take_block());
+    let raw = raw.unwrap_or_else(|_| next_block() * ID_BLOCK);
     ValueId::from_raw(raw).expect("blocks start at 1")
 }
 
 impl ValueCell {
     fn new(ty: TensorType, sealed: bool, outcome: Once<Outcome>) -> ValueCell {
-        ValueCell {
-            id: fresh_id(),
-            ty,
-            handles: AtomicU32::new(1),
-            sealed: AtomicBool::new(sealed),
-            outcome,
-        }
+        ValueCell { id: fresh_id(), ty, handles: AtomicU32::new(1), sealed: AtomicBool::new(sealed), outcome }
     }
 
     /// A value that an op makes, with one handle, and the promise to make it.

@@ -168,7 +168,14 @@ impl Device {
             }
             Loaded::Reference => Vec::new(),
         };
-        Ok(Executable { loaded, region: region.clone(), outputs, reusable, pack: ScalarPack::of(region), bytes })
+        Ok(Executable {
+            loaded,
+            region: region.clone(),
+            outputs,
+            reusable,
+            pack: ScalarPack::of(region),
+            bytes,
+        })
     }
 
     /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones; `veto` are places of
@@ -218,8 +225,7 @@ impl Device {
         buffer: &Buffer,
         callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static,
     ) {
-        if let Err(error) =
-            self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })
+        if let Err(error) = self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })
         {
             return callback(Err(error));
         }

@@ -24,24 +24,49 @@ pub(crate) struct PjrtDevice {
 /// (pjrt.md).
 const HEAVY_PRODUCT: u128 = 4_000_000;
 
+/// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's default order can need 34
+/// times the memory of this one (pjrt.md). A plugin refuses names it does not know: API 0.81 has the second.
+const MEMORY_ORDER: [(&str, fn() -> pjrt::Flag); 2] = [
+    ("xla_cpu_scheduler_type", || "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED".into()),
+    ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
+];
+
+/// The smallest module there is, to ask a compiler about its flags.
+const IDENTITY: &str = "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
+
 impl PjrtDevice {
     /// Compiles for `device`; `flags` are set on top of the platform's defaults.
-    pub(crate) fn new(device: pjrt::Device, flags: &[(String, pjrt::Flag)]) -> PjrtDevice {
+    ///
+    /// # Errors
+    /// When the compiler refuses one of `flags`.
+    pub(crate) fn new(
+        device: pjrt::Device,
+        flags: &[(String, pjrt::Flag)],
+    ) -> std::result::Result<PjrtDevice, pjrt::Error> {
         let mut heavy = CompileOptions::new().device(device.id());
-        let cpu = device.client().platform_name() == "cpu";
-        if cpu {
-            // XLA's default order of ops on the CPU can need 34 times the memory of this one (pjrt.md).
-            heavy = heavy.flag("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED");
-        }
-        let mut light = heavy.clone();
-        if cpu {
-            light = light.flag("xla_cpu_multi_thread_eigen", false);
-        }
         for (name, value) in flags {
             heavy = heavy.flag(name.clone(), value.clone());
-            light = light.flag(name.clone(), value.clone());
         }
-        PjrtDevice { device, light, heavy }
+        if !flags.is_empty() {
+            device.client().compile(IDENTITY, &heavy)?;
+        }
+        let named = |name: &str| flags.iter().any(|(given, _)| given == name);
+        let mut light = heavy.clone();
+        if device.client().platform_name() == "cpu" {
+            // What the user sets goes before what we would choose.
+            for (name, value) in MEMORY_ORDER.iter().filter(|(name, _)| !named(name)) {
+                let with = heavy.clone().flag(*name, value());
+                if device.client().compile(IDENTITY, &with).is_ok() {
+                    heavy = with;
+                    break;
+                }
+            }
+            light = heavy.clone();
+            if !named("xla_cpu_multi_thread_eigen") {
+                light = light.flag("xla_cpu_multi_thread_eigen", false);
+            }
+        }
+        Ok(PjrtDevice { device, light, heavy })
     }
 
     pub(crate) fn device(&self) -> &pjrt::Device {
@@ -75,7 +100,8 @@ impl PjrtDevice {
 
     /// The options for a region: a function of the region, so that they need not stand in its key.
     fn options(&self, region: &CanonRegion) -> &CompileOptions {
-        let largest = region.graph().nodes().iter().map(|node| node.signature().products()).max().unwrap_or(0);
+        let largest =
+            region.graph().nodes().iter().map(|node| node.signature().products()).max().unwrap_or(0);
         if largest >= HEAVY_PRODUCT { &self.heavy } else { &self.light }
     }
 
@@ -105,6 +131,13 @@ impl PjrtDevice {
         want_done: bool,
     ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
+        let scalars = if packed.is_empty() {
+            None
+        } else {
+            let ty = TensorType::of(DType::U32, &[packed.len() as u64]).expect("a few words");
+            let place = Placement::Device(&self.device);
+            Some(self.client().buffer_from_host(&ty, pjrt::bytes_of(packed), place).map_err(fail)?)
+        };
         let mut buffers: SmallVec<[&pjrt::Buffer; 32]> = SmallVec::with_capacity(args.len() + 1);
         for arg in args {
             match arg {
@@ -115,13 +148,6 @@ impl PjrtDevice {
                 }
             }
         }
-        let scalars = if packed.is_empty() {
-            None
-        } else {
-            let ty = TensorType::of(DType::U32, &[packed.len() as u64]).expect("a few words");
-            let place = Placement::Device(&self.device);
-            Some(self.client().buffer_from_host(&ty, pjrt::bytes_of(packed), place).map_err(fail)?)
-        };
         buffers.extend(&scalars);
         let options = pjrt::ExecuteOptions {
             non_donatable: veto,

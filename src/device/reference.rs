@@ -36,10 +36,13 @@ pub(super) fn execute(
                 _ => None,
             }
         };
-        params.push(data.ok_or_else(|| refuse(Stage::Execute, "an argument is missing or of another device"))?);
+        params
+            .push(data.ok_or_else(|| refuse(Stage::Execute, "an argument is missing or of another device"))?);
     }
-    let results = interp::run(region.graph(), &params)
-        .map_err(|error| DeviceError { resource_exhausted: true, ..refuse(Stage::Execute, error.to_string()) })?;
+    let results = interp::run(region.graph(), &params).map_err(|error| DeviceError {
+        resource_exhausted: true,
+        ..refuse(Stage::Execute, error.to_string())
+    })?;
     let outputs = outputs.iter().map(|&output| Buffer::Reference(results[output as usize].clone())).collect();
     Ok(Executed { outputs, done: None })
 }

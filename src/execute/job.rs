@@ -12,7 +12,7 @@ use super::EngineRegion;
 use super::compile::{Compile, CompileSlot};
 use crate::device::{DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
-use crate::event::{Event, Miss};
+use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValuePromise, ValueRef};
 
@@ -151,7 +151,7 @@ impl Job {
         engine.counters().misses.add(1);
         let why = engine.known_regions().miss(&self.info);
         let region = self.info.reference;
-        engine.emit(|| Event::Miss { region, why: why.unwrap_or(Miss::New) });
+        engine.emit(|| Event::Miss { region, why });
     }
 
     /// Parameters whose memory may be reused when the region is compiled.
@@ -206,38 +206,31 @@ impl Job {
         if self.ops() > 1 {
             return self.split(error.message.clone(), stream);
         }
-        let (op, site) = self.info.address(0);
-        self.poison(
-            Arc::new(Failure {
-                stage: error.stage,
-                op,
-                site,
-                region: Some(self.info.reference),
-                message: error.message.clone(),
-                resource_exhausted: error.resource_exhausted,
-            }),
-            stream,
-        )
+        let failure = self.failure(0, error, error.message.clone());
+        self.poison(failure, stream)
     }
 
     /// The whole region failed with an error that leaves nothing to be tried.
     pub(super) fn fail(self: Box<Self>, error: &DeviceError, stream: &StreamShared) -> Step {
-        let (op, site) = self.info.address(self.ops() - 1);
         let message = match self.ops() {
             1 => error.message.clone(),
             ops => format!("{} (one of the {ops} ops of the region up to this one)", error.message),
         };
-        self.poison(
-            Arc::new(Failure {
-                stage: error.stage,
-                op,
-                site,
-                region: Some(self.info.reference),
-                message,
-                resource_exhausted: error.resource_exhausted,
-            }),
-            stream,
-        )
+        let failure = self.failure(self.ops() - 1, error, message);
+        self.poison(failure, stream)
+    }
+
+    /// What to say of an op of this region that failed.
+    fn failure(&self, node: usize, error: &DeviceError, message: String) -> Arc<Failure> {
+        let (op, site) = self.info.address(node);
+        Arc::new(Failure {
+            stage: error.stage,
+            op,
+            site,
+            region: Some(self.info.reference),
+            message,
+            resource_exhausted: error.resource_exhausted,
+        })
     }
 
     /// Takes the region apart.

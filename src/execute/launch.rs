@@ -77,10 +77,11 @@ impl Job {
         let executed = match executed {
             Ok(executed) => executed,
             Err(error) => {
-                let gone = |&(_, param): &(i64, u32)| match self.inputs[param as usize].value.0.outcome().get() {
-                    Some(Outcome::Data { buffer, .. }) => buffer.is_gone(),
-                    _ => false,
-                };
+                let gone =
+                    |&(_, param): &(i64, u32)| match self.inputs[param as usize].value.0.outcome().get() {
+                        Some(Outcome::Data { buffer, .. }) => buffer.is_gone(),
+                        _ => false,
+                    };
                 // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
                 return if reusable.iter().any(gone) {
                     self.fail(&error, stream)

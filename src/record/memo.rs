@@ -90,9 +90,7 @@ mod tests {
     fn a_second_call_shares_the_signature_and_another_one_does_not() {
         let ty = TensorType::of(DType::F32, &[4]).unwrap();
         let wide = TensorType::of(DType::F32, &[8]).unwrap();
-        let add = |ty: &TensorType| {
-            signature(OpCode::Add, Attrs::none(), &[], [ty, ty].into_iter()).unwrap()
-        };
+        let add = |ty: &TensorType| signature(OpCode::Add, Attrs::none(), &[], [ty, ty].into_iter()).unwrap();
         let first = add(&ty);
         assert!(Arc::ptr_eq(&first, &add(&ty)));
         assert_eq!(add(&wide).results(), [wide]);

@@ -8,7 +8,7 @@ use std::time::Instant;
 pub(crate) use loom::sync::MutexGuard;
 
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 }
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Condvar {
 pub(crate) mod thread {
     use std::time::Instant;
 
-    pub(crate) use loom::thread::{JoinHandle, Thread, current, park};
+    pub(crate) use loom::thread::{JoinHandle, current, park};
 
     pub(crate) fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         loom::thread::Builder::new().name(name).spawn(f)

@@ -50,3 +50,11 @@ pub(crate) use loom_impl::*;
 pub(crate) use shuttle_impl::*;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std_impl::*;
+
+/// A number that the process has not got from here before, from 1 on. It is no part of any protocol, so model checkers need
+/// not see it; it is here because it names an atomic.
+pub(crate) fn next_block() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

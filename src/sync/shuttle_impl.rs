@@ -8,9 +8,7 @@ use std::time::Instant;
 pub(crate) use shuttle::sync::MutexGuard;
 
 pub(crate) mod atomic {
-    pub(crate) use shuttle::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    };
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 }
 
 #[derive(Debug)]
@@ -75,7 +73,7 @@ impl Condvar {
 pub(crate) mod thread {
     use std::time::Instant;
 
-    pub(crate) use shuttle::thread::{JoinHandle, Thread, current, park};
+    pub(crate) use shuttle::thread::{JoinHandle, current, park};
 
     pub(crate) fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
         shuttle::thread::Builder::new().name(name).spawn(f)

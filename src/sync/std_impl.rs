@@ -11,7 +11,7 @@ pub(crate) use parking_lot::MutexGuard;
 
 /// Atomics.
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 }
 
 /// A cell whose accesses a model checker can see.
@@ -89,7 +89,7 @@ impl Condvar {
 pub(crate) mod thread {
     use std::time::Instant;
 
-    pub(crate) use std::thread::{JoinHandle, Thread, current, park};
+    pub(crate) use std::thread::{JoinHandle, current, park};
 
     /// Starts a thread with a name that shows in debuggers and panics.
     pub(crate) fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

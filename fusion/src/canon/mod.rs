@@ -64,6 +64,12 @@ impl EnvFingerprint {
 }
 
 impl RegionKey {
+    /// A key from the bytes of one.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> RegionKey {
+        RegionKey(bytes)
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {

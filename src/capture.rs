@@ -1,0 +1,144 @@
+//! Capturing a running program as a file.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
+use fuseline_fusion::{Signature, ValueId};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::tensor::Tensor;
+
+#[derive(Default)]
+struct State {
+    /// Values by the id they have in the program, and the next id.
+    ids: HashMap<ValueId, ProgramId>,
+    next: u32,
+    /// Values that come from outside, kept so that their data can be read at the end.
+    inputs: Vec<(ProgramId, Tensor)>,
+    ops: Vec<ProgramOp>,
+}
+
+impl State {
+    fn fresh(&mut self, value: ValueId) -> ProgramId {
+        let id = ProgramId(self.next);
+        self.next += 1;
+        self.ids.insert(value, id);
+        id
+    }
+}
+
+/// What is being captured of an engine, if anything.
+pub(crate) struct Captures {
+    on: AtomicBool,
+    state: Mutex<Option<State>>,
+}
+
+impl Captures {
+    pub(crate) fn new() -> Captures {
+        Captures { on: AtomicBool::new(false), state: Mutex::new(None) }
+    }
+
+    /// Whether ops are to be captured. One relaxed load, on every record.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Adds an op.
+    pub(crate) fn record(&self, signature: &Arc<Signature>, operands: &[&Tensor], results: &[Tensor]) {
+        let mut guard = self.state.lock();
+        let Some(state) = guard.as_mut() else { return };
+        let operands = operands
+            .iter()
+            .map(|tensor| {
+                if let Some(&id) = state.ids.get(&tensor.id()) {
+                    return id;
+                }
+                let id = state.fresh(tensor.id());
+                state.inputs.push((id, (*tensor).clone()));
+                id
+            })
+            .collect();
+        let results = results.iter().map(|tensor| state.fresh(tensor.id())).collect();
+        state.ops.push(ProgramOp { signature: signature.clone(), operands, results });
+    }
+}
+
+impl fmt::Debug for Captures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Captures({})", if self.is_on() { "on" } else { "off" })
+    }
+}
+
+impl Engine {
+    /// Runs `f` and returns, besides the tensors that it returns, the program it recorded: every op that reached this engine
+    /// meanwhile, from whatever thread, with the data of the values that came from outside as inputs, and the returned
+    /// tensors as outputs with their values as what is expected. What is captured is one file of the program format, to be
+    /// run elsewhere, looked at, or sent in with a bug report.
+    ///
+    /// The program runs as it would have; captured inputs are kept alive until the end, so their memory is not reused.
+    ///
+    /// # Errors
+    /// When `f` fails, when a capture of this engine is under way already, or when a value cannot be read.
+    pub fn capture(
+        &self,
+        name: &str,
+        f: impl FnOnce() -> Result<Vec<Tensor>>,
+    ) -> Result<(Vec<Tensor>, Program)> {
+        struct Off<'a>(&'a Captures);
+        impl Drop for Off<'_> {
+            fn drop(&mut self) {
+                self.0.on.store(false, Ordering::Relaxed);
+                *self.0.state.lock() = None;
+            }
+        }
+        let captures = self.shared().captures();
+        {
+            let mut state = captures.state.lock();
+            if state.is_some() {
+                let message = "a capture of this engine is under way already";
+                return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
+            }
+            *state = Some(State::default());
+        }
+        let off = Off(captures);
+        captures.on.store(true, Ordering::Relaxed);
+        let outputs = f()?;
+        captures.on.store(false, Ordering::Relaxed);
+        let mut state = captures.state.lock().take().unwrap_or_default();
+        drop(off);
+        let mut values = Vec::new();
+        let mut ids = Vec::new();
+        for tensor in &outputs {
+            // A tensor that was not made meanwhile is an input that is returned as it stands.
+            let id = match state.ids.get(&tensor.id()) {
+                Some(&id) => id,
+                None => {
+                    let id = state.fresh(tensor.id());
+                    state.inputs.push((id, tensor.clone()));
+                    id
+                }
+            };
+            ids.push(id);
+        }
+        for (id, tensor) in &state.inputs {
+            values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(tensor.to_literal()?) });
+        }
+        let expected = outputs.iter().map(Tensor::to_literal).collect::<Result<Vec<_>>>()?;
+        let program = Program {
+            name: name.to_owned(),
+            source: "captured".to_owned(),
+            class: String::new(),
+            values,
+            ops: state.ops,
+            outputs: ids,
+            checks: vec![Check::almost(1e-4).expect("not negative"); expected.len()],
+            expected,
+        };
+        Ok((outputs, program))
+    }
+}

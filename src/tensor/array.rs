@@ -1,0 +1,246 @@
+//! Moving elements: shapes, slices, concatenation, indexing.
+
+use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
+use fuseline_fusion::{DType, Fault, OpCode, OpError, Shape, Site};
+
+use super::{Tensor, here};
+use crate::error::{Error, Result};
+
+/// A dimension counted from the front, or from the back if negative, as an index.
+pub(super) fn axis_of(op: OpCode, axis: i64, rank: usize, site: &Site) -> Result<usize> {
+    let from_front = if axis < 0 { axis + rank as i64 } else { axis };
+    match usize::try_from(from_front) {
+        Ok(axis) if axis < rank => Ok(axis),
+        _ => {
+            let rule = match rank {
+                0 => "a scalar has no dimensions".to_owned(),
+                _ => format!("dimensions are 0 to {}, or -{rank} to -1 from the back", rank - 1),
+            };
+            let given = format!("dimension {axis} of a tensor of rank {rank} was given");
+            Err(Error::op(OpError::new(op.name(), Fault::Attribute, given, rule), site.clone()))
+        }
+    }
+}
+
+impl Tensor {
+    /// The same elements in row-major order under another shape.
+    ///
+    /// # Errors
+    /// When the number of elements differs.
+    #[track_caller]
+    pub fn reshape(&self, dims: &[u64]) -> Result<Tensor> {
+        self.reshape_at(dims, here())
+    }
+
+    pub(super) fn reshape_at(&self, dims: &[u64], site: Site) -> Result<Tensor> {
+        self.record(OpCode::Reshape, attrs::reshape(Shape::new(dims)?), &[self], site)
+    }
+
+    /// Adds a dimension of size 1 in front of dimension `axis`, which may be the rank, or negative to count from the back
+    /// (-1 appends).
+    ///
+    /// # Errors
+    /// When there is no such place.
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
+        let site = here();
+        let place = axis_of(OpCode::Reshape, axis, self.rank() + 1, &site)?;
+        let mut dims = self.dims().to_vec();
+        dims.insert(place, 1);
+        self.reshape_at(&dims, site)
+    }
+
+    /// Removes dimension `axis`, which must have size 1; negative counts from the back.
+    ///
+    /// # Errors
+    /// When the dimension does not exist or has another size.
+    #[track_caller]
+    pub fn squeeze(&self, axis: i64) -> Result<Tensor> {
+        let site = here();
+        let place = axis_of(OpCode::Reshape, axis, self.rank(), &site)?;
+        let mut dims = self.dims().to_vec();
+        if dims.remove(place) != 1 {
+            let given = format!("dimension {axis} of {} was to be removed", self.ty());
+            let error = OpError::new("reshape", Fault::Shape, given, "only a dimension of size 1 can be");
+            return Err(Tensor::refuse(error, site));
+        }
+        self.reshape_at(&dims, site)
+    }
+
+    /// Repeats along missing dimensions and those of size 1, by NumPy's rule.
+    ///
+    /// # Errors
+    /// When this shape does not broadcast to the given one.
+    #[track_caller]
+    pub fn broadcast_to(&self, dims: &[u64]) -> Result<Tensor> {
+        let site = here();
+        let shape = Shape::new(dims)?;
+        if shape.rank() < self.rank() {
+            let given = format!("{} was to be broadcast to {shape}", self.ty());
+            let rule = "the target must have at least as many dimensions";
+            return Err(Tensor::refuse(OpError::new("broadcast_in_dim", Fault::Shape, given, rule), site));
+        }
+        self.stretched(&shape, &site)
+    }
+
+    /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others are new.
+    ///
+    /// # Errors
+    /// When the dimensions do not fit.
+    #[track_caller]
+    pub fn broadcast_in_dim(&self, dims: &[u64], broadcast_dimensions: &[i64]) -> Result<Tensor> {
+        let attrs = attrs::broadcast_in_dim(Shape::new(dims)?, broadcast_dimensions);
+        self.record(OpCode::BroadcastInDim, attrs, &[self], here())
+    }
+
+    /// The dimensions in another order: dimension `i` of the result is dimension `permutation[i]` of this.
+    ///
+    /// # Errors
+    /// When it is no permutation of the dimensions.
+    #[track_caller]
+    pub fn transpose(&self, permutation: &[i64]) -> Result<Tensor> {
+        self.record(OpCode::Transpose, attrs::transpose(permutation), &[self], here())
+    }
+
+    /// Two dimensions exchanged; negative ones count from the back.
+    ///
+    /// # Errors
+    /// When one of them does not exist.
+    #[track_caller]
+    pub fn swap_axes(&self, a: i64, b: i64) -> Result<Tensor> {
+        let site = here();
+        let a = axis_of(OpCode::Transpose, a, self.rank(), &site)?;
+        let b = axis_of(OpCode::Transpose, b, self.rank(), &site)?;
+        let mut permutation: Vec<i64> = (0..self.rank() as i64).collect();
+        permutation.swap(a, b);
+        self.record(OpCode::Transpose, attrs::transpose(&permutation), &[self], site)
+    }
+
+    /// Every `strides`-th element from `starts` up to, not including, `limits`: one of each per dimension.
+    ///
+    /// # Errors
+    /// When a place is outside, or a stride below 1.
+    #[track_caller]
+    pub fn slice(&self, starts: &[i64], limits: &[i64], strides: &[i64]) -> Result<Tensor> {
+        self.record(OpCode::Slice, attrs::slice(starts, limits, strides), &[self], here())
+    }
+
+    /// Elements `start` to `limit`, not included, of dimension `axis`, and all of the others.
+    ///
+    /// # Errors
+    /// When the dimension does not exist or the places are outside.
+    #[track_caller]
+    pub fn narrow(&self, axis: i64, start: i64, limit: i64) -> Result<Tensor> {
+        let site = here();
+        let axis = axis_of(OpCode::Slice, axis, self.rank(), &site)?;
+        let mut starts = vec![0; self.rank()];
+        let mut limits: Vec<i64> = self.dims().iter().map(|&dim| dim as i64).collect();
+        (starts[axis], limits[axis]) = (start, limit);
+        let strides = vec![1; self.rank()];
+        self.record(OpCode::Slice, attrs::slice(&starts, &limits, &strides), &[self], site)
+    }
+
+    /// Tensors one after the other along dimension `axis`; negative counts from the back.
+    ///
+    /// # Errors
+    /// When there is none, the element types differ, or sizes differ elsewhere than along that dimension.
+    #[track_caller]
+    pub fn concatenate(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
+        let site = here();
+        let Some(first) = tensors.first() else {
+            let rule = "there must be at least one";
+            let error = OpError::new("concatenate", Fault::Arity, "no tensors were given", rule);
+            return Err(Tensor::refuse(error, site));
+        };
+        let axis = axis_of(OpCode::Concatenate, axis, first.rank(), &site)?;
+        first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), tensors, site)
+    }
+
+    /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior` per dimension. Negative
+    /// amounts at the edges remove elements.
+    ///
+    /// # Errors
+    /// When the lists do not have one entry per dimension, or a size would become negative.
+    #[track_caller]
+    pub fn pad(&self, value: &Tensor, low: &[i64], high: &[i64], interior: &[i64]) -> Result<Tensor> {
+        self.record(OpCode::Pad, attrs::pad(low, high, interior), &[self, value], here())
+    }
+
+    /// The order of the elements turned around along the given dimensions.
+    ///
+    /// # Errors
+    /// When a dimension does not exist.
+    #[track_caller]
+    pub fn reverse(&self, dimensions: &[i64]) -> Result<Tensor> {
+        self.record(OpCode::Reverse, attrs::dimensions(dimensions), &[self], here())
+    }
+
+    /// A window of fixed sizes at a computed place: one integer scalar per dimension. A window that would stick out is moved
+    /// inside.
+    ///
+    /// # Errors
+    /// When there is not one start per dimension, or a size is too large.
+    #[track_caller]
+    pub fn dynamic_slice(&self, starts: &[&Tensor], sizes: &[i64]) -> Result<Tensor> {
+        let operands: Vec<&Tensor> = [self].into_iter().chain(starts.iter().copied()).collect();
+        self.record(OpCode::DynamicSlice, attrs::dynamic_slice(sizes), &operands, here())
+    }
+
+    /// This tensor with a window at a computed place replaced by `update`. A window that would stick out is moved inside.
+    ///
+    /// # Errors
+    /// When there is not one start per dimension, or the update is too large.
+    #[track_caller]
+    pub fn dynamic_update_slice(&self, update: &Tensor, starts: &[&Tensor]) -> Result<Tensor> {
+        let operands: Vec<&Tensor> = [self, update].into_iter().chain(starts.iter().copied()).collect();
+        self.record(OpCode::DynamicUpdateSlice, fuseline_fusion::Attrs::none(), &operands, here())
+    }
+
+    /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding lookup. The result has the
+    /// shape of `indices` in place of that dimension. An index outside is moved inside.
+    ///
+    /// # Errors
+    /// When the dimension does not exist or the indices are not integers.
+    #[track_caller]
+    pub fn take(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
+        let site = here();
+        let axis = axis_of(OpCode::Gather, axis, self.rank(), &site)?;
+        let (rank, extra) = (self.rank(), indices.rank());
+        // Result: dimensions before the axis, those of the indices, dimensions after the axis.
+        let window: Vec<i64> =
+            (0..axis).chain(axis + extra..rank - 1 + extra).map(|dim| dim as i64).collect();
+        let mut sizes: Vec<i64> = self.dims().iter().map(|&dim| dim as i64).collect();
+        sizes[axis] = 1.min(sizes[axis]);
+        let axis = axis as i64;
+        let dims = IndexDimensionNumbers {
+            window: &window,
+            collapsed: &[axis],
+            index_map: &[axis],
+            index_vector: extra as i64,
+            ..IndexDimensionNumbers::default()
+        };
+        self.record(OpCode::Gather, attrs::gather(dims, &sizes, false), &[self, indices], site)
+    }
+
+    /// 1 at the place that each element, an integer, names along a new last dimension of the given size, 0 elsewhere. An
+    /// element outside gives zeros.
+    ///
+    /// # Errors
+    /// When the elements are not integers.
+    #[track_caller]
+    pub fn one_hot(&self, classes: u64, dtype: DType) -> Result<Tensor> {
+        let site = here();
+        let mut dims = self.dims().to_vec();
+        dims.push(classes);
+        let shape = Shape::new(&dims)?;
+        let last = self.rank() as i64;
+        let iota = attrs::iota(self.dtype(), shape.clone(), last);
+        let places = self.record(OpCode::Iota, iota, &[], site.clone())?;
+        let map: Vec<i64> = (0..last).collect();
+        let repeat = attrs::broadcast_in_dim(shape, &map);
+        let wanted = self.record(OpCode::BroadcastInDim, repeat, &[self], site.clone())?;
+        let compare = attrs::compare_for(fuseline_fusion::op::Comparison::Eq, self.dtype());
+        let hot = wanted.record(OpCode::Compare, compare, &[&wanted, &places], site.clone())?;
+        hot.record(OpCode::Convert, attrs::convert(dtype), &[&hot], site)
+    }
+}

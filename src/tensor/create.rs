@@ -1,0 +1,146 @@
+//! Tensors from nothing, from scalars and from host data.
+
+use std::sync::Arc;
+
+use fuseline_fusion::op::{RngAlgorithm, attrs};
+use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, Scalar, Shape, TensorType};
+
+use super::{Tensor, here};
+use crate::device::DeviceError;
+use crate::error::{Error, Failure, Result};
+use crate::pjrt::bytes_of;
+use crate::stream::{RecordCall, Stream};
+use crate::value::{Outcome, ValueCell};
+
+impl Stream {
+    fn upload(&self, ty: TensorType, bytes: &[u8]) -> Result<Tensor> {
+        let engine = self.shared().engine();
+        engine.counters().bytes_up.add(bytes.len() as u64);
+        match engine.device().upload(&ty, bytes) {
+            Ok(buffer) => {
+                let cell = ValueCell::known(ty, Outcome::Data { buffer, maker: None });
+                Ok(Tensor::new(cell, self.shared().clone()))
+            }
+            Err(DeviceError { stage, message, resource_exhausted }) => {
+                let site = fuseline_fusion::Site::Unknown;
+                let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted };
+                Err(Error::device(Arc::new(failure)))
+            }
+        }
+    }
+
+    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied.
+    ///
+    /// # Errors
+    /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
+    pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
+        let ty = TensorType::of(T::DTYPE, dims)?;
+        if data.len() as u64 != ty.elems().0 {
+            let (wanted, given) = (ty.elems().0, data.len() as u64);
+            return Err(fuseline_fusion::LiteralError::Length { ty, wanted, given }.into());
+        }
+        self.upload(ty, bytes_of(data))
+    }
+
+    /// A tensor from host data. The data is copied.
+    ///
+    /// # Errors
+    /// When the device refuses (out of memory).
+    pub fn from_literal(&self, data: &Literal) -> Result<Tensor> {
+        self.upload(data.ty().clone(), data.bytes())
+    }
+
+    /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors and is no part of any
+    /// key. Another value, in a learning-rate schedule say, compiles nothing.
+    #[must_use]
+    pub fn scalar<T: Element>(&self, value: T) -> Tensor {
+        self.lift(Scalar::new(value))
+    }
+
+    /// As [`Stream::scalar`], of an element type known at run time.
+    #[must_use]
+    pub fn lift(&self, value: Scalar) -> Tensor {
+        Tensor::new(ValueCell::scalar(value), self.shared().clone())
+    }
+
+    #[track_caller]
+    fn source(&self, op: OpCode, attrs: Attrs, operands: &[&Tensor]) -> Result<Tensor> {
+        let effect = fuseline_fusion::op::Effect::Pure;
+        let call = RecordCall { op, attrs, bodies: &[], operands, effect, site: here() };
+        let mut results = self.shared().record(call)?;
+        results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
+    }
+
+    /// A constant: its data is part of the key and compiled in, so the compiler can compute with it. For data that varies
+    /// use [`Stream::tensor`] or [`Stream::scalar`].
+    ///
+    /// # Errors
+    /// When it has more bytes than [`fuseline_fusion::limits::MAX_CONSTANT_BYTES`].
+    #[track_caller]
+    pub fn constant(&self, data: Literal) -> Result<Tensor> {
+        self.source(OpCode::Constant, attrs::constant(Arc::new(data)), &[])
+    }
+
+    /// A tensor of the given sizes, all of whose elements are `value`, which is a lifted scalar.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape.
+    #[track_caller]
+    pub fn full<T: Element>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+        let scalar = self.scalar(value);
+        let shape = Shape::new(dims)?;
+        self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
+    }
+
+    /// A tensor of the given sizes, all of whose elements are 0 (`false` for bool), compiled in.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape.
+    #[track_caller]
+    pub fn zeros(&self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+        self.splat(Literal::zeros(TensorType::scalar(dtype)), dims)
+    }
+
+    /// A tensor of the given sizes, all of whose elements are the constant `value`, compiled in.
+    ///
+    /// # Errors
+    /// When `value` is no scalar or the sizes are not a shape.
+    #[track_caller]
+    pub fn splat(&self, value: Literal, dims: &[u64]) -> Result<Tensor> {
+        let scalar = self.constant(value)?;
+        let shape = Shape::new(dims)?;
+        self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])
+    }
+
+    /// 0, 1, 2, ... along dimension `axis`, the same at every place of the others.
+    ///
+    /// # Errors
+    /// When the sizes are not a shape, the dimension does not exist, or the element type is bool.
+    #[track_caller]
+    pub fn iota(&self, dtype: DType, dims: &[u64], axis: i64) -> Result<Tensor> {
+        self.source(OpCode::Iota, attrs::iota(dtype, Shape::new(dims)?, axis), &[])
+    }
+
+    /// Uniformly distributed bits from a generator state: returns the next state and the bits. The state is a value like
+    /// any other, so a program that keeps and restores it repeats its numbers.
+    ///
+    /// `state` is `u64[2]` for [`RngAlgorithm::ThreeFry`].
+    ///
+    /// # Errors
+    /// When the state has another type or the sizes are not a shape.
+    #[track_caller]
+    pub fn random_bits(
+        &self,
+        algorithm: RngAlgorithm,
+        state: &Tensor,
+        dtype: DType,
+        dims: &[u64],
+    ) -> Result<(Tensor, Tensor)> {
+        let attrs = attrs::rng_bit_generator(algorithm, dtype, Shape::new(dims)?);
+        let mut results = self.record(OpCode::RngBitGenerator, attrs, &[], &[state])?;
+        match (results.pop(), results.pop()) {
+            (Some(bits), Some(state)) => Ok((state, bits)),
+            _ => Err(crate::error::bug!("rng_bit_generator has two results")),
+        }
+    }
+}

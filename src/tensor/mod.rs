@@ -1,0 +1,174 @@
+//! Tensors: handles on values.
+//!
+//! A handle is complete when the call that makes it returns: type and shape are known, and a call that breaks a rule has
+//! failed with the rule and the call site. The data comes later, and reading it is the only thing that waits.
+
+mod array;
+mod combine;
+mod create;
+mod elementwise;
+mod operators;
+mod read;
+mod reduce;
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::{Attrs, Body, DType, OpCode, OpError, Shape, Site, TensorType, ValueId};
+
+pub use read::Read;
+
+use crate::error::{Error, Result};
+use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
+use crate::value::ValueCell;
+
+/// A handle on a value: an n-dimensional array of elements of one type, computed or about to be.
+///
+/// Values never change; an op makes a new one. Cloning a handle is cheap and shares the value. When the last handle is
+/// dropped, the memory goes back as soon as the last op that was recorded with it is done, and may be reused by that op's
+/// result.
+///
+/// Elementwise methods and operators broadcast by NumPy's rule: shapes are aligned at the last dimension, and a dimension of
+/// size 1 or one that is missing stretches. Element types must agree; nothing is promoted.
+///
+/// `Send + Sync`. An op is recorded on the stream of its first operand.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// # let engine = fuseline::Engine::reference();
+/// let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let row = engine.tensor(&[10.0f32, 20.0], &[2])?;
+/// let y = (&(&x * &row)? + 1.0)?;
+/// assert_eq!(y.shape().dims(), [2, 2]);
+/// assert_eq!(y.to_vec::<f32>()?, [11.0, 41.0, 31.0, 81.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tensor {
+    /// `None` only while the handle is being dropped.
+    cell: Option<Arc<ValueCell>>,
+    stream: Arc<StreamShared>,
+}
+
+impl Tensor {
+    /// Takes over the handle that a new cell was counted with.
+    pub(crate) fn new(cell: Arc<ValueCell>, stream: Arc<StreamShared>) -> Tensor {
+        Tensor { cell: Some(cell), stream }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<ValueCell> {
+        self.cell.as_ref().expect("bug: a handle is used after it was dropped")
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<StreamShared> {
+        &self.stream
+    }
+
+    /// Element type and shape.
+    #[must_use]
+    pub fn ty(&self) -> &TensorType {
+        self.cell().ty()
+    }
+
+    /// Element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.ty().dtype()
+    }
+
+    /// Shape.
+    #[must_use]
+    pub fn shape(&self) -> &Shape {
+        self.ty().shape()
+    }
+
+    /// Sizes of the dimensions, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[u64] {
+        self.ty().dims()
+    }
+
+    /// Number of dimensions.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.ty().rank()
+    }
+
+    /// Identity of the value, for logs. Never reused within the process.
+    #[must_use]
+    pub fn id(&self) -> ValueId {
+        self.cell().id()
+    }
+
+    /// The stream whose ops make the value.
+    #[must_use]
+    pub fn on_stream(&self) -> Stream {
+        Stream::of(self.stream.clone())
+    }
+
+    /// Records an op on this tensor's stream.
+    fn record_all(
+        &self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[&Tensor],
+        site: Site,
+    ) -> Result<Tensors> {
+        self.stream.record(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
+    }
+
+    /// Records an op with one result.
+    fn record(&self, op: OpCode, attrs: Attrs, operands: &[&Tensor], site: Site) -> Result<Tensor> {
+        self.record_with(op, attrs, &[], operands, site)
+    }
+
+    /// Records an op with bodies and one result.
+    fn record_with(
+        &self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[&Tensor],
+        site: Site,
+    ) -> Result<Tensor> {
+        let mut results = self.record_all(op, attrs, bodies, operands, site)?;
+        results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
+    }
+
+    /// An error about a call of a method that is not an op itself.
+    fn refuse(error: OpError, site: Site) -> Error {
+        Error::op(error, site)
+    }
+}
+
+/// The call site of a public method.
+#[track_caller]
+fn here() -> Site {
+    Site::Rust(std::panic::Location::caller())
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Tensor {
+        self.cell().retain();
+        Tensor { cell: self.cell.clone(), stream: self.stream.clone() }
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell.take()
+            && cell.release()
+        {
+            self.stream.release(cell);
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    /// Identity and type; does not wait for the data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({:?} on {})", self.cell(), self.stream.id())
+    }
+}

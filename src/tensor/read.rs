@@ -1,0 +1,296 @@
+//! Reading values on the host: blocking, with a deadline, as a future, by callback.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use fuseline_fusion::region::Boundary;
+use fuseline_fusion::{DType, Element, Literal, Site, TensorType};
+use half::{bf16, f16};
+
+use super::Tensor;
+use crate::device::{Buffer, DeviceError};
+use crate::error::{Error, Failure, Result};
+use crate::stream::may_wait;
+use crate::sync::{Condvar, Mutex};
+use crate::value::{Maker, Outcome};
+
+/// Puts the address of a value's op on what the device said.
+fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
+    let DeviceError { stage, message, resource_exhausted } = error;
+    let (op, site) = maker.map_or((None, Site::Unknown), Maker::address);
+    let region = maker.map(|maker| maker.region.reference);
+    Failure { stage, op, site, region, message, resource_exhausted }
+}
+
+fn data(outcome: &Outcome) -> Result<(&Buffer, Option<&Maker>), Error> {
+    match outcome {
+        Outcome::Data { buffer, maker } => Ok((buffer, maker.as_ref())),
+        Outcome::Failed(failure) => Err(Error::device(failure.clone())),
+        Outcome::Abandoned => Err(Error::abandoned()),
+        Outcome::Scalar(_) => Err(crate::error::bug!("a lifted scalar has no device data")),
+    }
+}
+
+/// A read under way; a [`Future`].
+///
+/// The value is computed and copied whether or not anybody polls. Dropping it gives the data up.
+#[derive(Debug)]
+#[must_use = "the data arrives here"]
+pub struct Read {
+    slot: Arc<Slot>,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    data: Option<Result<Literal>>,
+    waker: Option<Waker>,
+}
+
+/// Where a read's data arrives.
+#[derive(Debug)]
+struct Slot {
+    state: Mutex<SlotState>,
+    arrived: Condvar,
+}
+
+impl Slot {
+    fn put(&self, data: Result<Literal>) {
+        let mut state = self.state.lock();
+        state.data = Some(data);
+        let waker = state.waker.take();
+        drop(state);
+        self.arrived.notify_all();
+        if let Some(waker) = waker {
+            // A waker is the executor's code; what it throws must not go through the driver.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
+    }
+}
+
+impl Read {
+    /// Waits for the data, at most until `deadline`.
+    fn wait(self, deadline: Option<Instant>) -> Result<Literal> {
+        let start = Instant::now();
+        let mut state = self.slot.state.lock();
+        loop {
+            if let Some(data) = state.data.take() {
+                return data;
+            }
+            state = match deadline {
+                None => self.slot.arrived.wait(state),
+                Some(deadline) if Instant::now() < deadline => self.slot.arrived.wait_until(state, deadline),
+                Some(_) => return Err(Error::timeout(start.elapsed(), "a value")),
+            };
+        }
+    }
+}
+
+impl Future for Read {
+    type Output = Result<Literal>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Literal>> {
+        let mut state = self.slot.state.lock();
+        match state.data.take() {
+            Some(data) => Poll::Ready(data),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// Waits until it is decided what becomes of the value; its data may still be on its way.
+    fn settle(&self, deadline: Option<Instant>) -> Result<&Outcome> {
+        let outcome = self.cell().outcome();
+        if let Some(outcome) = outcome.get() {
+            return Ok(outcome);
+        }
+        may_wait()?;
+        let start = Instant::now();
+        self.stream().need_now(self.cell(), Boundary::HostRead);
+        match outcome.wait(deadline) {
+            Some(outcome) => Ok(outcome),
+            None => Err(Error::timeout(start.elapsed(), format!("{:?}", self.cell()))),
+        }
+    }
+
+    /// The data, row-major. Waits until it has been computed.
+    ///
+    /// # Errors
+    /// When the op that makes the value, or one it depends on, failed: the error says which and where it was recorded. When
+    /// called from an event sink or callback, which must not wait.
+    pub fn to_literal(&self) -> Result<Literal> {
+        let engine = self.stream().engine();
+        engine.counters().host_reads.add(1);
+        if let Some(scalar) = self.cell().as_scalar() {
+            return Ok(scalar.to_literal());
+        }
+        let (buffer, maker) = data(self.settle(None)?)?;
+        may_wait()?;
+        let bytes = engine
+            .device()
+            .download(buffer)
+            .map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        engine.counters().bytes_down.add(bytes.len() as u64);
+        Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
+    }
+
+    /// As [`Tensor::to_literal`], waiting for at most `timeout`. The value goes on being computed.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_literal`], and when the time is over ([`Error::is_timeout`]).
+    pub fn to_literal_for(&self, timeout: Duration) -> Result<Literal> {
+        may_wait()?;
+        let deadline = Instant::now() + timeout;
+        self.stream().need_now(self.cell(), Boundary::HostRead);
+        self.read().wait(Some(deadline))
+    }
+
+    /// The elements, row-major. Waits until they have been computed.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_literal`], and when the element type is another.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.expect_dtype::<T>()?;
+        Ok(self.to_literal()?.to_vec()?)
+    }
+
+    /// The only element of a tensor that has one. Waits until it has been computed.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`], and when there is not exactly one element.
+    #[track_caller]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        self.expect_dtype::<T>()?;
+        if self.ty().elems().0 != 1 {
+            let message = format!("item of {}: the tensor must have exactly one element", self.ty());
+            return Err(Error::misuse(message, super::here()));
+        }
+        self.to_vec()?.pop().ok_or_else(|| crate::error::bug!("one element was expected"))
+    }
+
+    fn expect_dtype<T: Element>(&self) -> Result<()> {
+        let (stored, asked) = (self.dtype(), T::DTYPE);
+        if stored == asked {
+            Ok(())
+        } else {
+            Err(fuseline_fusion::LiteralError::DType { stored, asked }.into())
+        }
+    }
+
+    /// Starts to read the value; does not wait. The result is a future, to be polled by any executor.
+    pub fn read(&self) -> Read {
+        let slot = Arc::new(Slot { state: Mutex::default(), arrived: Condvar::new() });
+        let read = Read { slot: slot.clone() };
+        let engine = self.stream().engine().clone();
+        engine.counters().host_reads.add(1);
+        let cell = self.cell().clone();
+        let ty = self.ty().clone();
+        self.stream().need(&cell, Boundary::HostRead);
+        let value = cell.clone();
+        cell.outcome().subscribe(move || {
+            let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
+            if let Outcome::Scalar(scalar) = outcome {
+                return slot.put(Ok(scalar.to_literal()));
+            }
+            match data(outcome) {
+                Err(error) => slot.put(Err(error)),
+                Ok((buffer, maker)) => {
+                    let maker = maker.cloned();
+                    let counters = engine.clone();
+                    engine.device().download_async(buffer, move |bytes| {
+                        slot.put(match bytes {
+                            Ok(bytes) => {
+                                counters.counters().bytes_down.add(bytes.len() as u64);
+                                Literal::from_bytes(ty, bytes).map_err(Error::from)
+                            }
+                            Err(error) => Err(Error::device(Arc::new(failure(error, maker.as_ref())))),
+                        });
+                    });
+                }
+            }
+        });
+        read
+    }
+
+    /// Sees to it that the value is computed, and calls `callback` once it is decided whether it can be: the computation has
+    /// been handed to the device, or has failed. Runs on any thread, at once if it is decided already; must not wait for a
+    /// stream. A panic in it is caught and counted.
+    pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        self.stream().need(self.cell(), Boundary::HostRead);
+        let value = self.cell().clone();
+        let engine = self.stream().engine().clone();
+        self.cell().outcome().subscribe(move || {
+            let outcome = match value.outcome().get() {
+                Some(Outcome::Failed(failure)) => Err(Error::device(failure.clone())),
+                Some(Outcome::Data { .. } | Outcome::Scalar(_)) => Ok(()),
+                Some(Outcome::Abandoned) | None => Err(Error::abandoned()),
+            };
+            if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
+                engine.counters().panics.add(1);
+            }
+        });
+    }
+
+    /// Waits until the value has been computed, without copying it to the host.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_literal`].
+    pub fn wait(&self) -> Result<()> {
+        if self.cell().as_scalar().is_some() {
+            return Ok(());
+        }
+        let (buffer, maker) = data(self.settle(None)?)?;
+        may_wait()?;
+        buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))
+    }
+
+    /// Whether it is decided if the value can be computed. Never waits and causes nothing to be computed.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.cell().outcome().get().is_some()
+    }
+
+    /// What Debug mode does after each op: waits for the result and looks at it.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.wait()?;
+        let engine = self.stream().engine();
+        if !engine.config().checks_finite() || !self.dtype().is_float() {
+            return Ok(());
+        }
+        let (buffer, maker) = data(self.settle(None)?)?;
+        let download = engine.device().download(buffer);
+        let bytes = download.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        let (nans, infinities) = non_finite(self.ty(), &bytes);
+        if nans + infinities == 0 {
+            return Ok(());
+        }
+        let stage = crate::error::Stage::Execute;
+        let message = format!("the result is {} and Debug mode checks for finite elements", self.ty());
+        let found = DeviceError { stage, message, resource_exhausted: false };
+        Err(Error::non_finite(failure(found, maker), nans, infinities))
+    }
+}
+
+/// Number of NaN and of infinite elements.
+fn non_finite(ty: &TensorType, bytes: &[u8]) -> (usize, usize) {
+    let (mut nans, mut infinities) = (0, 0);
+    for element in bytes.chunks_exact(ty.dtype().size()) {
+        let value = match ty.dtype() {
+            DType::F16 => f16::read_le(element).to_f64(),
+            DType::BF16 => bf16::read_le(element).to_f64(),
+            DType::F32 => f32::read_le(element).into(),
+            DType::F64 => f64::read_le(element),
+            _ => 0.0,
+        };
+        nans += usize::from(value.is_nan());
+        infinities += usize::from(value.is_infinite());
+    }
+    (nans, infinities)
+}
