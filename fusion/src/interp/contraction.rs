@@ -1,20 +1,197 @@
-//! STUB.
+//! Products summed over dimensions: `dot_general` and `convolution`.
+//!
+//! The result's element type decides the arithmetic. A float sum is taken in `f64` and rounded once. An integer sum is
+//! taken modulo 2^64, which is the sum of the result's type whatever the operands' types are, since wrapping commutes with
+//! sums and products. A `bool` sum is an `or` of `and`s. So the precision that a call asks for does not matter here.
 
-use super::{EvalCall, EvalError};
+use super::index::{Indices, Walk, strides};
+use super::number::{Elements, Store, from_f64, from_int, to_f64, to_int};
+use super::{EvalCall, EvalError, check_steps};
+use crate::dtype::{DType, DTypeClass};
 use crate::literal::Literal;
+use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
 
-/// STUB.
-///
-/// # Errors
-/// STUB.
-pub fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+/// A number of the arithmetic that a contraction is computed in.
+trait Term: Copy {
+    const ZERO: Self;
+    fn read(dtype: DType, bits: u64) -> Self;
+    /// `self + a * b`.
+    fn plus(self, a: Self, b: Self) -> Self;
+    fn write(self, dtype: DType) -> u64;
 }
 
-/// STUB.
+impl Term for f64 {
+    const ZERO: f64 = 0.0;
+    fn read(dtype: DType, bits: u64) -> f64 {
+        to_f64(dtype, bits)
+    }
+    fn plus(self, a: f64, b: f64) -> f64 {
+        self + a * b
+    }
+    fn write(self, dtype: DType) -> u64 {
+        from_f64(dtype, self)
+    }
+}
+
+impl Term for i64 {
+    const ZERO: i64 = 0;
+    fn read(dtype: DType, bits: u64) -> i64 {
+        to_int(dtype, bits) as i64
+    }
+    fn plus(self, a: i64, b: i64) -> i64 {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+    fn write(self, dtype: DType) -> u64 {
+        from_int(dtype, self.into())
+    }
+}
+
+impl Term for bool {
+    const ZERO: bool = false;
+    fn read(_dtype: DType, bits: u64) -> bool {
+        bits != 0
+    }
+    fn plus(self, a: bool, b: bool) -> bool {
+        self | (a & b)
+    }
+    fn write(self, _dtype: DType) -> u64 {
+        self.into()
+    }
+}
+
+/// The elements of a literal at the offsets of a walk.
+fn terms<T: Term>(literal: &Literal, walk: Walk) -> Vec<T> {
+    let elements = Elements::of(literal);
+    walk.map(|offset| T::read(literal.dtype(), elements.get(offset))).collect()
+}
+
+/// All elements, in order.
+fn all_terms<T: Term>(literal: &Literal) -> Vec<T> {
+    let elements = Elements::of(literal);
+    (0..elements.len()).map(|index| T::read(literal.dtype(), elements.get(index))).collect()
+}
+
+/// `dot_general`.
 ///
 /// # Errors
-/// STUB.
+/// When there are too many products.
+pub fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    match call.result().dtype().class() {
+        DTypeClass::Float => dot::<f64>(call),
+        DTypeClass::Bool => dot::<bool>(call),
+        DTypeClass::Signed | DTypeClass::Unsigned => dot::<i64>(call),
+    }
+}
+
+/// One side of a dot brought into the order batch, rest, contracting; the product of the sizes of each.
+struct Side<T> {
+    terms: Vec<T>,
+    batch: usize,
+    rest: usize,
+    depth: usize,
+}
+
+fn side<T: Term>(operand: &Literal, batch: &[i64], contract: &[i64]) -> Side<T> {
+    let used = |axis: &i64| batch.contains(axis) || contract.contains(axis);
+    let rest: Vec<i64> = (0..operand.ty().rank() as i64).filter(|axis| !used(axis)).collect();
+    let (dims, strides) = (operand.dims(), strides(operand.dims()));
+    let order = batch.iter().chain(&rest).chain(contract).map(|&axis| axis as usize);
+    let walk = Walk::new(0, order.clone().map(|axis| dims[axis]), order.map(|axis| strides[axis]));
+    let size = |axes: &[i64]| axes.iter().map(|&axis| dims[axis as usize] as usize).product();
+    Side { terms: terms(operand, walk), batch: size(batch), rest: size(&rest), depth: size(contract) }
+}
+
+fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let dims = DotDims::of(call.attr());
+    let (ty, dtype) = (call.result().clone(), call.result().dtype());
+    let summed: Vec<u64> =
+        dims.lhs_contract.iter().map(|&axis| call.operand(0).dims()[axis as usize]).collect();
+    check_steps(call, &[ty.dims(), &summed])?;
+    let lhs: Side<T> = side(call.operand(0), dims.lhs_batch, dims.lhs_contract);
+    let rhs: Side<T> = side(call.operand(1), dims.rhs_batch, dims.rhs_contract);
+    let depth = lhs.depth;
+    let row = |side: &Side<T>, row: usize| -> std::ops::Range<usize> {
+        debug_assert_eq!(side.depth, depth, "contracting sizes differ");
+        row * depth..(row + 1) * depth
+    };
+    let mut store = Store::filled(ty, 0);
+    let mut place = 0;
+    for batch in 0..lhs.batch {
+        for left in 0..lhs.rest {
+            let left = &lhs.terms[row(&lhs, batch * lhs.rest + left)];
+            for right in 0..rhs.rest {
+                let right = &rhs.terms[row(&rhs, batch * rhs.rest + right)];
+                let sum = left.iter().zip(right).fold(T::ZERO, |sum, (&a, &b)| sum.plus(a, b));
+                store.set(place, sum.write(dtype));
+                place += 1;
+            }
+        }
+    }
+    debug_assert_eq!(lhs.batch, rhs.batch, "batch sizes differ");
+    Ok(vec![store.finish()])
+}
+
+/// `convolution`.
+///
+/// # Errors
+/// When there are too many products.
 pub fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+    match call.result().dtype().class() {
+        DTypeClass::Float => convolve::<f64>(call),
+        DTypeClass::Bool => convolve::<bool>(call),
+        DTypeClass::Signed | DTypeClass::Unsigned => convolve::<i64>(call),
+    }
+}
+
+fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let checked = call.signature.call();
+    let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are refused");
+    let window = conv_window(&checked, &dims).expect("bug: a checked window is refused");
+    let reversal = call.attr().bools(conv_attr::REVERSAL);
+    let feature_groups = call.attr().int(conv_attr::FEATURE_GROUPS) as u64;
+    let batch_groups = call.attr().int(conv_attr::BATCH_GROUPS) as u64;
+    let (lhs, rhs, ty) = (call.operand(0), call.operand(1), call.result());
+    let (input_strides, kernel_strides) = (strides(lhs.dims()), strides(rhs.dims()));
+    let depth = rhs.dims()[dims.kernel_input_feature];
+    let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
+    check_steps(call, &[ty.dims(), &sizes, &[depth]])?;
+    let (inputs, kernel): (Vec<T>, Vec<T>) = (all_terms(lhs), all_terms(rhs));
+    // A group of output features has an input of its own: a part of the features, or a part of the batch.
+    let outputs = rhs.dims()[dims.kernel_output_feature];
+    let per_feature_group = (outputs / feature_groups).max(1);
+    let per_batch_group = (outputs / batch_groups).max(1);
+    let batch = ty.dims()[dims.output_batch];
+    let input_feature_step = input_strides[dims.input_feature] as usize;
+    let kernel_feature_step = kernel_strides[dims.kernel_input_feature] as usize;
+
+    let mut store = Store::filled(ty.clone(), 0);
+    let mut positions = Indices::below(ty.dims());
+    let mut place = 0;
+    while let Some(position) = positions.advance() {
+        let feature = position[dims.output_feature];
+        let input_batch = feature / per_batch_group * batch + position[dims.output_batch];
+        let first = input_batch as usize * input_strides[dims.input_batch] as usize
+            + (feature / per_feature_group * depth) as usize * input_feature_step;
+        let filter = feature as usize * kernel_strides[dims.kernel_output_feature] as usize;
+        let mut sum = T::ZERO;
+        let mut offsets = Indices::below(&sizes);
+        'window: while let Some(offset) = offsets.advance() {
+            let (mut input, mut weight) = (first, filter);
+            for (axis, dim) in window.iter().enumerate() {
+                let along = dims.input_spatial[axis];
+                let at = position[dims.output_spatial[axis]];
+                let Some(index) = dim.element(at, offset[axis], lhs.dims()[along]) else { continue 'window };
+                input += index * input_strides[along] as usize;
+                let tap = if reversal[axis] { dim.size - 1 - offset[axis] } else { offset[axis] };
+                weight += tap as usize * kernel_strides[dims.kernel_spatial[axis]] as usize;
+            }
+            for channel in 0..depth as usize {
+                let (a, b) = (input + channel * input_feature_step, weight + channel * kernel_feature_step);
+                sum = sum.plus(inputs[a], kernel[b]);
+            }
+        }
+        store.set(place, sum.write(ty.dtype()));
+        place += 1;
+    }
+    Ok(vec![store.finish()])
 }

@@ -1,68 +1,59 @@
-//! STUB.
+//! Ops whose result elements depend on the operand elements at the same place.
 
+use super::kernel::Kernel;
+use super::number::{Elements, Store, mask};
 use super::{EvalCall, EvalError};
+use crate::dtype::DType;
 use crate::literal::Literal;
 
-/// STUB.
+/// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a `pred` of `select`, a bound
+/// of `clamp`) stands for all elements.
 ///
 /// # Errors
-/// STUB.
-pub fn unary(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+/// None.
+pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let kernel = Kernel::of(call.signature).expect("bug: an elementwise row without arithmetic");
+    let mut operands: [Option<(Elements<'_>, usize)>; 3] = [None; 3];
+    for (slot, operand) in operands.iter_mut().zip(call.operands) {
+        *slot = Some((Elements::of(operand), usize::from(operand.ty().rank() > 0)));
+    }
+    let element = |index: usize| {
+        operands.map(|operand| operand.map_or(0, |(elements, step)| elements.get(index * step)))
+    };
+    let ty = call.result().clone();
+    let results = (0..ty.elems().get()).map(|index| kernel.apply(element(index)));
+    Ok(vec![Store::collect(ty, results).finish()])
 }
 
-/// STUB.
+/// `bitcast_convert`: the same bits as another element type. A wide element is its narrow parts, lowest bits first;
+/// a `bool` is one bit.
 ///
 /// # Errors
-/// STUB.
-pub fn binary(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
-}
-
-/// STUB.
-///
-/// # Errors
-/// STUB.
-pub fn compare(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
-}
-
-/// STUB.
-///
-/// # Errors
-/// STUB.
-pub fn select(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
-}
-
-/// STUB.
-///
-/// # Errors
-/// STUB.
-pub fn clamp(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
-}
-
-/// STUB.
-///
-/// # Errors
-/// STUB.
-pub fn convert(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
-}
-
-/// STUB.
-///
-/// # Errors
-/// STUB.
+/// None.
 pub fn bitcast_convert(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
-}
-
-/// STUB.
-///
-/// # Errors
-/// STUB.
-pub fn reduce_precision(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+    let operand = call.operand(0);
+    let ty = call.result().clone();
+    let elements = Elements::of(operand);
+    let (from, to) = (operand.dtype(), ty.dtype());
+    if from != DType::Bool && to != DType::Bool {
+        let literal = Literal::from_bytes(ty, operand.bytes().to_vec());
+        return Ok(vec![literal.expect("bug: a bitcast changed the number of bytes")]);
+    }
+    let store = if from.bits() >= to.bits() {
+        let parts = (from.bits() / to.bits()) as usize;
+        let part =
+            |index: usize| (elements.get(index / parts) >> ((index % parts) as u32 * to.bits())) & mask(to);
+        let count = ty.elems().get();
+        Store::collect(ty, (0..count).map(part))
+    } else {
+        let parts = (to.bits() / from.bits()) as usize;
+        let whole = |index: usize| {
+            (0..parts).fold(0, |bits, part| {
+                bits | elements.get(index * parts + part) << (part as u32 * from.bits())
+            })
+        };
+        let count = ty.elems().get();
+        Store::collect(ty, (0..count).map(whole))
+    };
+    Ok(vec![store.finish()])
 }

@@ -3,13 +3,25 @@
 //! Input: a [`Graph`] and a [`Literal`] per parameter. Output: a [`Literal`] per result. Correctness before speed: this
 //! is the oracle that every execution mode is compared with. It is pure and holds no state.
 //!
-//! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op, `f64` in `f64`; integers wrap at
-//! their width. Where the specification leaves an order open (sums), elements are combined in row-major order.
+//! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op, `f64` in `f64`; subnormals are kept;
+//! integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
+//! order, with the rounding of the body at each step.
+//!
+//! Where the specification leaves a value open, it is the one that XLA gives: a division by zero, a conversion out of
+//! range, the bits of a generator. Where XLA departs from the specification, the op's function says so, and the
+//! specification is followed.
+//!
+//! Not here: anything that makes large programs fast. The cost of an op is linear in the elements (the products, the window
+//! elements) it visits, some nanoseconds each.
 
 pub mod contraction;
 pub mod elementwise;
+mod function;
+mod index;
 pub mod indexing;
+mod kernel;
 pub mod movement;
+mod number;
 pub mod reduction;
 pub mod source;
 
@@ -26,6 +38,9 @@ use crate::shape::{Bytes, TensorType};
 /// Most bytes that one value of an interpreted program may have.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
 
+/// Most steps that one op of an interpreted program may take: window elements or products visited. A minute or two.
+pub const MAX_STEPS: u64 = 1 << 33;
+
 /// Why the interpreter gave up. Programs that passed the op table fail only by size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -36,6 +51,13 @@ pub enum EvalError {
         op: &'static str,
         /// Its type.
         ty: TensorType,
+    },
+    /// An op would take more than [`MAX_STEPS`] steps.
+    TooLong {
+        /// The op.
+        op: &'static str,
+        /// The number of steps.
+        steps: u128,
     },
     /// What an op does is left to the plugin, so there is nothing to compare with.
     Unspecified {
@@ -55,6 +77,9 @@ impl fmt::Display for EvalError {
                     "{op}: {ty} has {}, the reference interpreter holds values of up to {MAX_VALUE_BYTES}",
                     ty.bytes()
                 )
+            }
+            EvalError::TooLong { op, steps } => {
+                write!(f, "{op}: {steps} steps, the reference interpreter takes up to {MAX_STEPS}")
             }
             EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
         }
@@ -98,10 +123,23 @@ impl<'a> EvalCall<'a> {
     }
 }
 
+/// Checks that visiting the product of all sizes does not take too long.
+fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
+    let sizes = || sizes.iter().flat_map(|sizes| sizes.iter().copied());
+    if sizes().any(|size| size == 0) {
+        return Ok(());
+    }
+    let steps = sizes().fold(1u128, |steps, size| steps.saturating_mul(size.into()));
+    if steps <= MAX_STEPS.into() {
+        return Ok(());
+    }
+    Err(EvalError::TooLong { op: call.signature.def().name, steps })
+}
+
 /// Runs one call.
 ///
 /// # Errors
-/// When a result is too large to hold.
+/// When a result is too large to hold, the op takes too long, or its results are left to the plugin.
 pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
     debug_assert!(
         operands.iter().map(|data| data.ty()).eq(signature.operands()),

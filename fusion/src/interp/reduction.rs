@@ -1,28 +1,166 @@
-//! STUB.
+//! Ops that combine many elements into one by a body.
+//!
+//! Elements are combined one by one in row-major order, starting from the initial value: the left-most of the orders the
+//! specification allows. Operands are converted to the body's types before, so the body decides the precision of a sum.
 
-use super::{EvalCall, EvalError};
+use super::function::Function;
+use super::index::{Indices, Walk, strides};
+use super::kernel::Kernel;
+use super::number::{Elements, Store};
+use super::{EvalCall, EvalError, check_steps};
 use crate::literal::Literal;
+use crate::op::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
+use crate::op::rules::window::Window;
+use crate::{DType, TensorType};
 
-/// STUB.
+/// Elements of an operand, converted to the type that the body takes.
+pub(super) struct Converted<'a> {
+    elements: Elements<'a>,
+    kernel: Kernel,
+}
+
+impl<'a> Converted<'a> {
+    pub(super) fn new(operand: &'a Literal, to: DType) -> Converted<'a> {
+        Converted { elements: Elements::of(operand), kernel: Kernel::Convert(operand.dtype(), to) }
+    }
+
+    pub(super) fn get(&self, index: usize) -> u64 {
+        self.kernel.apply([self.elements.get(index), 0, 0])
+    }
+}
+
+/// Operands, one per type, as the body takes them.
+pub(super) fn converted<'a>(
+    operands: impl IntoIterator<Item = &'a Literal>,
+    types: &[DType],
+) -> Vec<Converted<'a>> {
+    operands.into_iter().zip(types).map(|(operand, &dtype)| Converted::new(operand, dtype)).collect()
+}
+
+/// Inputs and initial values of a `reduce` or `reduce_window`, and results that hold the initial values.
+fn prepare<'a>(call: &EvalCall<'a>, types: &[DType]) -> (Vec<Converted<'a>>, Vec<u64>, Vec<Store>) {
+    let operands = || call.operands.iter().map(|operand| &**operand);
+    let inputs = converted(operands(), types);
+    let inits: Vec<u64> =
+        converted(operands().skip(types.len()), types).iter().map(|init| init.get(0)).collect();
+    let results = call.signature.results().iter().zip(&inits);
+    let results = results.map(|(ty, &init)| Store::filled(ty.clone(), init)).collect();
+    (inputs, inits, results)
+}
+
+/// Replaces the elements at `place` by what the body makes of them and of `values`.
+pub(super) fn combine(
+    function: &mut Function<'_>,
+    results: &mut [Store],
+    place: usize,
+    values: impl IntoIterator<Item = u64>,
+) -> Result<(), EvalError> {
+    let before = results.iter().map(|result| result.get(place));
+    let combined = function.call(before.chain(values))?;
+    for (result, &bits) in results.iter_mut().zip(combined) {
+        result.set(place, bits);
+    }
+    Ok(())
+}
+
+fn finish(results: Vec<Store>) -> Vec<Literal> {
+    results.into_iter().map(Store::finish).collect()
+}
+
+/// `reduce`.
 ///
 /// # Errors
-/// STUB.
+/// When the body fails.
 pub fn reduce(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+    let mut function = Function::new(call.body(0));
+    let (inputs, _, mut results) = prepare(call, &function.types());
+    let dims = call.operand(0).dims();
+    // Walking the inputs, the place in the results moves along the dimensions that are kept.
+    let mut kept = strides(call.result().dims()).into_iter();
+    let steps: Vec<isize> = (0..dims.len())
+        .map(|axis| if call.attr().ints(0).contains(&(axis as i64)) { 0 } else { kept.next().unwrap_or(0) })
+        .collect();
+    for (index, place) in Walk::new(0, dims.iter().copied(), steps).enumerate() {
+        combine(&mut function, &mut results, place, inputs.iter().map(|input| input.get(index)))?;
+    }
+    Ok(finish(results))
 }
 
-/// STUB.
+/// The element of a tensor of sizes `dims` under a window element; `None` for padding.
+fn under(window: &Window, dims: &[u64], position: &[u64], offset: &[u64]) -> Option<usize> {
+    let mut place = 0;
+    for (axis, dim) in window.iter().enumerate() {
+        place = place * dims[axis] as usize + dim.element(position[axis], offset[axis], dims[axis])?;
+    }
+    Some(place)
+}
+
+/// Sizes of a window; an error when visiting all its elements at all of `positions` would take too long.
+fn window_sizes(call: &EvalCall<'_>, window: &Window, positions: &TensorType) -> Result<Vec<u64>, EvalError> {
+    let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
+    check_steps(call, &[positions.dims(), &sizes])?;
+    Ok(sizes)
+}
+
+/// `reduce_window`. Padding counts as elements with the initial value, as the specification says; XLA leaves it out, which
+/// is the same where the initial value is neutral.
 ///
 /// # Errors
-/// STUB.
+/// When the body fails, or there are too many window elements to visit.
 pub fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+    let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
+    let mut function = Function::new(call.body(0));
+    let (inputs, inits, mut results) = prepare(call, &function.types());
+    let dims = call.operand(0).dims();
+    let sizes = window_sizes(call, &window, call.result())?;
+    let mut positions = Indices::below(call.result().dims());
+    let mut place = 0;
+    while let Some(position) = positions.advance() {
+        let mut offsets = Indices::below(&sizes);
+        while let Some(offset) = offsets.advance() {
+            let index = under(&window, dims, position, offset);
+            let values =
+                inputs.iter().zip(&inits).map(|(input, &init)| index.map_or(init, |index| input.get(index)));
+            combine(&mut function, &mut results, place, values)?;
+        }
+        place += 1;
+    }
+    Ok(finish(results))
 }
 
-/// STUB.
+/// `select_and_scatter`. A window that lies in the padding selects nothing, so its source element goes nowhere.
 ///
 /// # Errors
-/// STUB.
+/// When a body fails, or there are too many window elements to visit.
 pub fn select_and_scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    Err(EvalError::Unspecified { op: call.signature.def().name, what: "the reference implementation" })
+    let window = select_and_scatter_dims(&call.signature.call()).expect("bug: a checked window is refused");
+    let (mut select, mut scatter) = (Function::new(call.body(0)), Function::new(call.body(1)));
+    let (operand, source) = (call.operand(0), call.operand(1));
+    let to = call.result().dtype();
+    let elements = Elements::of(operand);
+    let values = Converted::new(source, to);
+    let init = Converted::new(call.operand(2), to).get(0);
+    let mut results = vec![Store::filled(call.result().clone(), init)];
+    let sizes = window_sizes(call, &window, source.ty())?;
+    let mut positions = Indices::below(source.dims());
+    let mut index = 0;
+    while let Some(position) = positions.advance() {
+        let mut selected: Option<usize> = None;
+        let mut offsets = Indices::below(&sizes);
+        while let Some(offset) = offsets.advance() {
+            let Some(candidate) = under(&window, operand.dims(), position, offset) else { continue };
+            let keep = match selected {
+                Some(current) => select.call([elements.get(current), elements.get(candidate)])?[0] != 0,
+                None => false,
+            };
+            if !keep {
+                selected = Some(candidate);
+            }
+        }
+        if let Some(place) = selected {
+            combine(&mut scatter, &mut results, place, [values.get(index)])?;
+        }
+        index += 1;
+    }
+    Ok(finish(results))
 }

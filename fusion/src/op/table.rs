@@ -100,7 +100,7 @@ const ROW: OpDef = OpDef {
     effect: Effect::Pure,
     infer: elementwise::unary,
     lower_as: itself,
-    eval: interp::elementwise::unary,
+    eval: interp::elementwise::map,
     sample: sample::elementwise::unary,
 };
 
@@ -128,7 +128,6 @@ macro_rules! binary_rows {
             numerics: Numerics::$numerics,
             infer: elementwise::binary,
             lower_as: logical,
-            eval: interp::elementwise::binary,
             sample: sample::elementwise::binary,
             ..ROW
         }),*];
@@ -159,7 +158,6 @@ const OTHER: &[OpDef] = &[
         attrs: &attrs::COMPARE,
         numerics: Numerics::Step,
         infer: elementwise::compare,
-        eval: interp::elementwise::compare,
         sample: sample::elementwise::compare,
         ..ROW
     },
@@ -170,7 +168,6 @@ const OTHER: &[OpDef] = &[
         operands: Operands::Fixed(&["pred", "on_true", "on_false"]),
         dtypes: DTypeSet::BOOL,
         infer: elementwise::select,
-        eval: interp::elementwise::select,
         sample: sample::elementwise::select,
         ..ROW
     },
@@ -180,7 +177,6 @@ const OTHER: &[OpDef] = &[
         summary: "Each element of `operand`, raised to `min` and then lowered to `max`.",
         operands: Operands::Fixed(&["min", "operand", "max"]),
         infer: elementwise::clamp,
-        eval: interp::elementwise::clamp,
         sample: sample::elementwise::clamp,
         ..ROW
     },
@@ -191,7 +187,6 @@ const OTHER: &[OpDef] = &[
         attrs: &attrs::DTYPE,
         numerics: Numerics::Step,
         infer: elementwise::convert,
-        eval: interp::elementwise::convert,
         sample: sample::elementwise::convert,
         ..ROW
     },
@@ -215,7 +210,6 @@ const OTHER: &[OpDef] = &[
         dtypes: DTypeSet::FLOAT,
         numerics: Numerics::Step,
         infer: elementwise::reduce_precision,
-        eval: interp::elementwise::reduce_precision,
         sample: sample::elementwise::reduce_precision,
         ..ROW
     },

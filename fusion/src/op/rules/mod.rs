@@ -4,13 +4,13 @@
 //! specification's section of that op. All arithmetic on sizes is checked: a rule returns an error where a size
 //! would leave 63 bits, and allocates nothing larger than its operands' ranks.
 
-pub(super) mod contraction;
+pub(crate) mod contraction;
 pub(super) mod elementwise;
-pub(super) mod indexing;
+pub(crate) mod indexing;
 pub(super) mod movement;
-pub(super) mod reduction;
+pub(crate) mod reduction;
 pub(super) mod source;
-pub(super) mod window;
+pub(crate) mod window;
 
 use super::call::Call;
 use crate::error::{Fault, OpError};

@@ -92,10 +92,16 @@ impl WindowDim {
         let place = i128::from(position) * i128::from(self.stride)
             + i128::from(offset) * i128::from(self.window_dilation)
             - i128::from(self.low);
-        if place < 0 || place % i128::from(self.base_dilation) != 0 {
-            return None;
-        }
-        let index = place / i128::from(self.base_dilation);
-        (index < i128::from(base)).then_some(index as usize)
+        // 128-bit division is slow and hardly ever needed.
+        let (index, rest) = match u64::try_from(place) {
+            Ok(place) if self.base_dilation == 1 => (place, 0),
+            Ok(place) => (place / self.base_dilation, place % self.base_dilation),
+            Err(_) if place < 0 => return None,
+            Err(_) => {
+                let dilation = i128::from(self.base_dilation);
+                (u64::try_from(place / dilation).ok()?, u64::try_from(place % dilation).ok()?)
+            }
+        };
+        (rest == 0 && index < base).then_some(index as usize)
     }
 }

@@ -51,7 +51,7 @@ impl Seeded {
 
 impl Entropy for Seeded {
     fn draw(&mut self, below: u32) -> u32 {
-        if below <= 1 { 0 } else { ((self.next_u64() >> 32) * u64::from(below) >> 32) as u32 }
+        if below <= 1 { 0 } else { (((self.next_u64() >> 32) * u64::from(below)) >> 32) as u32 }
     }
 }
 

@@ -1,0 +1,115 @@
+//! Bodies, called once per element.
+//!
+//! Input: the [`Body`] of a `reduce` and its like, then the bits of its scalar arguments. Output: the bits of its
+//! results. A body of elementwise ops on scalars, which is what nearly all bodies are, becomes a list of kernels over
+//! registers; any other is run as a graph. Both ways run the same kernels, so they give the same bits.
+
+use std::sync::Arc;
+
+use super::kernel::Kernel;
+use super::number::{Elements, Store};
+use super::{EvalError, run_body};
+use crate::dtype::DType;
+use crate::graph::{Body, Node, Ref};
+use crate::literal::Literal;
+use crate::op::OpCode;
+use crate::shape::TensorType;
+
+/// One op of a body on scalars.
+#[derive(Clone, Copy)]
+enum Step {
+    Constant(u64),
+    Apply(Kernel, [usize; 3]),
+}
+
+/// A body ready to be called.
+pub(super) struct Function<'a> {
+    body: &'a Body,
+    /// One step per node; `None` when some node needs more than scalars.
+    steps: Option<Vec<Step>>,
+    /// The arguments, then the result of each step.
+    registers: Vec<u64>,
+    /// Registers of the returns.
+    returns: Vec<usize>,
+    results: Vec<u64>,
+}
+
+impl<'a> Function<'a> {
+    pub(super) fn new(body: &'a Body) -> Function<'a> {
+        let graph = body.graph();
+        let params = graph.params().len();
+        // Right when every node has one result, which `step` sees to.
+        let register = |value: &Ref| match *value {
+            Ref::Param(index) => index as usize,
+            Ref::Result(index) => params + index as usize,
+        };
+        let steps: Option<Vec<Step>> = graph.nodes().iter().map(|node| step(node, register)).collect();
+        let steps = steps.filter(|_| graph.params().iter().all(|ty| ty.rank() == 0));
+        Function {
+            body,
+            returns: body.returns().iter().map(register).collect(),
+            registers: vec![0; params + graph.nodes().len()],
+            results: vec![0; body.returns().len()],
+            steps,
+        }
+    }
+
+    /// Element types of the returns.
+    pub(super) fn types(&self) -> Vec<DType> {
+        self.body.return_types().map(TensorType::dtype).collect()
+    }
+
+    /// The results for the given arguments.
+    pub(super) fn call(&mut self, arguments: impl IntoIterator<Item = u64>) -> Result<&[u64], EvalError> {
+        let params = self.body.graph().params();
+        for (register, argument) in self.registers.iter_mut().zip(arguments) {
+            *register = argument;
+        }
+        match &self.steps {
+            Some(steps) => {
+                for (index, step) in steps.iter().enumerate() {
+                    self.registers[params.len() + index] = match *step {
+                        Step::Constant(bits) => bits,
+                        Step::Apply(kernel, operands) => {
+                            kernel.apply(operands.map(|place| self.registers[place]))
+                        }
+                    };
+                }
+                for (result, &place) in self.results.iter_mut().zip(&self.returns) {
+                    *result = self.registers[place];
+                }
+            }
+            None => {
+                let scalar =
+                    |(ty, &bits): (&TensorType, &u64)| Arc::new(Store::filled(ty.clone(), bits).finish());
+                let arguments: Vec<Arc<Literal>> = params.iter().zip(&self.registers).map(scalar).collect();
+                let returned = run_body(self.body, &arguments)?;
+                for (result, data) in self.results.iter_mut().zip(returned) {
+                    *result = Elements::of(&data).get(0);
+                }
+            }
+        }
+        Ok(&self.results)
+    }
+}
+
+/// The node as a step, if it takes scalars to one scalar element by element.
+fn step(node: &Node, register: impl Fn(&Ref) -> usize) -> Option<Step> {
+    let signature = node.signature();
+    let all_scalar = signature.operands().iter().chain(signature.results()).all(|ty| ty.rank() == 0);
+    if !all_scalar || signature.results().len() != 1 {
+        return None;
+    }
+    let kernel = match signature.op() {
+        OpCode::Constant => {
+            return Some(Step::Constant(Elements::of(signature.attrs().view().dense(0)).get(0)));
+        }
+        OpCode::BroadcastInDim | OpCode::Reshape | OpCode::Transpose => Kernel::Identity,
+        _ => Kernel::of(signature)?,
+    };
+    let mut operands = [0; 3];
+    for (place, operand) in operands.iter_mut().zip(node.operands()) {
+        *place = register(operand);
+    }
+    Some(Step::Apply(kernel, operands))
+}
