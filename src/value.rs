@@ -23,8 +23,8 @@ use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
 use crate::result::once::{Abandoned, Once, Promise};
-use crate::sync::next_block;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::next_block;
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
 #[derive(Debug)]

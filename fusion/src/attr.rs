@@ -78,6 +78,8 @@ pub struct StructDef {
 pub enum AttrKind {
     /// [`AttrValue::Int`].
     Int,
+    /// [`AttrValue::Int`] that StableHLO writes with 32 bits.
+    Int32,
     /// [`AttrValue::Bool`].
     Bool,
     /// [`AttrValue::Ints`].
@@ -146,7 +148,7 @@ impl AttrDef {
 impl fmt::Display for AttrKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AttrKind::Int => f.write_str("an integer"),
+            AttrKind::Int | AttrKind::Int32 => f.write_str("an integer"),
             AttrKind::Bool => f.write_str("true or false"),
             AttrKind::Ints => f.write_str("a list of integers"),
             AttrKind::Bools => f.write_str("a list of booleans"),
@@ -258,6 +260,7 @@ impl<'a> AttrView<'a> {
 impl AttrValue {
     fn fits(&self, kind: AttrKind) -> bool {
         match (self, kind) {
+            (AttrValue::Int(value), AttrKind::Int32) => i32::try_from(*value).is_ok(),
             (AttrValue::Int(_), AttrKind::Int)
             | (AttrValue::Bool(_), AttrKind::Bool)
             | (AttrValue::Ints(_), AttrKind::Ints)

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use half::{bf16, f16};
+
 use crate::dtype::{DType, Element};
 use crate::shape::{Shape, ShapeError, TensorType};
 
@@ -203,6 +205,20 @@ impl Literal {
             return Err(LiteralError::DType { stored: self.dtype(), asked: T::DTYPE });
         }
         Ok(self.bytes.chunks_exact(T::DTYPE.size()).map(T::read_le).collect())
+    }
+
+    /// Whether some element is NaN; false for other types than floats.
+    #[must_use]
+    pub fn has_nan(&self) -> bool {
+        let size = self.dtype().size();
+        let mut elements = self.bytes.chunks_exact(size);
+        match self.dtype() {
+            DType::F16 => elements.any(|raw| f16::read_le(raw).is_nan()),
+            DType::BF16 => elements.any(|raw| bf16::read_le(raw).is_nan()),
+            DType::F32 => elements.any(|raw| f32::read_le(raw).is_nan()),
+            DType::F64 => elements.any(|raw| f64::read_le(raw).is_nan()),
+            _ => false,
+        }
     }
 
     /// The same bytes seen with other sizes.

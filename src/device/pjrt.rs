@@ -1,9 +1,12 @@
 //! Regions on a PJRT device.
 
+use std::sync::Arc;
+
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::{self, Aliases};
-use fuseline_fusion::{DType, TensorType};
+use fuseline_fusion::op::Numerics;
+use fuseline_fusion::{Body, DType, OpCode, TensorType};
 use smallvec::SmallVec;
 
 use super::{Buffer, DeviceError, Executed, Result};
@@ -14,15 +17,22 @@ use crate::pjrt::{self, Client, CompileOptions, Placement};
 #[derive(Debug)]
 pub(crate) struct PjrtDevice {
     device: pjrt::Device,
-    /// For regions with little work in each op, and for the others; see [`PjrtDevice::options`].
-    light: CompileOptions,
-    heavy: CompileOptions,
+    /// Options by the kind of region; see [`PjrtDevice::options`].
+    options: [CompileOptions; 4],
 }
 
 /// Multiplications of the largest product above which it pays to split its work over threads. At 32x128x128 (0.5
 /// million) handing over to another thread costs as much as the product; at 128x512x512 (34 million) it does not matter
 /// (pjrt.md).
 const HEAVY_PRODUCT: u128 = 4_000_000;
+
+/// Kind of region: some op has a product large enough for several threads.
+const HEAVY: usize = 1;
+
+/// Kind of region: it has a `reduce_window` that sums floats. XLA's fusion emitters (API 0.81) sum a window in another order
+/// than its elements have, which costs up to 8 units in the last place where terms cancel (conformance case
+/// `reduce_window_add_float64_4_6`); its older emitters do not.
+const WINDOW_SUM: usize = 2;
 
 /// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's default order can need 34
 /// times the memory of this one (pjrt.md). A plugin refuses names it does not know: API 0.81 has the second.
@@ -32,7 +42,8 @@ const MEMORY_ORDER: [(&str, fn() -> pjrt::Flag); 2] = [
 ];
 
 /// The smallest module there is, to ask a compiler about its flags.
-const IDENTITY: &str = "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
+const IDENTITY: &str =
+    "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
 
 impl PjrtDevice {
     /// Compiles for `device`; `flags` are set on top of the platform's defaults.
@@ -43,30 +54,40 @@ impl PjrtDevice {
         device: pjrt::Device,
         flags: &[(String, pjrt::Flag)],
     ) -> std::result::Result<PjrtDevice, pjrt::Error> {
-        let mut heavy = CompileOptions::new().device(device.id());
+        let mut base = CompileOptions::new().device(device.id());
         for (name, value) in flags {
-            heavy = heavy.flag(name.clone(), value.clone());
+            base = base.flag(name.clone(), value.clone());
         }
         if !flags.is_empty() {
-            device.client().compile(IDENTITY, &heavy)?;
+            device.client().compile(IDENTITY, &base)?;
         }
         let named = |name: &str| flags.iter().any(|(given, _)| given == name);
-        let mut light = heavy.clone();
-        if device.client().platform_name() == "cpu" {
-            // What the user sets goes before what we would choose.
-            for (name, value) in MEMORY_ORDER.iter().filter(|(name, _)| !named(name)) {
-                let with = heavy.clone().flag(*name, value());
-                if device.client().compile(IDENTITY, &with).is_ok() {
-                    heavy = with;
-                    break;
-                }
-            }
-            light = heavy.clone();
-            if !named("xla_cpu_multi_thread_eigen") {
-                light = light.flag("xla_cpu_multi_thread_eigen", false);
+        let cpu = device.client().platform_name() == "cpu";
+        // What the user sets goes before what we would choose.
+        let with = |options: &CompileOptions, name: &str, value: pjrt::Flag| match cpu && !named(name) {
+            true => options.clone().flag(name, value),
+            false => options.clone(),
+        };
+        for (name, value) in MEMORY_ORDER {
+            let ordered = with(&base, name, value());
+            if ordered == base || device.client().compile(IDENTITY, &ordered).is_ok() {
+                base = ordered;
+                break;
             }
         }
-        Ok(PjrtDevice { device, light, heavy })
+        // On by default in API 0.81, and then the maximum of NaN and a number is the number.
+        base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
+        let options = [0, 1, 2, 3].map(|kind| {
+            let mut options = base.clone();
+            if kind & HEAVY == 0 {
+                options = with(&options, "xla_cpu_multi_thread_eigen", false.into());
+            }
+            if kind & WINDOW_SUM != 0 {
+                options = with(&options, "xla_cpu_use_fusion_emitters", false.into());
+            }
+            options
+        });
+        Ok(PjrtDevice { device, options })
     }
 
     pub(crate) fn device(&self) -> &pjrt::Device {
@@ -93,16 +114,27 @@ impl PjrtDevice {
         }
         out.bytes(self.device.kind().as_bytes());
         out.int(self.device.id());
-        out.bytes(&self.light.to_bytes());
-        out.bytes(&self.heavy.to_bytes());
+        for options in &self.options {
+            out.bytes(&options.to_bytes());
+        }
         out.into_vec()
     }
 
     /// The options for a region: a function of the region, so that they need not stand in its key.
     fn options(&self, region: &CanonRegion) -> &CompileOptions {
-        let largest =
-            region.graph().nodes().iter().map(|node| node.signature().products()).max().unwrap_or(0);
-        if largest >= HEAVY_PRODUCT { &self.heavy } else { &self.light }
+        let signatures = || region.graph().nodes().iter().map(|node| node.signature());
+        let heavy = signatures().any(|signature| signature.products() >= HEAVY_PRODUCT);
+        let window_sum = signatures().any(|signature| {
+            let rounds = |body: &Arc<Body>| {
+                body.graph().nodes().iter().any(|node| {
+                    node.signature().def().numerics == Numerics::Rounded
+                        && node.signature().results().iter().any(|ty| ty.dtype().is_float())
+                })
+            };
+            signature.op() == OpCode::ReduceWindow && signature.bodies().iter().any(rounds)
+        });
+        let kind = if heavy { HEAVY } else { 0 } | if window_sum { WINDOW_SUM } else { 0 };
+        &self.options[kind]
     }
 
     pub(super) fn compile(

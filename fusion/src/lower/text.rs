@@ -6,14 +6,15 @@ use super::{Aliases, ScalarPack};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Presence};
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
-use crate::graph::{Body, Graph, Ref};
+use crate::graph::{Body, Graph, Node, Ref};
 use crate::literal::Literal;
+use crate::op::{Lowered, OpCode};
 use crate::shape::TensorType;
 
 /// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are dropped.
 struct Printer {
     out: String,
-    /// Number of the next body, so that the names in nested bodies are distinct.
+    /// Number of the next body or expansion, so that names are distinct.
     bodies: usize,
 }
 
@@ -76,6 +77,7 @@ fn nested_bools(dims: &[u64], bytes: &[u8]) -> String {
 /// An attribute of an op: `array<i64: 0, 1>`, `#stablehlo.dot<...>`.
 fn attribute(def: &AttrDef, value: &AttrValue) -> String {
     match (value, def.kind) {
+        (AttrValue::Int(value), AttrKind::Int32) => format!("{value} : i32"),
         (AttrValue::Int(value), _) => format!("{value} : i64"),
         (AttrValue::Bool(value), _) => value.to_string(),
         (AttrValue::Ints(values), _) if values.is_empty() => "array<i64>".to_owned(),
@@ -121,66 +123,114 @@ fn member(def: &AttrDef, value: &AttrValue) -> Option<String> {
     })
 }
 
+/// Names of a graph's values while it is printed.
+struct Names {
+    params: Vec<String>,
+    results: Vec<String>,
+}
+
+impl Names {
+    fn of(graph: &Graph, prefix: &str) -> Names {
+        Names {
+            params: (0..graph.params().len() as u32).map(|index| name(prefix, Ref::Param(index))).collect(),
+            results: (0..graph.result_count() as u32).map(|index| name(prefix, Ref::Result(index))).collect(),
+        }
+    }
+
+    fn get(&self, value: Ref) -> &str {
+        match value {
+            Ref::Param(index) => &self.params[index as usize],
+            Ref::Result(index) => &self.results[index as usize],
+        }
+    }
+}
+
 impl Printer {
-    fn nodes(&mut self, graph: &Graph, prefix: &str, indent: usize) {
+    fn nodes(&mut self, graph: &Graph, names: &mut Names, indent: usize) {
         for node in graph.nodes() {
             let signature = node.signature();
-            put!(self, "{:indent$}", "");
-            let results = list(node.results(), |result| name(prefix, result));
-            if !results.is_empty() {
-                put!(self, "{results} = ");
-            }
-            let lowered = (signature.def().lower_as)(&signature.call());
-            let operands = list(node.operands(), |&operand| name(prefix, operand));
-            put!(self, "\"stablehlo.{}\"({operands})", lowered.name());
-            let attrs: Vec<String> = signature
-                .def()
-                .attrs
-                .iter()
-                .zip(signature.attrs().values())
-                .filter(|(def, value)| {
-                    def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent)
-                })
-                .map(|(def, value)| format!("{} = {}", def.name, attribute(def, value)))
-                .collect();
-            if !attrs.is_empty() {
-                put!(self, " <{{{}}}>", attrs.join(", "));
-            }
-            if !signature.bodies().is_empty() {
-                put!(self, " (");
-                for (i, body) in signature.bodies().iter().enumerate() {
-                    if i > 0 {
-                        put!(self, ", ");
+            match (signature.def().lower)(&signature.call()) {
+                Lowered::Itself => self.call(node, signature.op(), names, indent),
+                Lowered::As(op) => self.call(node, op, names, indent),
+                Lowered::Body(body) => {
+                    // Printed in place: the operands stand for its parameters, its returns for the results.
+                    let prefix = self.prefix();
+                    let mut inner = Names::of(body.graph(), &prefix);
+                    // What an expansion consists of is printed as it stands: it may use the very op it stands for.
+                    inner.params =
+                        node.operands().iter().map(|&operand| names.get(operand).to_owned()).collect();
+                    for node in body.graph().nodes() {
+                        self.call(node, node.signature().op(), &inner, indent);
                     }
-                    self.body(body, indent);
+                    for (result, &returned) in node.results().zip(body.returns()) {
+                        if let Ref::Result(index) = result {
+                            names.results[index as usize] = inner.get(returned).to_owned();
+                        }
+                    }
                 }
-                put!(self, ")");
-            }
-            let inputs = list(signature.operands(), ty);
-            let outputs = list(signature.results(), ty);
-            put!(self, " : ({inputs}) -> ");
-            if signature.results().len() == 1 {
-                put!(self, "{outputs}\n");
-            } else {
-                put!(self, "({outputs})\n");
             }
         }
     }
 
-    fn body(&mut self, body: &Body, indent: usize) {
-        let prefix = format!("b{}_", self.bodies);
+    /// A prefix that makes names distinct from all others of the module.
+    fn prefix(&mut self) -> String {
         self.bodies += 1;
+        format!("b{}_", self.bodies - 1)
+    }
+
+    fn call(&mut self, node: &Node, op: OpCode, names: &Names, indent: usize) {
+        let signature = node.signature();
+        put!(self, "{:indent$}", "");
+        let results = list(node.results(), |result| names.get(result).to_owned());
+        if !results.is_empty() {
+            put!(self, "{results} = ");
+        }
+        let operands = list(node.operands(), |&operand| names.get(operand).to_owned());
+        put!(self, "\"stablehlo.{}\"({operands})", op.name());
+        let attrs: Vec<String> = signature
+            .def()
+            .attrs
+            .iter()
+            .zip(signature.attrs().values())
+            .filter(|(def, value)| {
+                def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent)
+            })
+            .map(|(def, value)| format!("{} = {}", def.name, attribute(def, value)))
+            .collect();
+        if !attrs.is_empty() {
+            put!(self, " <{{{}}}>", attrs.join(", "));
+        }
+        if !signature.bodies().is_empty() {
+            put!(self, " (");
+            for (i, body) in signature.bodies().iter().enumerate() {
+                if i > 0 {
+                    put!(self, ", ");
+                }
+                self.body(body, indent);
+            }
+            put!(self, ")");
+        }
+        let inputs = list(signature.operands(), ty);
+        let outputs = list(signature.results(), ty);
+        put!(self, " : ({inputs}) -> ");
+        if signature.results().len() == 1 {
+            put!(self, "{outputs}\n");
+        } else {
+            put!(self, "({outputs})\n");
+        }
+    }
+
+    fn body(&mut self, body: &Body, indent: usize) {
+        let prefix = self.prefix();
+        let mut names = Names::of(body.graph(), &prefix);
         put!(self, "{{\n");
         if !body.graph().params().is_empty() {
-            let mut index = 0;
-            let params = list(body.graph().params(), |param| {
-                index += 1;
-                format!("{}: {}", name(&prefix, Ref::Param(index - 1)), ty(param))
-            });
+            let typed = names.params.iter().zip(body.graph().params());
+            let params = list(typed, |(name, param)| format!("{name}: {}", ty(param)));
             put!(self, "{:indent$}^bb0({params}):\n", "");
         }
-        self.nodes(body.graph(), &prefix, indent + 2);
-        let returns = list(body.returns(), |&value| name(&prefix, value));
+        self.nodes(body.graph(), &mut names, indent + 2);
+        let returns = list(body.returns(), |&value| names.get(value).to_owned());
         let types = list(body.return_types(), ty);
         let inner = indent + 2;
         put!(self, "{:inner$}\"stablehlo.return\"({returns}) : ({types}) -> ()\n", "");
@@ -266,8 +316,9 @@ pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -
 
     put!(printer, "module @region {{\n  func.func public @main({}) -> ({types}) {{\n", params.join(", "));
     printer.unpack(region, &pack);
-    printer.nodes(graph, "", 4);
-    let returns = list(outputs, |&output| name("", Ref::Result(output)));
+    let mut names = Names::of(graph, "");
+    printer.nodes(graph, &mut names, 4);
+    let returns = list(outputs, |&output| names.get(Ref::Result(output)).to_owned());
 
     put!(printer, "    \"func.return\"({returns}) : ({types}) -> ()\n  }}\n}}\n");
     printer.out

@@ -54,8 +54,10 @@ pub fn convert(dtype: DType) -> Attrs {
     Attrs::from([dtype.into()])
 }
 
-pub(super) static REDUCE_PRECISION: [AttrDef; 2] =
-    [AttrDef::required("exponent_bits", AttrKind::Int), AttrDef::required("mantissa_bits", AttrKind::Int)];
+pub(super) static REDUCE_PRECISION: [AttrDef; 2] = [
+    AttrDef::required("exponent_bits", AttrKind::Int32),
+    AttrDef::required("mantissa_bits", AttrKind::Int32),
+];
 
 /// Attributes of `reduce_precision`.
 #[must_use]

@@ -35,12 +35,12 @@ opcodes! {
     BroadcastInDim = 47, Reshape = 48, Transpose = 49, Slice = 50, Concatenate = 51, Pad = 52, Reverse = 53,
     DynamicSlice = 54, DynamicUpdateSlice = 55,
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
-    Gather = 61, Scatter = 62, RngBitGenerator = 63,
+    Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
 }
 
 /// Rows of the op table by code, so that a lookup is one load.
-static ROWS: [Option<&OpDef>; 64] = {
-    let mut rows = [None; 64];
+static ROWS: [Option<&OpDef>; OpCode::ALL.len() + 1] = {
+    let mut rows = [None; OpCode::ALL.len() + 1];
     let mut i = 0;
     while i < OPS.len() {
         rows[OPS[i].code as usize] = Some(&OPS[i]);

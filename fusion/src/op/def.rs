@@ -2,6 +2,7 @@
 
 use super::call::{Call, Results};
 use super::code::OpCode;
+use super::expand::Lowered;
 use super::sample::{Sample, Sampler};
 use crate::attr::AttrDef;
 use crate::dtype::DTypeSet;
@@ -116,9 +117,8 @@ pub struct OpDef {
     pub effect: Effect,
     /// Types of the results, from operand types, attributes and bodies that fit the row.
     pub infer: fn(&Call<'_>) -> Result<Results, OpError>,
-    /// The op as another op, for element types on which the specification and XLA disagree about the meaning of the
-    /// op itself (`add` of `bool` is `or`). The lowering uses the result in place of the op.
-    pub lower_as: fn(&Call<'_>) -> OpCode,
+    /// What the lowering prints in place of the op, where XLA does not do what the specification says.
+    pub lower: fn(&Call<'_>) -> Lowered,
     /// The reference implementation.
     pub eval: fn(&EvalCall<'_>) -> Result<Vec<Literal>, EvalError>,
     /// A valid call over operands of a pool, for generated tests; `None` when the pool has nothing that fits.

@@ -6,9 +6,9 @@
 //! type: an entry there is all that such an op needs besides its arithmetic in the interpreter.
 
 use super::attrs;
-use super::call::Call;
 use super::code::OpCode;
 use super::def::{BodyDef, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use super::expand;
 use super::rules::{contraction, elementwise, indexing, movement, reduction, source};
 use super::sample;
 use crate::dtype::DTypeSet;
@@ -71,21 +71,6 @@ macro_rules! for_each_binary_op {
     };
 }
 
-/// The op itself; what the lowering uses unless a row says otherwise.
-fn itself(call: &Call<'_>) -> OpCode {
-    call.def.code
-}
-
-/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and multiplies bytes instead
-/// (openxla/stablehlo test `add_op_test_i1`), so the lowering names the logical op.
-fn logical(call: &Call<'_>) -> OpCode {
-    match (call.def.code, call.operand(0).dtype()) {
-        (OpCode::Add, crate::DType::Bool) => OpCode::Or,
-        (OpCode::Multiply, crate::DType::Bool) => OpCode::And,
-        (code, _) => code,
-    }
-}
-
 /// Defaults for the rows below.
 const ROW: OpDef = OpDef {
     code: OpCode::Abs,
@@ -99,7 +84,7 @@ const ROW: OpDef = OpDef {
     numerics: Numerics::Exact,
     effect: Effect::Pure,
     infer: elementwise::unary,
-    lower_as: itself,
+    lower: expand::itself,
     eval: interp::elementwise::map,
     sample: sample::elementwise::unary,
 };
@@ -112,6 +97,7 @@ macro_rules! unary_rows {
             summary: $summary,
             dtypes: DTypeSet::$dtypes,
             numerics: Numerics::$numerics,
+            lower: expand::rounding,
             ..ROW
         }),*];
     };
@@ -127,7 +113,7 @@ macro_rules! binary_rows {
             dtypes: DTypeSet::$dtypes,
             numerics: Numerics::$numerics,
             infer: elementwise::binary,
-            lower_as: logical,
+            lower: expand::logical,
             sample: sample::elementwise::binary,
             ..ROW
         }),*];
@@ -198,6 +184,7 @@ const OTHER: &[OpDef] = &[
         fusibility: Fusibility::Movement,
         numerics: Numerics::Step,
         infer: elementwise::bitcast_convert,
+        lower: expand::bitcast_convert,
         eval: interp::elementwise::bitcast_convert,
         sample: sample::elementwise::bitcast_convert,
         ..ROW
@@ -210,6 +197,7 @@ const OTHER: &[OpDef] = &[
         dtypes: DTypeSet::FLOAT,
         numerics: Numerics::Step,
         infer: elementwise::reduce_precision,
+        lower: expand::reduce_precision,
         sample: sample::elementwise::reduce_precision,
         ..ROW
     },
@@ -221,6 +209,7 @@ const OTHER: &[OpDef] = &[
         attrs: &attrs::CONSTANT,
         fusibility: Fusibility::Source,
         infer: source::constant,
+        lower: expand::constant,
         eval: interp::source::constant,
         sample: sample::source::constant,
         ..ROW
@@ -452,6 +441,17 @@ const OTHER: &[OpDef] = &[
         infer: source::rng_bit_generator,
         eval: interp::source::rng_bit_generator,
         sample: sample::source::rng_bit_generator,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::OptimizationBarrier,
+        name: "optimization_barrier",
+        summary: "The operands, across which the compiler moves and computes nothing.",
+        operands: Operands::Groups(&[OperandGroup::Many("operand")]),
+        fusibility: Fusibility::Opaque,
+        infer: movement::optimization_barrier,
+        eval: interp::movement::optimization_barrier,
+        sample: sample::movement::optimization_barrier,
         ..ROW
     },
 ];

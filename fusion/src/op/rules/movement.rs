@@ -194,3 +194,8 @@ pub(in crate::op) fn dynamic_update_slice(call: &Call<'_>) -> Result<Results, Op
     starts(call, 2, operand.rank())?;
     Ok(one(operand.clone()))
 }
+
+/// `optimization_barrier`: the operands as they are.
+pub(in crate::op) fn optimization_barrier(call: &Call<'_>) -> Result<Results, OpError> {
+    Ok(call.operands.iter().cloned().collect())
+}

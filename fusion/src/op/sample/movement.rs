@@ -37,3 +37,7 @@ pub(in crate::op) fn dynamic_slice(_sampler: &mut Sampler<'_>) -> Option<Sample>
 pub(in crate::op) fn dynamic_update_slice(_sampler: &mut Sampler<'_>) -> Option<Sample> {
     None
 }
+
+pub(in crate::op) fn optimization_barrier(_sampler: &mut Sampler<'_>) -> Option<Sample> {
+    None
+}

@@ -1,0 +1,218 @@
+//! Ops that are lowered as other ops.
+//!
+//! Where XLA's CPU backend does something else than the specification says for some element type (or crashes), the module
+//! that reaches it says the same thing with other ops. Each case names what goes wrong without it. The interpreter, which
+//! follows the specification, is what holds an expansion to the op's meaning.
+
+use std::sync::Arc;
+
+use super::attrs;
+use super::call::Call;
+use super::code::{Comparison, OpCode};
+use crate::attr::Attrs;
+use crate::dtype::{DType, Element};
+use crate::error::OpError;
+use crate::graph::{Body, Graph, Ref};
+use crate::literal::{Literal, Scalar};
+use crate::shape::Shape;
+
+/// What a call is lowered as.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lowered {
+    /// Itself.
+    Itself,
+    /// Another op with the same operands, attributes and results.
+    As(OpCode),
+    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
+    /// stand, not expanded again.
+    Body(Body),
+}
+
+/// The op itself; what the lowering uses unless a row says otherwise.
+pub(super) fn itself(_call: &Call<'_>) -> Lowered {
+    Lowered::Itself
+}
+
+/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and multiplies bytes instead
+/// (openxla/stablehlo test `add_op_test_i1`).
+pub(super) fn logical(call: &Call<'_>) -> Lowered {
+    match (call.def.code, call.operand(0).dtype()) {
+        (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
+        (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
+        _ => Lowered::Itself,
+    }
+}
+
+/// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.
+struct Builder(Graph);
+
+impl Builder {
+    fn of(call: &Call<'_>) -> (Builder, Vec<Ref>) {
+        let mut graph = Graph::new();
+        let params = call.operands.iter().map(|ty| graph.param(ty.clone())).collect();
+        (Builder(graph), params)
+    }
+
+    fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Result<Ref, OpError> {
+        Ok(self.0.push(op, attrs, &[], operands)?[0])
+    }
+
+    /// A constant of the given shape.
+    fn splat_of<T: Element>(&mut self, value: T, shape: &Shape) -> Result<Ref, OpError> {
+        let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
+        let scalar = self.op(OpCode::Constant, value, &[])?;
+        self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &[]), &[scalar])
+    }
+
+    fn returning(self, value: Ref) -> Lowered {
+        Lowered::Body(Body::new(self.0, &[value]).expect("bug: an expansion returns what it made"))
+    }
+}
+
+/// The unsigned integer of a width in bits.
+fn unsigned(bits: u32) -> DType {
+    match bits {
+        8 => DType::U8,
+        16 => DType::U16,
+        32 => DType::U32,
+        _ => DType::U64,
+    }
+}
+
+/// What an expansion is lowered as; one that was refused is a bug, and the op itself the next best thing.
+fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
+    debug_assert!(lowered.is_ok(), "bug: an expansion was refused: {lowered:?}");
+    lowered.unwrap_or(Lowered::Itself)
+}
+
+/// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a subnormal number; for
+/// `ceil` of a positive and `floor` of a negative one it is 1. Those are told by their bits and set apart.
+pub(super) fn rounding(call: &Call<'_>) -> Lowered {
+    match call.def.code {
+        OpCode::Ceil | OpCode::Floor => expanded(subnormals_apart(call)),
+        _ => Lowered::Itself,
+    }
+}
+
+fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let operand = call.operand(0);
+    let (dtype, shape) = (operand.dtype(), operand.shape());
+    let word = unsigned(dtype.bits());
+    let mantissa = match dtype {
+        DType::F16 => 10,
+        DType::BF16 => 7,
+        DType::F32 => 23,
+        _ => 52,
+    };
+    // Subnormals of the sign that matters lie between two bit patterns: subtracting the first makes that one comparison.
+    let (smallest, edge) = match call.def.code {
+        OpCode::Ceil => (1, 1.0),
+        _ => ((1u64 << (dtype.bits() - 1)) + 1, -1.0),
+    };
+    let (mut graph, params) = Builder::of(call);
+    let rounded = graph.op(call.def.code, Attrs::none(), &params)?;
+    let bits = graph.op(OpCode::BitcastConvert, attrs::convert(word), &params)?;
+    let number = |graph: &mut Builder, value: u64| {
+        let wide = graph.splat_of(value, shape)?;
+        graph.op(OpCode::Convert, attrs::convert(word), &[wide])
+    };
+    let first = number(&mut graph, smallest)?;
+    let count = number(&mut graph, (1u64 << mantissa) - 1)?;
+    let offset = graph.op(OpCode::Subtract, Attrs::none(), &[bits, first])?;
+    let compare = attrs::compare_for(Comparison::Lt, word);
+    let subnormal = graph.op(OpCode::Compare, compare, &[offset, count])?;
+    let edge = graph.splat_of(edge, shape)?;
+    let edge = graph.op(OpCode::Convert, attrs::convert(dtype), &[edge])?;
+    let result = graph.op(OpCode::Select, Attrs::none(), &[subnormal, edge, rounded])?;
+    Ok(graph.returning(result))
+}
+
+/// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
+/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded.
+pub(super) fn constant(call: &Call<'_>) -> Lowered {
+    let data = call.attr().dense(0);
+    if !data.has_nan() {
+        return Lowered::Itself;
+    }
+    let (mut graph, _) = Builder::of(call);
+    let hidden = graph
+        .op(OpCode::Constant, attrs::constant(data.clone()), &[])
+        .and_then(|constant| graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant]));
+    expanded(hidden.map(|value| graph.returning(value)))
+}
+
+/// With no mantissa bits left, what overflows becomes NaN on XLA's CPU backend where the specification has infinity.
+pub(super) fn reduce_precision(call: &Call<'_>) -> Lowered {
+    if call.attr().int(1) > 0 { Lowered::Itself } else { expanded(overflow_to_infinity(call)) }
+}
+
+fn overflow_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let operand = call.operand(0);
+    let (mut graph, params) = Builder::of(call);
+    let reduced = graph.op(OpCode::ReducePrecision, call.attrs.clone(), &params)?;
+    let is_nan = attrs::compare_for(Comparison::Ne, operand.dtype());
+    let is_number = attrs::compare_for(Comparison::Eq, operand.dtype());
+    let lost = graph.op(OpCode::Compare, is_nan, &[reduced, reduced])?;
+    let was_number = graph.op(OpCode::Compare, is_number, &[params[0], params[0]])?;
+    let overflowed = graph.op(OpCode::And, Attrs::none(), &[lost, was_number])?;
+    let infinity = graph.splat_of(f64::INFINITY, operand.shape())?;
+    let infinity = graph.op(OpCode::Convert, attrs::convert(operand.dtype()), &[infinity])?;
+    let signed = graph.op(OpCode::Multiply, Attrs::none(), &[params[0], infinity])?;
+    let result = graph.op(OpCode::Select, Attrs::none(), &[overflowed, signed, reduced])?;
+    Ok(graph.returning(result))
+}
+
+/// A `bool` is one bit, so `bitcast_convert` between it and a wider type packs or unpacks bits. XLA's CPU backend stores a
+/// byte and crashes on it (a segmentation fault in the compiler, API 0.81).
+pub(super) fn bitcast_convert(call: &Call<'_>) -> Lowered {
+    let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
+    match (from, to) {
+        (DType::Bool, DType::Bool) => Lowered::Itself,
+        (DType::Bool, to) => expanded(pack_bits(call, to)),
+        (_, DType::Bool) => expanded(unpack_bits(call)),
+        _ => Lowered::Itself,
+    }
+}
+
+/// Bits along the last dimension, lowest first, to one number.
+fn pack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
+    let shape = call.operand(0).shape();
+    let last = shape.rank() as i64 - 1;
+    let word = unsigned(to.bits());
+    let (mut graph, params) = Builder::of(call);
+    let bits = graph.op(OpCode::Convert, attrs::convert(word), &params)?;
+    let places = graph.op(OpCode::Iota, attrs::iota(word, shape.clone(), last), &[])?;
+    let placed = graph.op(OpCode::ShiftLeft, Attrs::none(), &[bits, places])?;
+    let scalar = crate::shape::TensorType::scalar(word);
+    let zero = graph.op(OpCode::Constant, attrs::constant(Arc::new(Literal::zeros(scalar.clone()))), &[])?;
+    let or = Arc::new(Body::binary(OpCode::Or, scalar)?);
+    let packed = graph.0.push(OpCode::Reduce, attrs::dimensions(&[last]), &[or], &[placed, zero])?[0];
+    let result =
+        if word == to { packed } else { graph.op(OpCode::BitcastConvert, attrs::convert(to), &[packed])? };
+    Ok(graph.returning(result))
+}
+
+/// One number to its bits along a new last dimension, lowest first.
+fn unpack_bits(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let operand = call.operand(0);
+    let word = unsigned(operand.dtype().bits());
+    let dims = [operand.dims(), &[u64::from(operand.dtype().bits())]].concat();
+    let shape = call.ty(DType::Bool, &dims)?.shape().clone();
+    let kept: Vec<i64> = (0..operand.rank() as i64).collect();
+    let (mut graph, params) = Builder::of(call);
+    let words = if word == operand.dtype() {
+        params[0]
+    } else {
+        graph.op(OpCode::BitcastConvert, attrs::convert(word), &params)?
+    };
+    let repeated =
+        graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &kept), &[words])?;
+    let places = graph.op(OpCode::Iota, attrs::iota(word, shape.clone(), operand.rank() as i64), &[])?;
+    let moved = graph.op(OpCode::ShiftRightLogical, Attrs::none(), &[repeated, places])?;
+    let ones = graph.splat_of(1u64, &shape)?;
+    let one = graph.op(OpCode::Convert, attrs::convert(word), &[ones])?;
+    let low = graph.op(OpCode::And, Attrs::none(), &[moved, one])?;
+    let compare = attrs::compare_for(Comparison::Eq, word);
+    let result = graph.op(OpCode::Compare, compare, &[low, one])?;
+    Ok(graph.returning(result))
+}

@@ -1,0 +1,143 @@
+//! Running programs of the program format, op by op, as a framework would.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
+use fuseline_fusion::op::attrs;
+use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
+use fuseline_fusion::{Attrs, Literal, OpCode, Site};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::stream::{RecordCall, Stream};
+use crate::tensor::Tensor;
+
+/// A program with its inputs on the device, ready to be run any number of times.
+pub struct PreparedProgram {
+    program: Arc<Program>,
+    stream: Stream,
+    inputs: HashMap<ProgramId, Tensor>,
+    /// Values that are not used after each op, so that handles are dropped where a program would drop them.
+    dying: Vec<Vec<ProgramId>>,
+    /// Call sites that name the ops of the file.
+    sites: Vec<Site>,
+}
+
+impl Engine {
+    /// Uploads the inputs of a program and gets it ready to run on the engine's own stream. Constants small enough become
+    /// literals of the compiled code, the others are uploaded too.
+    ///
+    /// # Errors
+    /// When the device refuses the data.
+    pub fn prepare(&self, program: Arc<Program>) -> Result<PreparedProgram> {
+        let stream = self.stream().clone();
+        let mut inputs = HashMap::new();
+        for value in &program.values {
+            if value.role == Role::Input || value.data.ty().bytes().0 > MAX_CONSTANT_BYTES {
+                inputs.insert(value.id, stream.from_literal(&value.data)?);
+            }
+        }
+        let mut last_use: HashMap<ProgramId, usize> = HashMap::new();
+        for (index, op) in program.ops.iter().enumerate() {
+            for &id in op.operands.iter().chain(&op.results) {
+                last_use.insert(id, index);
+            }
+        }
+        let mut dying = vec![Vec::new(); program.ops.len()];
+        for (id, index) in last_use {
+            if !program.outputs.contains(&id) {
+                dying[index].push(id);
+            }
+        }
+        dying.iter_mut().for_each(|ids| ids.sort_unstable());
+        let name = if program.name.is_empty() { "program" } else { &program.name };
+        let site = |index| Site::Host(format!("{name}: ops[{index}]").into());
+        let sites = (0..program.ops.len()).map(site).collect();
+        Ok(PreparedProgram { program, stream, inputs, dying, sites })
+    }
+}
+
+impl PreparedProgram {
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Records every op in the mode that is in force and returns handles on the outputs. Does not wait, except in Debug
+    /// mode.
+    ///
+    /// # Errors
+    /// When an op is refused; in Debug mode, when one fails.
+    pub fn run(&self) -> Result<Vec<Tensor>> {
+        let mut values: HashMap<ProgramId, Tensor> = HashMap::new();
+        let constants = self.program.values.iter().filter(|value| !self.inputs.contains_key(&value.id));
+        for value in constants {
+            let call = RecordCall {
+                op: OpCode::Constant,
+                attrs: attrs::constant(value.data.clone()),
+                bodies: &[],
+                operands: &[],
+                effect: fuseline_fusion::op::Effect::Pure,
+                site: Site::Host(format!("{}: value {}", self.program.name, value.id).into()),
+            };
+            let made = self.stream.shared().record(call)?.pop();
+            values.insert(value.id, made.ok_or_else(|| crate::error::bug!("a constant has one result"))?);
+        }
+        for (index, op) in self.program.ops.iter().enumerate() {
+            let operands: Vec<&Tensor> =
+                op.operands.iter().map(|&id| self.value(&values, id)).collect::<Result<_>>()?;
+            let call = RecordCall {
+                op: op.signature.op(),
+                attrs: Attrs::clone(op.signature.attrs()),
+                bodies: op.signature.bodies(),
+                operands: &operands,
+                effect: fuseline_fusion::op::Effect::Pure,
+                site: self.sites[index].clone(),
+            };
+            let results = self.stream.shared().record(call)?;
+            values.extend(op.results.iter().copied().zip(results));
+            for id in &self.dying[index] {
+                values.remove(id);
+            }
+        }
+        self.program.outputs.iter().map(|&id| self.value(&values, id).cloned()).collect()
+    }
+
+    fn value<'a>(&'a self, values: &'a HashMap<ProgramId, Tensor>, id: ProgramId) -> Result<&'a Tensor> {
+        values.get(&id).or_else(|| self.inputs.get(&id)).ok_or_else(|| {
+            Error::misuse(format!("the program uses {id}, which it does not define"), Site::Unknown)
+        })
+    }
+
+    /// Runs the program and reads its outputs.
+    ///
+    /// # Errors
+    /// When an op is refused or fails.
+    pub fn results(&self) -> Result<Vec<Literal>> {
+        self.run()?.iter().map(Tensor::to_literal).collect()
+    }
+
+    /// Compares results with what the program expects. `None` when it expects nothing; else the mismatches, by output.
+    #[must_use]
+    pub fn compare(&self, results: &[Literal]) -> Option<Vec<(usize, Mismatch)>> {
+        let program = &self.program;
+        if program.expected.is_empty() {
+            return None;
+        }
+        let pairs = results.iter().zip(&program.expected).zip(&program.checks);
+        let mismatch = |(index, ((actual, expected), check)): (usize, ((&Literal, &Literal), _))| {
+            let check: &fuseline_fusion::program::Check = check;
+            check.compare(actual, expected).err().map(|mismatch| (index, mismatch))
+        };
+        Some(pairs.enumerate().filter_map(mismatch).collect())
+    }
+}
+
+impl fmt::Debug for PreparedProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PreparedProgram({}, {} ops)", self.program.name, self.program.ops.len())
+    }
+}

@@ -1,0 +1,140 @@
+//! Third-party StableHLO cases through the whole engine: recorded op by op, in all three modes.
+//!
+//! The cases lie in `../shared/conformance/cases`, or where `FUSELINE_CONFORMANCE` says. Each is run in Fused, Strict and
+//! Debug mode on the plugin that is found and on the reference interpreter; a case that cannot be read because the op table
+//! does not have an op or an element type yet is skipped, and the reason is counted. Anything else that is not the expected
+//! result fails the test, except the cases listed in `KNOWN`, each with its reason.
+#![allow(missing_docs, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fuseline::fusion::program::Program;
+use fuseline::{Engine, EngineConfig, Mode, with_mode};
+
+/// Cases that XLA's CPU backend computes otherwise than the specification says, by name or prefix.
+const KNOWN: &[(&str, &str)] = &[];
+
+fn cases() -> Option<PathBuf> {
+    let path = match std::env::var_os("FUSELINE_CONFORMANCE") {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance/cases"),
+    };
+    path.is_dir().then_some(path)
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    skipped: usize,
+    known: usize,
+    failed: usize,
+}
+
+fn check(engine: &Engine, program: &Arc<Program>, modes: &[Mode]) -> Result<(), String> {
+    let prepared = engine.prepare(program.clone()).map_err(|error| error.to_string())?;
+    for &mode in modes {
+        let results =
+            with_mode(mode, || prepared.results()).map_err(|error| format!("{}: {error}", mode.name()))?;
+        if let Some((output, mismatch)) =
+            prepared.compare(&results).and_then(|found| found.into_iter().next())
+        {
+            return Err(format!("{}: output {output}: {mismatch}", mode.name()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn conformance() {
+    let Some(dir) = cases() else {
+        println!(
+            "skipped: the conformance cases are not there (set FUSELINE_CONFORMANCE to their directory)"
+        );
+        return;
+    };
+    let device = match EngineConfig::new().build() {
+        Ok(engine) => Some(engine),
+        Err(error) => {
+            println!("skipped: the device half of the conformance cases: {error}");
+            None
+        }
+    };
+    let reference = Engine::reference();
+    let mut names: Vec<PathBuf> = std::fs::read_dir(&dir)
+        .expect("the directory of cases can be read")
+        .map(|entry| entry.expect("an entry of it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    names.sort();
+    let only = std::env::var("FUSELINE_CASE").ok();
+    // Names as they come, to find the one that takes the process down.
+    let verbose = std::env::var_os("FUSELINE_VERBOSE").is_some();
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
+    let mut skips: BTreeMap<String, usize> = BTreeMap::new();
+    let mut failures = Vec::new();
+    for path in names {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a case can be read");
+        let program = match Program::parse(&text) {
+            Ok(program) => Arc::new(program),
+            Err(error) => match error.unsupported() {
+                Some(reason) => {
+                    *skips.entry(reason).or_default() += 1;
+                    tallies.entry("(not read)".to_owned()).or_default().skipped += 1;
+                    continue;
+                }
+                None => panic!("{name}: {error}"),
+            },
+        };
+        if verbose {
+            println!("{name}");
+        }
+        let tally = tallies.entry(program.class.clone()).or_default();
+        let mut outcome =
+            check(&reference, &program, &[Mode::Fused]).map_err(|error| format!("reference {error}"));
+        if let (Ok(()), Some(device)) = (&outcome, &device) {
+            outcome = check(device, &program, &[Mode::Fused, Mode::Strict, Mode::Debug]);
+        }
+        let known = KNOWN.iter().find(|(known, _)| name == *known);
+        match (outcome, known) {
+            (Ok(()), None) => tally.passed += 1,
+            (Err(_), Some(_)) => tally.known += 1,
+            (Ok(()), Some((_, reason))) => {
+                tally.failed += 1;
+                failures.push(format!("{name}: passes, but is listed as known ({reason})"));
+            }
+            (Err(error), None) => {
+                tally.failed += 1;
+                failures.push(format!("{name}: {error}"));
+            }
+        }
+    }
+    println!("{:22} {:>6} {:>7} {:>6} {:>6}", "class", "passed", "skipped", "known", "failed");
+    let mut total = Tally::default();
+    for (class, tally) in &tallies {
+        println!(
+            "{class:22} {:>6} {:>7} {:>6} {:>6}",
+            tally.passed, tally.skipped, tally.known, tally.failed
+        );
+        total.passed += tally.passed;
+        total.skipped += tally.skipped;
+        total.known += tally.known;
+        total.failed += tally.failed;
+    }
+    println!("{:22} {:>6} {:>7} {:>6} {:>6}", "all", total.passed, total.skipped, total.known, total.failed);
+    for (reason, count) in &skips {
+        println!("not in the table yet: {reason} ({count} cases)");
+    }
+    for (name, reason) in KNOWN {
+        println!("known: {name}: {reason}");
+    }
+    if let Some(engine) = &device {
+        println!("{:?}", engine.counters());
+    }
+    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
+}
