@@ -14,7 +14,7 @@ use crate::dtype::{DType, Element};
 use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::{Literal, Scalar};
-use crate::shape::Shape;
+use crate::shape::{Shape, TensorType};
 
 /// What a call is lowered as.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +64,23 @@ impl Builder {
         self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &[]), &[scalar])
     }
 
+    /// An unsigned integer constant of the given width and shape.
+    fn word(&mut self, value: u64, word: DType, shape: &Shape) -> Result<Ref, OpError> {
+        let wide = self.splat_of(value, shape)?;
+        self.op(OpCode::Convert, attrs::convert(word), &[wide])
+    }
+
+    /// Whether each element of a float value is NaN: without its sign, its bits are above those of infinity. Comparing it
+    /// with itself would be folded wrongly for constants.
+    fn is_nan(&mut self, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
+        let word = unsigned(ty.dtype().bits());
+        let bits = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
+        let one = self.word(1, word, ty.shape())?;
+        let magnitude = self.op(OpCode::ShiftLeft, Attrs::none(), &[bits, one])?;
+        let edge = self.word(infinity_bits(ty.dtype()) << 1, word, ty.shape())?;
+        self.op(OpCode::Compare, attrs::compare_for(Comparison::Gt, word), &[magnitude, edge])
+    }
+
     fn returning(self, value: Ref) -> Lowered {
         Lowered::Body(Body::new(self.0, &[value]).expect("bug: an expansion returns what it made"))
     }
@@ -77,6 +94,21 @@ fn unsigned(bits: u32) -> DType {
         32 => DType::U32,
         _ => DType::U64,
     }
+}
+
+/// Mantissa bits of a float type that are stored.
+fn mantissa_bits(dtype: DType) -> u32 {
+    match dtype {
+        DType::F16 => 10,
+        DType::BF16 => 7,
+        DType::F32 => 23,
+        _ => 52,
+    }
+}
+
+/// Bits of the positive infinity of a float type.
+fn infinity_bits(dtype: DType) -> u64 {
+    (1u64 << (dtype.bits() - 1)) - (1u64 << mantissa_bits(dtype))
 }
 
 /// What an expansion is lowered as; one that was refused is a bug, and the op itself the next best thing.
@@ -98,12 +130,7 @@ fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (dtype, shape) = (operand.dtype(), operand.shape());
     let word = unsigned(dtype.bits());
-    let mantissa = match dtype {
-        DType::F16 => 10,
-        DType::BF16 => 7,
-        DType::F32 => 23,
-        _ => 52,
-    };
+    let mantissa = mantissa_bits(dtype);
     // Subnormals of the sign that matters lie between two bit patterns: subtracting the first makes that one comparison.
     let (smallest, edge) = match call.def.code {
         OpCode::Ceil => (1, 1.0),
@@ -112,12 +139,8 @@ fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let rounded = graph.op(call.def.code, Attrs::none(), &params)?;
     let bits = graph.op(OpCode::BitcastConvert, attrs::convert(word), &params)?;
-    let number = |graph: &mut Builder, value: u64| {
-        let wide = graph.splat_of(value, shape)?;
-        graph.op(OpCode::Convert, attrs::convert(word), &[wide])
-    };
-    let first = number(&mut graph, smallest)?;
-    let count = number(&mut graph, (1u64 << mantissa) - 1)?;
+    let first = graph.word(smallest, word, shape)?;
+    let count = graph.word((1u64 << mantissa) - 1, word, shape)?;
     let offset = graph.op(OpCode::Subtract, Attrs::none(), &[bits, first])?;
     let compare = attrs::compare_for(Comparison::Lt, word);
     let subnormal = graph.op(OpCode::Compare, compare, &[offset, count])?;
@@ -141,24 +164,26 @@ pub(super) fn constant(call: &Call<'_>) -> Lowered {
     expanded(hidden.map(|value| graph.returning(value)))
 }
 
-/// With no mantissa bits left, what overflows becomes NaN on XLA's CPU backend where the specification has infinity.
+/// With no mantissa bits left there is no way to write NaN, so the specification makes it an infinity; XLA's CPU backend
+/// keeps the NaN.
 pub(super) fn reduce_precision(call: &Call<'_>) -> Lowered {
-    if call.attr().int(1) > 0 { Lowered::Itself } else { expanded(overflow_to_infinity(call)) }
+    if call.attr().int(1) > 0 { Lowered::Itself } else { expanded(nan_to_infinity(call)) }
 }
 
-fn overflow_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
+fn nan_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
+    let (dtype, shape) = (operand.dtype(), operand.shape());
+    let word = unsigned(dtype.bits());
     let (mut graph, params) = Builder::of(call);
     let reduced = graph.op(OpCode::ReducePrecision, call.attrs.clone(), &params)?;
-    let is_nan = attrs::compare_for(Comparison::Ne, operand.dtype());
-    let is_number = attrs::compare_for(Comparison::Eq, operand.dtype());
-    let lost = graph.op(OpCode::Compare, is_nan, &[reduced, reduced])?;
-    let was_number = graph.op(OpCode::Compare, is_number, &[params[0], params[0]])?;
-    let overflowed = graph.op(OpCode::And, Attrs::none(), &[lost, was_number])?;
-    let infinity = graph.splat_of(f64::INFINITY, operand.shape())?;
-    let infinity = graph.op(OpCode::Convert, attrs::convert(operand.dtype()), &[infinity])?;
-    let signed = graph.op(OpCode::Multiply, Attrs::none(), &[params[0], infinity])?;
-    let result = graph.op(OpCode::Select, Attrs::none(), &[overflowed, signed, reduced])?;
+    let is_nan = graph.is_nan(params[0], operand)?;
+    let bits = graph.op(OpCode::BitcastConvert, attrs::convert(word), &params)?;
+    let sign_bit = graph.word(1u64 << (dtype.bits() - 1), word, shape)?;
+    let sign = graph.op(OpCode::And, Attrs::none(), &[bits, sign_bit])?;
+    let infinity = graph.word(infinity_bits(dtype), word, shape)?;
+    let signed = graph.op(OpCode::Or, Attrs::none(), &[sign, infinity])?;
+    let signed = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[signed])?;
+    let result = graph.op(OpCode::Select, Attrs::none(), &[is_nan, signed, reduced])?;
     Ok(graph.returning(result))
 }
 
@@ -183,7 +208,7 @@ fn pack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
     let bits = graph.op(OpCode::Convert, attrs::convert(word), &params)?;
     let places = graph.op(OpCode::Iota, attrs::iota(word, shape.clone(), last), &[])?;
     let placed = graph.op(OpCode::ShiftLeft, Attrs::none(), &[bits, places])?;
-    let scalar = crate::shape::TensorType::scalar(word);
+    let scalar = TensorType::scalar(word);
     let zero = graph.op(OpCode::Constant, attrs::constant(Arc::new(Literal::zeros(scalar.clone()))), &[])?;
     let or = Arc::new(Body::binary(OpCode::Or, scalar)?);
     let packed = graph.0.push(OpCode::Reduce, attrs::dimensions(&[last]), &[or], &[placed, zero])?[0];
@@ -209,8 +234,7 @@ fn unpack_bits(call: &Call<'_>) -> Result<Lowered, OpError> {
         graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &kept), &[words])?;
     let places = graph.op(OpCode::Iota, attrs::iota(word, shape.clone(), operand.rank() as i64), &[])?;
     let moved = graph.op(OpCode::ShiftRightLogical, Attrs::none(), &[repeated, places])?;
-    let ones = graph.splat_of(1u64, &shape)?;
-    let one = graph.op(OpCode::Convert, attrs::convert(word), &[ones])?;
+    let one = graph.word(1, word, &shape)?;
     let low = graph.op(OpCode::And, Attrs::none(), &[moved, one])?;
     let compare = attrs::compare_for(Comparison::Eq, word);
     let result = graph.op(OpCode::Compare, compare, &[low, one])?;
