@@ -9,6 +9,7 @@ mod error;
 mod event;
 mod execute;
 mod limits;
+pub mod nn;
 pub mod pjrt;
 mod record;
 mod result;
