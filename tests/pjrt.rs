@@ -85,6 +85,10 @@ fn there_and_back<T: Element>(client: &Client) {
         assert_eq!(buffer.to_host().expect("read"), bytes_of(&data), "{ty}");
         let copy = buffer.to_host_async().expect("start");
         assert_eq!(copy.wait().expect("read"), bytes_of(&data), "{ty}, through the plugin");
+        let storage = vec![0xee; 10_000];
+        let start = storage.as_ptr();
+        let bytes = buffer.to_host_in(storage).expect("read");
+        assert_eq!((bytes.as_slice(), bytes.as_ptr()), (bytes_of(&data), start), "{ty}, reusing memory");
         let (send, receive) = mpsc::channel();
         buffer.to_host_async().expect("start").on_ready(move |bytes| drop(send.send(bytes)));
         let bytes = receive.recv_timeout(Duration::from_secs(10)).expect("called").expect("read");
