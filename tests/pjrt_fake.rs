@@ -42,13 +42,16 @@ fn a_plugin_with_nothing_but_the_necessary_works() {
     assert!(error.is_unimplemented() && !error.is_from_plugin());
     let words = "the plugin /fake/plugin.so (PJRT API 0.54) has no PJRT_Buffer_OnDeviceSizeInBytes";
     assert_eq!((error.message(), error.function()), (words, "PJRT_Buffer_OnDeviceSizeInBytes"));
-    assert!(executable.serialize().expect_err("absent").is_unimplemented());
+    assert!(executable.cost_analysis().expect_err("absent").is_unimplemented());
+    assert_eq!(executable.serialize().expect("bytes"), [1, 2, 3]);
+    let stats = executable.memory_stats().expect("statistics");
+    assert_eq!((stats.arguments, stats.host_temporaries, stats.peak), (1, 99, None), "the peak is not there");
     assert!(client.devices()[0].memory_stats().expect_err("absent").is_unimplemented());
     drop((client, executable, input, run));
     world.assert_clean();
     let notes = fake::plugin().version_notes();
     assert_eq!(notes.len(), 1);
-    assert!(notes[0].contains("PJRT_Executable_Serialize"), "{notes:?}");
+    assert!(notes[0].contains("PJRT_Executable_GetCostAnalysis"), "{notes:?}");
 }
 
 #[test]
@@ -508,6 +511,22 @@ fn handles_die_in_any_order_on_any_thread() {
 
 struct Shelf;
 
+/// Set when the store goes.
+static GONE: AtomicBool = AtomicBool::new(false);
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        GONE.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A client that is shutting down may still use its store.
+unsafe extern "C" fn destroy_with_store(args: *mut PJRT_Client_Destroy_Args) -> *mut PJRT_Error {
+    assert!(!GONE.load(Ordering::Relaxed), "the store went before the client");
+    // SAFETY: holds because the caller vouches for the struct.
+    unsafe { fake::Client_Destroy(args) }
+}
+
 impl KeyValueStore for Shelf {
     fn get(&self, key: &[u8], timeout: std::time::Duration) -> Result<Vec<u8>, String> {
         match key {
@@ -638,6 +657,7 @@ fn the_key_value_store_answers_and_its_panics_are_errors() {
     let world = World::new();
     let mut table = fake::table();
     table.PJRT_Client_Create = Some(create_with_store);
+    table.PJRT_Client_Destroy = Some(destroy_with_store);
     let options =
         ClientOptions::new().set("world", Arc::as_ptr(&world).addr() as i64).key_value_store(Arc::new(Shelf));
     let client = fake::open(table, &OpenOptions::new()).expect("opens").client(&options).expect("starts");
@@ -652,6 +672,7 @@ fn the_key_value_store_answers_and_its_panics_are_errors() {
         "error: nothing to put",
     ];
     assert_eq!(answers, &expected);
-    drop(client);
+    drop((client, options));
+    assert!(GONE.load(Ordering::Relaxed));
     world.assert_clean();
 }

@@ -256,12 +256,17 @@ struct FakeExecutable {
     dims: Vec<i64>,
 }
 
+struct FakeBytes {
+    world: Arc<World>,
+    bytes: Vec<u8>,
+}
+
 /// Declares a function of the table, `name(args: Type, object: Kind in field, world)`. It checks the struct's size,
 /// fails if that is planned, and else runs the body.
 macro_rules! function {
     ($name:ident($args:ident: $ty:ident, $object:ident: $kind:ident in $field:ident, $world:ident) $body:block) => {
         #[allow(non_snake_case, reason = "named as in the C header")]
-        unsafe extern "C" fn $name(args: *mut $ty) -> *mut PJRT_Error {
+        pub(crate) unsafe extern "C" fn $name(args: *mut $ty) -> *mut PJRT_Error {
             let $args = unsafe { &mut *args };
             assert_alive($args.$field.addr(), stringify!($name));
             let $object = unsafe { &*$args.$field.cast::<$kind>() };
@@ -429,6 +434,24 @@ function!(Executable_OutputDimensions(args: PJRT_Executable_OutputDimensions_Arg
     args.dim_sizes = executable.ranks.as_ptr();
     args.dims = executable.dims.as_ptr();
 });
+function!(Executable_GetCompiledMemoryStats(args: PJRT_Executable_GetCompiledMemoryStats_Args, executable: FakeExecutable in executable, world) {
+    // As plugins do that are older than the field for the peak.
+    args.argument_size_in_bytes = executable.types.len() as i64;
+    args.host_temp_size_in_bytes = 99;
+});
+function!(Executable_Serialize(args: PJRT_Executable_Serialize_Args, executable: FakeExecutable in executable, world) {
+    let bytes = world.make("serialised", FakeBytes { world: Arc::clone(&world), bytes: vec![1, 2, 3] });
+    args.serialized_executable = bytes.cast();
+    args.serialized_bytes = unsafe { (*bytes).bytes.as_ptr() }.cast();
+    args.serialized_bytes_size = 3;
+    args.serialized_executable_deleter = Some(serialized_delete);
+});
+unsafe extern "C" fn serialized_delete(raw: *mut PJRT_SerializedExecutable) {
+    assert_alive(raw.addr(), "the deleter");
+    let raw = raw.cast::<FakeBytes>();
+    let world = Arc::clone(unsafe { &(*raw).world });
+    unsafe { world.destroy("serialised", raw) };
+}
 function!(LoadedExecutable_Destroy(args: PJRT_LoadedExecutable_Destroy_Args, executable: FakeExecutable in executable, world) {
     unsafe { world.destroy("loaded executable", args.executable.cast::<FakeExecutable>()) };
 });
@@ -516,6 +539,8 @@ pub(crate) fn table() -> PJRT_Api {
     table.PJRT_Executable_NumOutputs = Some(Executable_NumOutputs);
     table.PJRT_Executable_OutputElementTypes = Some(Executable_OutputElementTypes);
     table.PJRT_Executable_OutputDimensions = Some(Executable_OutputDimensions);
+    table.PJRT_Executable_GetCompiledMemoryStats = Some(Executable_GetCompiledMemoryStats);
+    table.PJRT_Executable_Serialize = Some(Executable_Serialize);
     table.PJRT_LoadedExecutable_Destroy = Some(LoadedExecutable_Destroy);
     table.PJRT_LoadedExecutable_GetExecutable = Some(LoadedExecutable_GetExecutable);
     table.PJRT_LoadedExecutable_AddressableDevices = Some(LoadedExecutable_AddressableDevices);
