@@ -522,6 +522,8 @@ impl Drop for Shelf {
 
 /// A client that is shutting down may still use its store.
 unsafe extern "C" fn destroy_with_store(args: *mut PJRT_Client_Destroy_Args) -> *mut PJRT_Error {
+    // Time enough for a store that goes too early.
+    std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!GONE.load(Ordering::Relaxed), "the store went before the client");
     // SAFETY: holds because the caller vouches for the struct.
     unsafe { fake::Client_Destroy(args) }
@@ -672,7 +674,13 @@ fn the_key_value_store_answers_and_its_panics_are_errors() {
         "error: nothing to put",
     ];
     assert_eq!(answers, &expected);
-    drop((client, options));
-    assert!(GONE.load(Ordering::Relaxed));
+    drop(options);
+    // The last handle goes in a callback, so that another thread shuts the client down.
+    world.hold.store(true, Ordering::Relaxed);
+    let event = buffer(&client).ready_event().expect("an event");
+    event.on_ready(move |_| drop(client));
+    drop(event);
+    world.finish_all(Ok(()));
+    wait_until(|| GONE.load(Ordering::Relaxed));
     world.assert_clean();
 }

@@ -14,16 +14,25 @@ use fuseline_fusion::{Element, TensorType};
 pub(crate) mod fake;
 
 /// The first plugin of this machine. Says so, past the test harness's capture, when there is none.
+///
+/// # Panics
+/// When a plugin was named and cannot be used: then skipping would hide it.
 pub(crate) fn plugin() -> Option<Plugin> {
     static PLUGIN: OnceLock<Option<Plugin>> = OnceLock::new();
-    *PLUGIN.get_or_init(|| match Discovery::look(&Sources::of_process()).first_usable() {
-        Ok(plugin) => Some(plugin),
-        Err(error) => {
-            let text = format!("\n*** SKIPPED: every test on a real PJRT plugin; {error}\n");
-            std::io::stderr().write_all(text.as_bytes()).expect("stderr");
-            None
+    let look = || {
+        let sources = Sources::of_process();
+        let named = sources.plugin_variable.is_some();
+        match Discovery::look(&sources).first_usable() {
+            Ok(plugin) => Some(plugin),
+            Err(error) if named => panic!("{error}"),
+            Err(error) => {
+                let text = format!("\n*** SKIPPED: every test on a real PJRT plugin; {error}\n");
+                std::io::stderr().write_all(text.as_bytes()).expect("stderr");
+                None
+            }
         }
-    })
+    };
+    *PLUGIN.get_or_init(look)
 }
 
 /// A new client with `devices` devices, if there is a plugin.
