@@ -247,7 +247,7 @@ impl Buffer {
     /// When the buffer is deleted or host memory runs out. Errors of the computation that makes the buffer come from
     /// the copy.
     pub fn to_host_async(&self) -> Result<HostCopy, Error> {
-        HostCopy::start(self)
+        HostCopy::start(self, Vec::new())
     }
 
     /// Copies the buffer to the host and waits for it.
@@ -258,9 +258,18 @@ impl Buffer {
     /// # Errors
     /// When the buffer is deleted, host memory runs out, or the computation that makes the buffer failed.
     pub fn to_host(&self) -> Result<Vec<u8>, Error> {
-        match read::in_place(self)? {
-            Some(bytes) => Ok(bytes),
-            None => self.to_host_async()?.wait(),
+        self.to_host_in(Vec::new())
+    }
+
+    /// [`Buffer::to_host`] into the memory of `storage`, whose contents are lost. Worth it for more than 128 KiB, where
+    /// fresh memory costs more than the copy.
+    ///
+    /// # Errors
+    /// As [`Buffer::to_host`].
+    pub fn to_host_in(&self, storage: Vec<u8>) -> Result<Vec<u8>, Error> {
+        match read::in_place(self, storage)? {
+            Ok(bytes) => Ok(bytes),
+            Err(storage) => HostCopy::start(self, storage)?.wait(),
         }
     }
 

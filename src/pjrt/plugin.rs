@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process; its failure is remembered.
-//! - P2. Two opens of the same file, by whatever path, give the same plugin.
+//! - P2. Two opens of the same file, by whatever path or link, give the same plugin.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -204,9 +204,9 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// A library that was opened: by which path, where its table is, and what came of it.
+/// A library that was opened: where its table is, and what came of it. The loader knows a library whatever path or link
+/// it is asked for by, so the table tells which one it is.
 struct Opened {
-    path: PathBuf,
     table: usize,
     options: OpenOptions,
     outcome: Result<Plugin, OpenFault>,
@@ -235,19 +235,9 @@ impl Plugin {
         let path = path.as_ref();
         let refuse = |fault| OpenError::new(path, fault);
         check_file(path).map_err(refuse)?;
+        // A name without a slash would be searched for in the system's folders.
         let real = path.canonicalize().map_err(|error| refuse(OpenFault::Missing(error.to_string())))?;
         let mut opened = OPENED.lock();
-        let known = |opened: &[Opened], same: &dyn Fn(&Opened) -> bool| {
-            opened.iter().find(|entry| same(entry)).map(|entry| {
-                if entry.options != *options {
-                    return Err(refuse(OpenFault::OtherOptions));
-                }
-                entry.outcome.clone().map_err(refuse)
-            })
-        };
-        if let Some(outcome) = known(&opened, &|entry| entry.path == real) {
-            return outcome;
-        }
         // `RTLD_NOW` finds missing symbols here and not in the middle of a computation.
         // SAFETY: holds because the caller asked for this code to be run, as documented.
         let library = unsafe { Library::open(Some(&real), RTLD_NOW | RTLD_LOCAL) }
@@ -257,21 +247,18 @@ impl Plugin {
         let entry: Symbol<_> = entry.map_err(|_| refuse(OpenFault::NoEntryPoint))?;
         // SAFETY: holds because the function takes nothing and returns the library's static table.
         let table = unsafe { entry() };
-        // A second hard link to the same file is the same library for the loader.
-        if let Some(outcome) = known(&opened, &|entry| entry.table == table.addr()) {
-            return outcome;
-        }
         // From here on the library has run code of its own: it stays.
         std::mem::forget(library);
-        // SAFETY: holds because the table came from `GetPjrtApi` and the library was just loaded for the first time.
+        if let Some(known) = opened.iter().find(|known| known.table == table.addr()) {
+            if known.options != *options {
+                return Err(refuse(OpenFault::OtherOptions));
+            }
+            return known.outcome.clone().map_err(refuse);
+        }
+        // SAFETY: holds because the table came from `GetPjrtApi` and was not met before.
         let outcome = unsafe { Plugin::from_table(table, path, options) };
-        let fault = outcome.as_ref().map_err(|error| error.fault().clone());
-        opened.push(Opened {
-            path: real,
-            table: table.addr(),
-            options: options.clone(),
-            outcome: fault.copied(),
-        });
+        let fault = outcome.as_ref().copied().map_err(|error| error.fault().clone());
+        opened.push(Opened { table: table.addr(), options: options.clone(), outcome: fault });
         outcome
     }
 

@@ -51,10 +51,11 @@ impl Target {
 }
 
 impl HostCopy {
-    pub(super) fn start(buffer: &Buffer) -> Result<HostCopy, Error> {
+    /// Starts a copy into the memory of `storage`.
+    pub(super) fn start(buffer: &Buffer, storage: Vec<u8>) -> Result<HostCopy, Error> {
         let api = buffer.api();
         let ty = buffer.ty();
-        let mut bytes = allocate(ty)?;
+        let mut bytes = allocate(ty, storage)?;
         let len = ty.bytes().0 as usize;
         let order = Order::of(buffer)?;
         let row_major: MinorToMajor = (0..ty.rank() as i64).rev().collect();
@@ -141,35 +142,35 @@ impl fmt::Debug for HostCopy {
     }
 }
 
-/// Reads a buffer that lies in host memory without asking the plugin to copy it; `None` if it does not, or the plugin
-/// does not share its memory. Blocks until the data is there.
-pub(super) fn in_place(buffer: &Buffer) -> Result<Option<Vec<u8>>, Error> {
+/// Reads a buffer that lies in host memory without asking the plugin to copy it; gives `storage` back if it does not, or
+/// the plugin does not share its memory. Blocks until the data is there.
+pub(super) fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u8>, Vec<u8>>, Error> {
     if optional(buffer.is_on_cpu())? != Some(true) {
-        return Ok(None);
+        return Ok(Err(storage));
     }
     buffer.ready_event()?.wait()?;
-    let Some(reference) = optional(ExternalReference::new(buffer))? else { return Ok(None) };
+    let Some(reference) = optional(ExternalReference::new(buffer))? else { return Ok(Err(storage)) };
     let ty = buffer.ty();
     if reference.pointer().is_null() || optional(buffer.on_device_size())? != Some(ty.bytes().0) {
-        return Ok(None);
+        return Ok(Err(storage));
     }
     // SAFETY: holds because the buffer is in host memory, that many bytes long, complete (the event says so), and
     // neither freed, moved nor written to while the reference is held.
     let stored = unsafe { list(reference.pointer().cast::<u8>(), ty.bytes().0 as usize) };
     if let Some(order) = Order::of(buffer)? {
-        return order.to_row_major(stored).map(Some);
+        return order.to_row_major(stored).map(Ok);
     }
-    let mut bytes = allocate(ty)?;
+    let mut bytes = allocate(ty, storage)?;
     bytes.extend_from_slice(stored);
-    Ok(Some(bytes))
+    Ok(Ok(bytes))
 }
 
-/// Room for a copy of a tensor; at least one byte, so that the pointer is never dangling.
-fn allocate(ty: &TensorType) -> Result<Vec<u8>, Error> {
-    let mut bytes: Vec<u8> = Vec::new();
+/// Room in `storage` for a copy of a tensor; at least one byte, so that the pointer is never dangling.
+fn allocate(ty: &TensorType, mut storage: Vec<u8>) -> Result<Vec<u8>, Error> {
+    storage.clear();
     let len = usize::try_from(ty.bytes().0.max(1)).ok();
-    let room = len.and_then(|len| bytes.try_reserve_exact(len).ok());
-    room.map(|()| bytes).ok_or_else(|| {
+    let room = len.and_then(|len| storage.try_reserve_exact(len).ok());
+    room.map(|()| storage).ok_or_else(|| {
         let text = format!("the host has no memory for a copy of {ty}, {}", ty.bytes());
         Error::layer(Code::ResourceExhausted, FUNCTION, text)
     })
@@ -212,7 +213,7 @@ impl Order {
 
     /// The elements of `stored` in row-major order.
     fn to_row_major(&self, stored: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut ordered = allocate(&self.ty)?;
+        let mut ordered = allocate(&self.ty, Vec::new())?;
         let size = self.ty.dtype().size();
         let dims: SmallVec<[usize; 16]> = self.ty.dims().iter().map(|dim| *dim as usize).collect();
         // How far apart neighbours along each dimension are stored, in elements.
