@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo xtask`: set-up, demo and tests of this workspace.
+//!
+//! This program depends on no other crate of the workspace, so that it builds where libclang and protoc are still
+//! missing: providing them is its first job.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
+
+mod cli;
+mod demo;
+mod host;
+mod setup;
+mod test;
+mod time;
+
+use std::process::ExitCode;
+
+use cli::Command;
+use host::Host;
+
+fn main() -> ExitCode {
+    let command = match cli::parse(std::env::args_os().skip(1).collect()) {
+        Ok(command) => command,
+        Err(message) => {
+            eprintln!("xtask: {message}\n\n{}", cli::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Help => {
+            println!("{}", cli::USAGE);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::ListStages => {
+            print!("{}", test::list());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Setup => {
+            let done = set_up(&Host::detect()?)?;
+            if done == setup::Done::Ready {
+                println!("set-up: everything is there");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Demo(arguments) => {
+            let host = Host::detect()?;
+            set_up(&host)?;
+            demo::run(&host, &arguments)
+        }
+        Command::Test(selection) => test::run(&Host::detect()?, &selection),
+    }
+}
+
+/// Sets up and says how long it took, if there was something to do.
+fn set_up(host: &Host) -> anyhow::Result<setup::Done> {
+    use anyhow::Context as _;
+    let done = setup::ensure(host).context("set-up")?;
+    if let setup::Done::Provided(took) = done {
+        eprintln!("set-up: done in {}", time::human(took));
+    }
+    Ok(done)
+}

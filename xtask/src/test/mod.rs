@@ -1,0 +1,163 @@
+//! `cargo xtask test`: everything that must hold before a change goes in.
+//!
+//! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the run. What could not run
+//! here is skipped with a reason, and the summary repeats every reason, so that a skip never looks like a success.
+
+mod cargo;
+mod isolate;
+mod libtest;
+mod models;
+mod nextest;
+mod tally;
+mod tidy;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::host::Host;
+use crate::time;
+use tally::{Summary, Tally};
+
+/// A part of a test run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Fmt,
+    Tidy,
+    Deny,
+    Clippy,
+    Doc,
+    Nextest,
+    Doctest,
+    Features,
+    Loom,
+    LoomWeakened,
+    Shuttle,
+    Tsan,
+}
+
+/// Which stages to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    All,
+    Quick,
+    These(Vec<Stage>),
+}
+
+impl Stage {
+    /// Every stage, in the order of a run.
+    pub(crate) const ALL: [Stage; 12] = [
+        Stage::Fmt,
+        Stage::Tidy,
+        Stage::Deny,
+        Stage::Clippy,
+        Stage::Doc,
+        Stage::Nextest,
+        Stage::Doctest,
+        Stage::Features,
+        Stage::Loom,
+        Stage::LoomWeakened,
+        Stage::Shuttle,
+        Stage::Tsan,
+    ];
+
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stage::Fmt => "fmt",
+            Stage::Tidy => "tidy",
+            Stage::Deny => "deny",
+            Stage::Clippy => "clippy",
+            Stage::Doc => "doc",
+            Stage::Nextest => "nextest",
+            Stage::Doctest => "doctest",
+            Stage::Features => "features",
+            Stage::Loom => "loom",
+            Stage::LoomWeakened => "loom-weakened",
+            Stage::Shuttle => "shuttle",
+            Stage::Tsan => "tsan",
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Stage::Fmt => "every file is formatted",
+            Stage::Tidy => "rules on files: sizes, paths, unsafe code, what documents name",
+            Stage::Deny => "licences, bans and sources of dependencies (needs cargo-deny)",
+            Stage::Clippy => "no lint warns, in any target, with all features",
+            Stage::Doc => "the documentation builds without a warning or a broken link",
+            Stage::Nextest => "unit and integration tests, each in its own process",
+            Stage::Doctest => "examples in the documentation",
+            Stage::Features => "the crate builds without warnings under every set of features",
+            Stage::Loom => "models of the lock-free parts (tests `loom_*`), all schedules",
+            Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
+            Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
+            Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
+        }
+    }
+
+    fn is_quick(self) -> bool {
+        matches!(self, Stage::Fmt | Stage::Tidy | Stage::Clippy | Stage::Nextest)
+    }
+
+    /// Whether it compiles the crates that set-up is for.
+    fn needs_setup(self) -> bool {
+        !matches!(self, Stage::Fmt | Stage::Tidy | Stage::Deny)
+    }
+
+    fn run(self, host: &Host) -> Tally {
+        match self {
+            Stage::Fmt => cargo::fmt(host),
+            Stage::Tidy => tidy::run(host),
+            Stage::Deny => cargo::deny(host),
+            Stage::Clippy => cargo::clippy(host),
+            Stage::Doc => cargo::doc(host),
+            Stage::Nextest => nextest::run(host),
+            Stage::Doctest => libtest::doctests(host),
+            Stage::Features => cargo::features(host),
+            Stage::Loom => models::loom(host),
+            Stage::LoomWeakened => models::loom_weakened(host),
+            Stage::Shuttle => models::shuttle(host),
+            Stage::Tsan => models::tsan(host),
+        }
+    }
+}
+
+/// The stages as a table.
+pub(crate) fn list() -> String {
+    Stage::ALL
+        .iter()
+        .map(|stage| {
+            let quick = if stage.is_quick() { "quick" } else { "" };
+            format!("{:<14}{quick:<7}{}\n", stage.name(), stage.what())
+        })
+        .collect()
+}
+
+/// Sets up, runs the selected stages and prints the summary, whose last line is the counts.
+pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode> {
+    let stages: Vec<Stage> = match selection {
+        Selection::All => Stage::ALL.to_vec(),
+        Selection::Quick => Stage::ALL.into_iter().filter(|stage| stage.is_quick()).collect(),
+        Selection::These(stages) => stages.clone(),
+    };
+    let mut summary = Summary::default();
+    let start = Instant::now();
+    let set_up = crate::set_up(host);
+    if let Err(error) = &set_up {
+        eprintln!("{error:#}");
+        summary.add("set-up", Tally::failed("set-up", format!("{error:#}")), start.elapsed());
+    }
+    for stage in stages {
+        println!("\n=== {}: {}", stage.name(), stage.what());
+        let start = Instant::now();
+        let tally = if set_up.is_err() && stage.needs_setup() {
+            Tally::skipped(stage.name(), "set-up failed")
+        } else {
+            stage.run(host)
+        };
+        println!("--- {}: {} in {}", stage.name(), tally.counts(), time::human(start.elapsed()));
+        summary.add(stage.name(), tally, start.elapsed());
+    }
+    print!("\n{summary}");
+    Ok(if summary.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,280 @@
+//! Concurrency checkers: loom, shuttle and the thread sanitizer.
+//!
+//! Each builds the library's tests in a configuration of its own. Tests belong to a checker by their names: `loom_*`,
+//! `shuttle_*`, `stress_*`.
+//!
+//! A model proves something only if it can fail. The code names its orderings, `ordering!(Acquire, "NAME")`, and in a loom
+//! build the variable `FUSELINE_WEAKEN` makes the ones of a name `Relaxed`; [`loom_weakened`] does so for every name, and
+//! some loom model must fail.
+//!
+//! What keeps the builds affordable: the target is explicit, so that compiler flags reach neither build scripts nor
+//! macros, and these (bindgen is the dearest dependency) are built once for all configurations and shared with other
+//! release builds. Everything else is kept apart by its flags, in one target folder: going from one configuration to
+//! another and back rebuilds nothing (measured with cargo 1.95). Debug assertions stay on: they are what tests are for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::isolate::{self, Binary, Outcome, Test};
+use super::tally::Tally;
+use crate::host::Host;
+use crate::time;
+
+/// How long one model or stress test may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How many times loom preempts a thread within one schedule, unless the user says otherwise.
+const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
+
+/// Explores all schedules of the models.
+pub(crate) fn loom(host: &Host) -> Tally {
+    run(host, "loom_", loom_build(host), &loom_vars(host))
+}
+
+/// Random schedules of larger scenarios.
+pub(crate) fn shuttle(host: &Host) -> Tally {
+    run(host, "shuttle_", test_build(host, "--cfg shuttle"), &[])
+}
+
+/// Stress tests under the thread sanitizer. Its runtime comes with stable Rust; the flag that selects it does not, which
+/// is why this build alone sets `RUSTC_BOOTSTRAP`.
+pub(crate) fn tsan(host: &Host) -> Tally {
+    if host.os != "linux" || host.arch != "x86_64" || cfg!(not(target_env = "gnu")) {
+        return Tally::skipped(
+            "tsan",
+            format!("only on Linux with glibc on x86_64, and this is {}", host.platform()),
+        );
+    }
+    let command =
+        test_build(host, "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer").map(|mut command| {
+            command.env("RUSTC_BOOTSTRAP", "1");
+            command
+        });
+    let suppressions = host.root.join("ci/tsan.supp");
+    let options = format!("suppressions=\"{}\":second_deadlock_stack=1", suppressions.display());
+    run(host, "stress_", command, &[("TSAN_OPTIONS", &options)])
+}
+
+fn loom_build(host: &Host) -> Result<Command, String> {
+    test_build(host, "--cfg loom")
+}
+
+/// A command that builds the library's tests with compiler flags of their own.
+fn test_build(host: &Host, flags: &str) -> Result<Command, String> {
+    let mut command = host.cargo();
+    let given = host.var("RUSTFLAGS").map(|given| format!("{} ", given.display())).unwrap_or_default();
+    command.env("RUSTFLAGS", format!("{given}{flags} -Cdebug-assertions=on"));
+    command.args([
+        "test",
+        "--no-run",
+        "--release",
+        "--target",
+        &triple(host)?,
+        "--locked",
+        "--package",
+        "fuseline",
+    ]);
+    command.args(["--lib", "--no-default-features", "--message-format=json-render-diagnostics"]);
+    Ok(command)
+}
+
+/// The machine's target triple.
+fn triple(host: &Host) -> Result<String, String> {
+    let output =
+        host.command("rustc").arg("-vV").output().map_err(|error| format!("rustc did not start: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let triple = said.lines().find_map(|line| line.strip_prefix("host: "));
+    triple.map(str::to_owned).ok_or_else(|| "rustc does not say its host".to_owned())
+}
+
+fn loom_vars<'a>(host: &Host) -> Vec<(&'a str, &'a str)> {
+    if host.var(PREEMPTIONS.0).is_some() { Vec::new() } else { vec![PREEMPTIONS] }
+}
+
+fn run(host: &Host, prefix: &str, command: Result<Command, String>, vars: &[(&str, &str)]) -> Tally {
+    let start = Instant::now();
+    match command.and_then(isolate::build) {
+        Err(why) => Tally::failed("build", why),
+        Ok(binaries) => {
+            println!("built in {}", time::human(start.elapsed()));
+            let tally = isolate::run_all(host, &binaries, prefix, LIMIT, vars);
+            if tally == Tally::default() {
+                return Tally::skipped(format!("{prefix}*"), "the library has no such test");
+            }
+            tally
+        }
+    }
+}
+
+/// Weakens each named ordering in turn; some loom model must notice.
+pub(crate) fn loom_weakened(host: &Host) -> Tally {
+    let named = match named_orderings(&host.root.join("src")) {
+        Ok(named) => named,
+        Err(error) => return Tally::failed("src", format!("could not be read: {error}")),
+    };
+    if named.is_empty() {
+        return Tally::skipped("orderings", "src/ names no ordering");
+    }
+    let built = loom_build(host).and_then(isolate::build);
+    let binary = match built
+        .and_then(|binaries| binaries.into_iter().next().ok_or("there is no test binary".into()))
+    {
+        Ok(binary) => binary,
+        Err(why) => return Tally::failed("build", why),
+    };
+    let mut tests = match isolate::list(host, &binary, "loom_") {
+        Ok(tests) => tests,
+        Err(why) => return Tally::failed("list", why),
+    };
+    tests.retain(|test| !test.ignored);
+    let mut tally = Tally::default();
+    // A build in which any name at all makes models fail would seem to catch everything. One preemption is enough here.
+    let control =
+        weakened(host, &binary, &tests, &[("FUSELINE_WEAKEN", "no ordering's name"), (PREEMPTIONS.0, "1")]);
+    match control {
+        Ok(failed) => return Tally::failed("control", format!("{failed} fails with nothing weakened")),
+        Err(_) => tally.pass(),
+    }
+    for (name, module) in named {
+        nearest_first(&mut tests, &module);
+        let start = Instant::now();
+        let mut vars = loom_vars(host);
+        vars.push(("FUSELINE_WEAKEN", &name));
+        let result = weakened(host, &binary, &tests, &vars);
+        let took = time::human(start.elapsed());
+        match result {
+            Ok(caught_by) => {
+                println!("  CAUGHT [{took:>10}] {name} by {caught_by}");
+                tally.pass();
+            }
+            Err(why) => {
+                println!("  MISSED [{took:>10}] {name}: {why}");
+                tally.fail(name, why);
+            }
+        }
+    }
+    tally
+}
+
+/// Runs models with one ordering weakened, as `vars` say, until one fails: its name, or why none did.
+fn weakened(host: &Host, binary: &Binary, tests: &[Test], vars: &[(&str, &str)]) -> Result<String, String> {
+    let mut caught_by = None;
+    let mut undecided = Vec::new();
+    isolate::run(host, binary, tests, LIMIT, vars, |test, outcome, _| {
+        match outcome {
+            Outcome::Failed { .. } => caught_by = Some(test.name.clone()),
+            Outcome::TimedOut { .. } => undecided.push(test.name.clone()),
+            Outcome::Passed | Outcome::Skipped(_) => {}
+        }
+        caught_by.is_none()
+    })
+    .map_err(|error| format!("could not run the models: {error}"))?;
+    match (caught_by, undecided.is_empty()) {
+        (Some(test), _) => Ok(test),
+        (None, true) => Err(format!("none of {} models fails", tests.len())),
+        (None, false) => {
+            Err(format!("no model fails, and these did not end in time: {}", undecided.join(", ")))
+        }
+    }
+}
+
+/// Orders models by how near their module is to the one that holds the ordering: the nearest most likely fails.
+fn nearest_first(tests: &mut [Test], module: &str) {
+    tests.sort_by_key(|test| {
+        let common = test.name.split("::").zip(module.split("::")).take_while(|(a, b)| a == b).count();
+        std::cmp::Reverse(common)
+    });
+}
+
+/// The names of orderings in the code, each with the module of the first file that has it.
+fn named_orderings(src: &Path) -> std::io::Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![src.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                for name in names_in(&fs::read_to_string(&path)?) {
+                    found.entry(name).or_insert_with(|| module(path.strip_prefix(src).unwrap_or(&path)));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The names in `ordering!(Acquire, "NAME")`; comments name nothing, and neither does the macro's own definition.
+fn names_in(code: &str) -> Vec<String> {
+    let lines: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
+    let code = lines.join("\n");
+    code.split("ordering!")
+        .skip(1)
+        .filter_map(|rest| {
+            let (_, value) = rest.trim_start().strip_prefix('(')?.split_once(')')?.0.split_once(',')?;
+            let name = value.trim().trim_end_matches(',').trim_end();
+            name.strip_prefix('"')?.strip_suffix('"').map(str::to_owned)
+        })
+        .collect()
+}
+
+/// The module path of a source file: `record::slab` for `record/slab.rs`, `record` for `record/mod.rs`.
+fn module(file: &Path) -> String {
+    let path = file.with_extension("");
+    let parts: Vec<_> =
+        path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    match parts.split_last() {
+        Some((last, rest)) if last == "mod" || last == "lib" => rest.join("::"),
+        _ => parts.join("::"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_orderings_are_found() {
+        let code = r#"
+            // `ordering!(Acquire, "comment")` is how one is named
+            macro_rules! ordering { ($ordering:ident, $name:literal) => { weakened($name) } }
+            let before = state.swap(1, ordering!(Release, "publish"));
+            let other = state.load(Ordering::Acquire);
+            state.compare_exchange(0, 1, ordering!(AcqRel, "seal"), ordering!(
+                Acquire,
+                "lost",
+            ));"#;
+        assert_eq!(names_in(code), ["publish", "seal", "lost"]);
+    }
+
+    #[test]
+    fn files_are_read_with_their_modules() {
+        let src = tempfile::tempdir().expect("a scratch folder");
+        fs::create_dir_all(src.path().join("record")).expect("a folder");
+        for (file, name) in
+            [("lib.rs", "a"), ("record/mod.rs", "b"), ("record/slab.rs", "c"), ("record/notes.md", "d")]
+        {
+            fs::write(src.path().join(file), format!("ordering!(Release, \"{name}\")")).expect("write");
+        }
+        let found = named_orderings(src.path()).expect("readable");
+        let expected = [("a", ""), ("b", "record"), ("c", "record::slab")];
+        assert_eq!(found, expected.map(|(name, module)| (name.to_owned(), module.to_owned())).into());
+    }
+
+    #[test]
+    fn the_models_beside_a_weakening_run_first() {
+        let test = |name: &str| Test { name: name.to_owned(), ignored: false };
+        let mut tests = [
+            test("result::state::tests::loom_a"),
+            test("record::tests::loom_b"),
+            test("record::slab::loom_c"),
+        ];
+        nearest_first(&mut tests, "record::slab");
+        let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["record::slab::loom_c", "record::tests::loom_b", "result::state::tests::loom_a"]);
+    }
+}

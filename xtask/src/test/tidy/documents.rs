@@ -1,0 +1,161 @@
+//! Rules on what documents say and on what every checkout holds.
+
+use super::{Tree, Verdict};
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
+/// The most lines the architecture document may have.
+const MOST_LINES: usize = 350;
+
+/// Endings by which a word is taken for the name of a file.
+const ENDINGS: [&str; 9] = [".rs", ".toml", ".md", ".lock", ".json", ".txt", ".c", ".h", ".supp"];
+
+/// Names that the architecture document may mention though no such file is here.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("model.rs", "a file of a user, in an example of a message"),
+    ("pjrt_c_api.h", "the header of the PJRT API, which comes with pjrt-sys"),
+];
+
+/// The architecture document stays short enough to be read.
+pub(crate) fn architecture_length(tree: &Tree) -> Verdict {
+    let Some(text) = tree.text(ARCHITECTURE) else { return not_there(ARCHITECTURE) };
+    match text.lines().count() {
+        lines if lines > MOST_LINES => {
+            Verdict::Failed(vec![format!("{ARCHITECTURE}: {lines} lines, and {MOST_LINES} are the limit")])
+        }
+        _ => Verdict::Passed,
+    }
+}
+
+/// Every file and folder that the architecture document names exists.
+pub(crate) fn architecture_files(tree: &Tree) -> Verdict {
+    let Some(text) = tree.text(ARCHITECTURE) else { return not_there(ARCHITECTURE) };
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for name in names(line) {
+            if !exists(tree, name) && !ELSEWHERE.iter().any(|(elsewhere, _)| *elsewhere == name) {
+                findings.push(format!("{ARCHITECTURE}:{}: there is no {name}", index + 1));
+            }
+        }
+    }
+    Verdict::of(findings)
+}
+
+/// The licence is there, and every crate names it.
+pub(crate) fn licences(tree: &Tree) -> Verdict {
+    let mut findings = Vec::new();
+    if tree.text("LICENSE").is_none_or(|text| text.trim().is_empty()) {
+        findings.push("there is no LICENSE".to_owned());
+    }
+    for (path, text) in tree.texts().filter(|(path, _)| path.rsplit('/').next() == Some("Cargo.toml")) {
+        let named =
+            |line: &str| line.starts_with("license.workspace = true") || line.starts_with("license = ");
+        if text.contains("[package]") && !text.lines().any(named) {
+            findings.push(format!("{path} names no licence"));
+        }
+    }
+    Verdict::of(findings)
+}
+
+/// The versions of all dependencies are committed.
+pub(crate) fn lock_file(tree: &Tree) -> Verdict {
+    match tree.text("Cargo.lock") {
+        Some(text) if text.contains("[[package]]") => Verdict::Passed,
+        _ => Verdict::Failed(vec!["there is no Cargo.lock with packages".to_owned()]),
+    }
+}
+
+fn not_there(file: &str) -> Verdict {
+    Verdict::Skipped(format!("{file} is not there yet"))
+}
+
+/// The words of a line that name files (by their ending) or folders (by a slash at the end, in backticks).
+fn names(line: &str) -> impl Iterator<Item = &str> {
+    let files = line
+        .split(|c: char| !(c.is_ascii_alphanumeric() || "_-./*{".contains(c)))
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| ENDINGS.iter().any(|ending| word.len() > ending.len() && word.ends_with(ending)))
+        .filter(|word| !word.contains(['*', '{']));
+    let folders = line.split('`').skip(1).step_by(2).filter(|word| {
+        word.ends_with('/') && word.len() > 1 && !word.contains(['*', '{', ' ', ':', '$', '~'])
+    });
+    files.chain(folders)
+}
+
+/// Whether the tree has a file of this path, or below some folder one of this name; or such a folder.
+fn exists(tree: &Tree, name: &str) -> bool {
+    let name = name.trim_start_matches("./");
+    match name.strip_suffix('/') {
+        Some(folder) => tree.files.keys().any(|path| {
+            path.starts_with(name)
+                || path.contains(&format!("/{name}"))
+                || path.starts_with(&format!("{folder}/"))
+        }),
+        None => tree.files.keys().any(|path| {
+            path.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn architecture(text: &str) -> Tree {
+        Tree::of([
+            (ARCHITECTURE, text),
+            ("src/record/slab.rs", ""),
+            ("src/lib.rs", ""),
+            (".config/nextest.toml", ""),
+        ])
+    }
+
+    #[test]
+    fn files_and_folders_that_exist_may_be_named() {
+        let text = "See `src/record/slab.rs`, slab.rs and lib.rs.\n`src/record/` and `record/` are folders, as are src/x/ \
+                    and `~/.cache/`.\nA message says model.rs:40. All of `src/*.rs`, [config](.config/nextest.toml).\n";
+        assert_eq!(architecture_files(&architecture(text)), Verdict::Passed);
+    }
+
+    #[test]
+    fn names_that_rotted_are_found() {
+        let text = "fine\nSee `src/slab.rs` and `src/cord/`, or ab.rs.\n";
+        let found = ["src/slab.rs", "ab.rs", "src/cord/"]
+            .map(|name| format!("ARCHITECTURE.md:2: there is no {name}"));
+        assert_eq!(architecture_files(&architecture(text)), Verdict::Failed(found.to_vec()));
+    }
+
+    #[test]
+    fn the_architecture_may_reach_the_limit_and_not_pass_it() {
+        let long = "x\n".repeat(351);
+        assert_eq!(architecture_length(&architecture(&long[2..])), Verdict::Passed);
+        assert!(matches!(architecture_length(&architecture(&long)), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_skipped_loudly() {
+        let skipped = Verdict::Skipped("ARCHITECTURE.md is not there yet".to_owned());
+        assert_eq!(architecture_files(&Tree::default()), skipped);
+        assert_eq!(architecture_length(&Tree::default()), skipped);
+    }
+
+    #[test]
+    fn the_licence_is_there_and_named() {
+        let good = [("LICENSE", "Apache"), ("a/Cargo.toml", "[package]\nlicense.workspace = true\n")];
+        assert_eq!(licences(&Tree::of(good)), Verdict::Passed);
+        let bad = [
+            ("LICENSE", " \n"),
+            ("a/Cargo.toml", "[package]\n# license = none\n"),
+            ("Cargo.toml", "[workspace]\n"),
+        ];
+        let findings = vec!["there is no LICENSE".to_owned(), "a/Cargo.toml names no licence".to_owned()];
+        assert_eq!(licences(&Tree::of(bad)), Verdict::Failed(findings));
+    }
+
+    #[test]
+    fn the_lock_file_is_there() {
+        assert_eq!(lock_file(&Tree::of([("Cargo.lock", "version = 4\n[[package]]\n")])), Verdict::Passed);
+        assert!(matches!(lock_file(&Tree::of([("Cargo.lock", "version = 4\n")])), Verdict::Failed(_)));
+        assert!(matches!(lock_file(&Tree::default()), Verdict::Failed(_)));
+    }
+}
