@@ -78,6 +78,8 @@ pub struct StructDef {
 pub enum AttrKind {
     /// [`AttrValue::Int`].
     Int,
+    /// [`AttrValue::Int`] in 32 bits, which is how StableHLO writes it.
+    Int32,
     /// [`AttrValue::Bool`].
     Bool,
     /// [`AttrValue::Ints`].
@@ -147,6 +149,7 @@ impl fmt::Display for AttrKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttrKind::Int => f.write_str("an integer"),
+            AttrKind::Int32 => f.write_str("an integer of 32 bits"),
             AttrKind::Bool => f.write_str("true or false"),
             AttrKind::Ints => f.write_str("a list of integers"),
             AttrKind::Bools => f.write_str("a list of booleans"),
@@ -266,6 +269,7 @@ impl AttrValue {
             | (AttrValue::DType(_), AttrKind::DType)
             | (AttrValue::Shape(_), AttrKind::Shape)
             | (AttrValue::Dense(_), AttrKind::Dense) => true,
+            (AttrValue::Int(value), AttrKind::Int32) => i32::try_from(*value).is_ok(),
             (AttrValue::Enum(member), AttrKind::Enum(def)) => usize::from(*member) < def.members.len(),
             (AttrValue::Enums(members), AttrKind::Enums(def)) => {
                 members.iter().all(|&member| usize::from(member) < def.members.len())

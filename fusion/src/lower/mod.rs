@@ -12,6 +12,7 @@
 //! - then, when the region has lifted scalars, one `ui32` vector with all of them packed ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
+mod expand;
 mod scalars;
 mod text;
 

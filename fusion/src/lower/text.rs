@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::expand::expand;
 use super::{Aliases, ScalarPack};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Presence};
 use crate::canon::CanonRegion;
@@ -76,6 +77,7 @@ fn nested_bools(dims: &[u64], bytes: &[u8]) -> String {
 /// An attribute of an op: `array<i64: 0, 1>`, `#stablehlo.dot<...>`.
 fn attribute(def: &AttrDef, value: &AttrValue) -> String {
     match (value, def.kind) {
+        (AttrValue::Int(value), AttrKind::Int32) => format!("{value} : i32"),
         (AttrValue::Int(value), _) => format!("{value} : i64"),
         (AttrValue::Bool(value), _) => value.to_string(),
         (AttrValue::Ints(values), _) if values.is_empty() => "array<i64>".to_owned(),
@@ -243,7 +245,10 @@ impl Printer {
 
 /// The whole module.
 pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> String {
-    let graph = region.graph();
+    let (graph, made) = expand(region.graph());
+    let result = |output: u32| {
+        *made.get(output as usize).expect("bug: asked for a result that the region does not have")
+    };
     let pack = ScalarPack::of(region);
     let mut printer = Printer { out: String::with_capacity(256 + graph.nodes().len() * 160), bodies: 0 };
     let mut params = Vec::new();
@@ -261,13 +266,13 @@ pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -
         params.push(format!("%s: tensor<{}xui32>", pack.len()));
     }
     let types = list(outputs, |&output| {
-        ty(graph.type_of(Ref::Result(output)).expect("bug: asked for a result that the region does not have"))
+        ty(graph.type_of(result(output)).expect("bug: a result went where there is none"))
     });
 
     put!(printer, "module @region {{\n  func.func public @main({}) -> ({types}) {{\n", params.join(", "));
     printer.unpack(region, &pack);
-    printer.nodes(graph, "", 4);
-    let returns = list(outputs, |&output| name("", Ref::Result(output)));
+    printer.nodes(&graph, "", 4);
+    let returns = list(outputs, |&output| name("", result(output)));
 
     put!(printer, "    \"func.return\"({returns}) : ({types}) -> ()\n  }}\n}}\n");
     printer.out
