@@ -144,11 +144,11 @@ impl<'a> Reader<'a> {
         Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
     }
 
-    /// A length, which can not exceed the number of bytes left.
+    /// A number of items, which can not exceed the number of bytes left.
     ///
     /// # Errors
     /// As [`Reader::uint`], and when the input is shorter than the length claims.
-    pub fn len(&mut self) -> Result<usize, DecodeError> {
+    pub fn count(&mut self) -> Result<usize, DecodeError> {
         let len = self.uint()?;
         match usize::try_from(len) {
             Ok(len) if len <= self.bytes.len() - self.offset => Ok(len),
@@ -159,9 +159,9 @@ impl<'a> Reader<'a> {
     /// Bytes preceded by their number.
     ///
     /// # Errors
-    /// As [`Reader::len`].
+    /// As [`Reader::count`].
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
-        let len = self.len()?;
+        let len = self.count()?;
         let bytes = &self.bytes[self.offset..self.offset + len];
         self.offset += len;
         Ok(bytes)

@@ -19,7 +19,7 @@ use crate::op::OpCode;
 use crate::shape::{Shape, TensorType};
 
 fn read_shape(input: &mut Reader<'_>) -> Result<Shape, DecodeError> {
-    let rank = input.len()?;
+    let rank = input.count()?;
     if rank > MAX_RANK {
         return Err(input.error("a rank within the limit"));
     }
@@ -55,15 +55,15 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::FALSE => AttrValue::Bool(false),
         tag::TRUE => AttrValue::Bool(true),
         tag::INTS => {
-            let len = input.len()?;
+            let len = input.count()?;
             AttrValue::Ints((0..len).map(|_| input.int()).collect::<Result<_, _>>()?)
         }
         tag::BOOLS => {
-            let len = input.len()?;
+            let len = input.count()?;
             AttrValue::Bools((0..len).map(|_| read_flag(input)).collect::<Result<_, _>>()?)
         }
         tag::PAIRS => {
-            let len = input.len()?;
+            let len = input.count()?;
             let pairs = (0..len).map(|_| Ok((input.int()?, input.int()?)));
             AttrValue::Pairs(pairs.collect::<Result<_, DecodeError>>()?)
         }
@@ -78,7 +78,7 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
             AttrValue::Dense(Arc::new(literal))
         }
         tag::STRUCT if depth < MAX_BODY_DEPTH => {
-            let len = input.len()?;
+            let len = input.count()?;
             let values = (0..len).map(|_| read_value(input, depth + 1));
             AttrValue::Struct(values.collect::<Result<_, _>>()?)
         }
@@ -87,7 +87,7 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
 }
 
 fn read_operands(input: &mut Reader<'_>) -> Result<Refs, DecodeError> {
-    let len = input.len()?;
+    let len = input.count()?;
     (0..len)
         .map(|_| {
             let raw = input.uint()?;
@@ -98,12 +98,12 @@ fn read_operands(input: &mut Reader<'_>) -> Result<Refs, DecodeError> {
 }
 
 fn read_nodes(input: &mut Reader<'_>, graph: &mut Graph, depth: usize) -> Result<(), DecodeError> {
-    let nodes = input.len()?;
+    let nodes = input.count()?;
     for _ in 0..nodes {
         let op = OpCode::from_number(input.uint()?).ok_or_else(|| input.error("an opcode"))?;
-        let count = input.len()?;
+        let count = input.count()?;
         let attrs: Attrs = (0..count).map(|_| read_value(input, 0)).collect::<Result<_, _>>()?;
-        let count = input.len()?;
+        let count = input.count()?;
         let bodies: Vec<Arc<Body>> =
             (0..count).map(|_| read_body(input, depth + 1)).collect::<Result<_, _>>()?;
         let operands = read_operands(input)?;
@@ -119,7 +119,7 @@ fn read_body(input: &mut Reader<'_>, depth: usize) -> Result<Arc<Body>, DecodeEr
         return Err(input.error("bodies within the depth limit"));
     }
     let mut graph = Graph::new();
-    for _ in 0..input.len()? {
+    for _ in 0..input.count()? {
         graph.param(read_type(input)?);
     }
     read_nodes(input, &mut graph, depth)?;
@@ -137,7 +137,7 @@ pub fn decode(bytes: &[u8]) -> Result<CanonRegion, DecodeError> {
         return Err(input.error("the format version"));
     }
     let mut graph = Graph::new();
-    let count = input.len()?;
+    let count = input.count()?;
     let mut lifted = Vec::with_capacity(count);
     for _ in 0..count {
         let ty = read_type(&mut input)?;

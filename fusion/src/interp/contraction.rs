@@ -175,19 +175,21 @@ fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
         let filter = feature as usize * kernel_strides[dims.kernel_output_feature] as usize;
         let mut sum = T::ZERO;
         let mut offsets = Indices::below(&sizes);
-        'window: while let Some(offset) = offsets.advance() {
-            let (mut input, mut weight) = (first, filter);
+        while let Some(offset) = offsets.advance() {
+            let (mut input, mut weight) = (Some(first), filter);
             for (axis, dim) in window.iter().enumerate() {
                 let along = dims.input_spatial[axis];
                 let at = position[dims.output_spatial[axis]];
-                let Some(index) = dim.element(at, offset[axis], lhs.dims()[along]) else { continue 'window };
-                input += index * input_strides[along] as usize;
+                let index = dim.element(at, offset[axis], lhs.dims()[along]);
+                let step = input_strides[along] as usize;
+                input = input.zip(index).map(|(input, index)| input + index * step);
                 let tap = if reversal[axis] { dim.size - 1 - offset[axis] } else { offset[axis] };
                 weight += tap as usize * kernel_strides[dims.kernel_spatial[axis]] as usize;
             }
             for channel in 0..depth as usize {
-                let (a, b) = (input + channel * input_feature_step, weight + channel * kernel_feature_step);
-                sum = sum.plus(inputs[a], kernel[b]);
+                // Padding is multiplied like any zero: where the weight is infinite or NaN, that shows.
+                let element = input.map_or(T::ZERO, |input| inputs[input + channel * input_feature_step]);
+                sum = sum.plus(element, kernel[weight + channel * kernel_feature_step]);
             }
         }
         store.set(place, sum.write(ty.dtype()));

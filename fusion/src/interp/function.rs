@@ -113,3 +113,56 @@ fn step(node: &Node, register: impl Fn(&Ref) -> usize) -> Option<Step> {
     }
     Some(Step::Apply(kernel, operands))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Aim, Domain, ProgramOptions, ProgramSampler, Seeded, fill};
+    use std::collections::HashMap;
+
+    /// A sampled program as a body: its inputs are parameters, its results the returns.
+    fn body(seed: u64, accepts: fn(&crate::OpDef) -> bool) -> Body {
+        let options = ProgramOptions { accepts, ..ProgramOptions::new(Aim::Everything) };
+        let program = ProgramSampler::sample(options, &mut Seeded::new(seed), 1 + seed as usize % 4).program;
+        let mut graph = crate::Graph::new();
+        let mut known = HashMap::new();
+        for value in &program.values {
+            known.insert(value.id, graph.param(value.data.ty().clone()));
+        }
+        for op in &program.ops {
+            let operands = op.operands.iter().map(|id| known[id]).collect();
+            let results = graph.push_signature(op.signature.clone(), operands);
+            known.extend(op.results.iter().copied().zip(results));
+        }
+        let returns: Vec<Ref> = program.outputs.iter().map(|id| known[id]).collect();
+        Body::new(graph, &returns).expect("the values exist")
+    }
+
+    /// Bodies of scalars take the short way, and it leads to the same bits as the long one.
+    #[test]
+    fn both_ways_give_the_same_bits() {
+        let elementwise = |def: &crate::OpDef| {
+            def.fusibility == crate::op::Fusibility::Elementwise
+                || matches!(def.code, OpCode::Constant | OpCode::Reshape | OpCode::BroadcastInDim)
+        };
+        let mut short = 0;
+        for seed in 0..3_000 {
+            let body = body(seed, elementwise);
+            if body.graph().params().iter().chain(body.return_types()).any(|ty| ty.rank() > 0) {
+                continue;
+            }
+            let mut function = Function::new(&body);
+            short += usize::from(function.steps.is_some());
+            let mut entropy = Seeded::new(!seed);
+            let params = body.graph().params().iter();
+            let arguments: Vec<Arc<Literal>> =
+                params.map(|ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything))).collect();
+            let bits = arguments.iter().map(|argument| Elements::of(argument).get(0));
+            let results = function.call(bits).expect("runs").to_vec();
+            let wanted = run_body(&body, &arguments).expect("runs");
+            let wanted: Vec<u64> = wanted.iter().map(|data| Elements::of(data).get(0)).collect();
+            assert_eq!(results, wanted, "seed {seed}: {:?}", body.graph());
+        }
+        assert!(short > 100, "only {short} bodies took the short way");
+    }
+}

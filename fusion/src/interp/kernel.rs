@@ -284,3 +284,293 @@ fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: 
     }
     sign | magnitude
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The op on values of a type, as integers.
+    fn ints(op: OpCode, dtype: DType, operands: &[i128]) -> i128 {
+        let mut bits = [0; 3];
+        for (bits, &operand) in bits.iter_mut().zip(operands) {
+            *bits = from_int(dtype, operand);
+        }
+        let kernel = if operands.len() == 1 { Kernel::Unary(op, dtype) } else { Kernel::Binary(op, dtype) };
+        to_int(dtype, kernel.apply(bits))
+    }
+
+    /// The op on `f32` values.
+    fn f32s(op: OpCode, operands: &[f32]) -> f32 {
+        let mut bits = [0; 3];
+        for (bits, operand) in bits.iter_mut().zip(operands) {
+            *bits = operand.to_bits().into();
+        }
+        let kernel = match operands.len() {
+            1 => Kernel::Unary(op, DType::F32),
+            _ => Kernel::Binary(op, DType::F32),
+        };
+        f32::from_bits(kernel.apply(bits) as u32)
+    }
+
+    const MIN: i128 = i32::MIN as i128;
+    const MAX: i128 = i32::MAX as i128;
+
+    #[test]
+    fn integers_wrap_and_division_is_total() {
+        use OpCode::{Abs, Add, Divide, Multiply, Negate, Remainder, Subtract};
+        for (op, operands, wanted) in [
+            (Add, &[MAX, 1][..], MIN),
+            (Subtract, &[MIN, 1], MAX),
+            (Multiply, &[MIN, -1], MIN),
+            (Multiply, &[MAX, MAX], 1),
+            (Divide, &[7, -2], -3),
+            (Divide, &[-7, 2], -3),
+            (Divide, &[5, 0], -1),
+            (Divide, &[0, 0], -1),
+            (Divide, &[MIN, -1], MIN),
+            (Remainder, &[7, -2], 1),
+            (Remainder, &[-7, 2], -1),
+            (Remainder, &[5, 0], 5),
+            (Remainder, &[MIN, -1], 0),
+            (Negate, &[MIN], MIN),
+            (Abs, &[MIN], MIN),
+        ] {
+            assert_eq!(ints(op, DType::I32, operands), wanted, "{op} {operands:?}");
+        }
+        assert_eq!(ints(Divide, DType::U8, &[5, 0]), 255, "all bits set");
+        assert_eq!(ints(Negate, DType::U8, &[1]), 255);
+        let most = i128::from(u64::MAX);
+        assert_eq!(ints(Multiply, DType::U64, &[most, most]), 1);
+        assert_eq!(ints(Divide, DType::U64, &[most, 2]), i128::from(i64::MAX));
+    }
+
+    #[test]
+    fn integer_powers_wrap_and_negative_exponents_truncate() {
+        for (base, exponent, wanted) in [
+            (3, 4, 81),
+            (2, 31, MIN),
+            (2, 32, 0),
+            (7, 0, 1),
+            (0, 0, 1),
+            (2, -1, 0),
+            (-2, -1, 0),
+            (1, -5, 1),
+            (-1, -5, -1),
+            (-1, -4, 1),
+            (-1, MIN, 1),
+            (0, -1, 0),
+            (3, MAX, -1_431_655_765),
+        ] {
+            assert_eq!(ints(OpCode::Power, DType::I32, &[base, exponent]), wanted, "{base} ^ {exponent}");
+        }
+        assert_eq!(ints(OpCode::Power, DType::U8, &[3, 255]), 171, "3^255 modulo 256");
+    }
+
+    #[test]
+    fn shifts_past_the_width_leave_nothing_but_the_sign() {
+        use OpCode::{ShiftLeft, ShiftRightArithmetic, ShiftRightLogical};
+        for (op, dtype, value, by, wanted) in [
+            (ShiftLeft, DType::I8, 1, 7, -128),
+            (ShiftLeft, DType::I8, 1, 8, 0),
+            (ShiftLeft, DType::I8, 1, -1, 0),
+            (ShiftRightLogical, DType::I8, -1, 1, 127),
+            (ShiftRightLogical, DType::I8, -1, 8, 0),
+            (ShiftRightArithmetic, DType::I8, -128, 1, -64),
+            (ShiftRightArithmetic, DType::I8, -128, 8, -1),
+            (ShiftRightArithmetic, DType::I8, -128, -1, -1),
+            (ShiftRightArithmetic, DType::I8, 127, 100, 0),
+            (ShiftRightArithmetic, DType::U8, 0x80, 1, 0xc0),
+            (ShiftRightArithmetic, DType::U64, 1 << 63, 64, u64::MAX.into()),
+            (ShiftLeft, DType::U64, u64::MAX.into(), 63, 1 << 63),
+        ] {
+            assert_eq!(ints(op, dtype, &[value, by]), wanted, "{op} of {dtype} {value} by {by}");
+        }
+    }
+
+    #[test]
+    fn bits_are_counted_within_the_width() {
+        for (dtype, value, zeros, ones) in [
+            (DType::I8, 0, 8, 0),
+            (DType::I8, -1, 0, 8),
+            (DType::U16, 1, 15, 1),
+            (DType::I64, -1, 0, 64),
+            (DType::U64, 0, 64, 0),
+        ] {
+            assert_eq!(ints(OpCode::CountLeadingZeros, dtype, &[value]), zeros, "{dtype} {value}");
+            // -1 in the count of ones of an i8 would be 8, which fits.
+            assert_eq!(ints(OpCode::Popcnt, dtype, &[value]), ones, "{dtype} {value}");
+        }
+    }
+
+    #[test]
+    fn bools_add_as_or_and_multiply_as_and() {
+        use OpCode::{Add, Maximum, Minimum, Multiply, Not, Xor};
+        for (op, table) in [
+            (Add, [0, 1, 1, 1]),
+            (Multiply, [0, 0, 0, 1]),
+            (Maximum, [0, 1, 1, 1]),
+            (Minimum, [0, 0, 0, 1]),
+            (Xor, [0, 1, 1, 0]),
+        ] {
+            for (index, wanted) in table.into_iter().enumerate() {
+                let operands = [index as i128 / 2, index as i128 % 2];
+                assert_eq!(ints(op, DType::Bool, &operands), wanted, "{op} {operands:?}");
+            }
+        }
+        assert_eq!([0, 1].map(|x| ints(Not, DType::Bool, &[x])), [1, 0]);
+    }
+
+    /// Whether two floats have the same bits, or are both NaN.
+    fn same(a: f32, b: f32) -> bool {
+        a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+    }
+
+    #[test]
+    fn floats_follow_ieee_754_at_the_edges() {
+        use OpCode::{
+            Atan2, Ceil, Divide, Log, Logistic, Maximum, Minimum, Power, Remainder, RoundNearestAfz,
+            RoundNearestEven, Rsqrt, Sign, Sqrt,
+        };
+        const INF: f32 = f32::INFINITY;
+        const NAN: f32 = f32::NAN;
+        const PI: f32 = std::f32::consts::PI;
+        let tiny = f32::from_bits(1);
+        for (op, operands, wanted) in [
+            (Maximum, &[1.0, NAN][..], NAN),
+            (Maximum, &[NAN, 1.0], NAN),
+            (Maximum, &[-0.0, 0.0], 0.0),
+            (Maximum, &[0.0, -0.0], 0.0),
+            (Minimum, &[NAN, -INF], NAN),
+            (Minimum, &[0.0, -0.0], -0.0),
+            (Minimum, &[-0.0, 0.0], -0.0),
+            (RoundNearestAfz, &[2.5], 3.0),
+            (RoundNearestAfz, &[-0.5], -1.0),
+            (RoundNearestAfz, &[0.499_999_97], 0.0),
+            (RoundNearestEven, &[2.5], 2.0),
+            (RoundNearestEven, &[3.5], 4.0),
+            (RoundNearestEven, &[-0.5], -0.0),
+            (Ceil, &[-0.5], -0.0),
+            (Ceil, &[tiny], 1.0),
+            (Sign, &[-0.0], -0.0),
+            (Sign, &[-INF], -1.0),
+            (Sign, &[NAN], NAN),
+            (Sign, &[tiny], 1.0),
+            (Rsqrt, &[0.0], INF),
+            (Rsqrt, &[-0.0], -INF),
+            (Rsqrt, &[-1.0], NAN),
+            (Sqrt, &[-0.0], -0.0),
+            (Log, &[0.0], -INF),
+            (Log, &[-1.0], NAN),
+            (Logistic, &[-1000.0], 0.0),
+            (Logistic, &[1000.0], 1.0),
+            (Divide, &[1.0, -0.0], -INF),
+            (Divide, &[0.0, 0.0], NAN),
+            (Remainder, &[5.5, -2.0], 1.5),
+            (Remainder, &[-5.5, 2.0], -1.5),
+            (Remainder, &[-4.0, 2.0], -0.0),
+            (Remainder, &[1.0, INF], 1.0),
+            (Remainder, &[1.0, 0.0], NAN),
+            (Power, &[NAN, 0.0], 1.0),
+            (Power, &[1.0, NAN], 1.0),
+            (Power, &[-1.0, INF], 1.0),
+            (Power, &[-8.0, 1.0 / 3.0], NAN),
+            (Power, &[-0.0, -1.0], -INF),
+            (Power, &[-2.0, 3.0], -8.0),
+            (Atan2, &[0.0, -1.0], PI),
+            (Atan2, &[-0.0, -1.0], -PI),
+            (Atan2, &[-0.0, 1.0], -0.0),
+            (Atan2, &[0.0, 0.0], 0.0),
+            (Atan2, &[0.0, -0.0], PI),
+            (Atan2, &[INF, -INF], 3.0 * PI / 4.0),
+            (Atan2, &[1.0, -INF], PI),
+        ] {
+            let result = f32s(op, operands);
+            assert!(same(result, wanted), "{op} {operands:?} is {result:?}, not {wanted:?}");
+        }
+        // Subnormals are not flushed.
+        assert_eq!(f32s(OpCode::Multiply, &[tiny, 1.0]), tiny);
+        assert_eq!(f32s(Divide, &[f32::MIN_POSITIVE, 2.0]), f32::MIN_POSITIVE / 2.0);
+        // A sign belongs to a NaN too.
+        assert!(f32s(OpCode::Negate, &[NAN]).is_sign_negative());
+        assert!(f32s(OpCode::Abs, &[-NAN]).is_sign_positive());
+    }
+
+    #[test]
+    fn an_unordered_comparison_is_false_but_for_not_equal() {
+        let compare = |direction, order, a: f32, b: f32| {
+            Kernel::Compare(direction, order, DType::F32).apply([a.to_bits().into(), b.to_bits().into(), 0])
+        };
+        for direction in Comparison::ALL {
+            let wanted = u64::from(direction == Comparison::Ne);
+            assert_eq!(compare(direction, ComparisonType::Float, f32::NAN, 1.0), wanted, "{direction:?}");
+            assert_eq!(
+                compare(direction, ComparisonType::Float, f32::NAN, f32::NAN),
+                wanted,
+                "{direction:?}"
+            );
+        }
+        assert_eq!(compare(Comparison::Eq, ComparisonType::Float, 0.0, -0.0), 1);
+        let ascending = [-f32::NAN, f32::NEG_INFINITY, -1.0, -0.0, 0.0, 1.0, f32::INFINITY, f32::NAN];
+        for (i, &a) in ascending.iter().enumerate() {
+            for (j, &b) in ascending.iter().enumerate() {
+                let total = ComparisonType::TotalOrder;
+                assert_eq!(compare(Comparison::Lt, total, a, b), u64::from(i < j), "{a} {b}");
+                assert_eq!(compare(Comparison::Eq, total, a, b), u64::from(i == j), "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn conversions_to_bool_ask_for_zero() {
+        for (from, bits, wanted) in [
+            (DType::F32, (-0.0f32).to_bits().into(), 0),
+            (DType::F32, f32::NAN.to_bits().into(), 1),
+            (DType::F32, 1, 1),
+            (DType::I8, 0x80, 1),
+            (DType::U64, 0, 0),
+        ] {
+            assert_eq!(Kernel::Convert(from, DType::Bool).apply([bits, 0, 0]), wanted, "{from} {bits:#x}");
+        }
+        let narrow = Kernel::Convert(DType::I32, DType::U8);
+        assert_eq!(narrow.apply([from_int(DType::I32, -1), 0, 0]), 255, "integers wrap");
+    }
+
+    #[test]
+    fn reduced_precision_has_no_subnormals() {
+        let reduce = |exponent, mantissa, x: f32| {
+            let bits =
+                Kernel::ReducePrecision(DType::F32, exponent, mantissa).apply([x.to_bits().into(), 0, 0]);
+            f32::from_bits(bits as u32)
+        };
+        let nan = f32::from_bits(0xffc0_0001);
+        for (exponent, mantissa, x, wanted) in [
+            (8, 23, 1.1, 1.1),
+            (11, 52, 1.1, 1.1),
+            (u32::MAX, u32::MAX, 1.1, 1.1),
+            // To f16: rounding to nearest even, overflow, underflow of its subnormals.
+            (5, 10, 1.0 + f32::EPSILON, 1.0),
+            (5, 10, 2049.0, 2048.0),
+            (5, 10, 2051.0, 2052.0),
+            (5, 10, 65_504.0, 65_504.0),
+            (5, 10, 65_520.0, f32::INFINITY),
+            (5, 10, -1e6, f32::NEG_INFINITY),
+            (5, 10, 6.1e-5, 0.0),
+            (5, 10, 6.104e-5, 6.103_515_6e-5),
+            (5, 10, -1e-20, -0.0),
+            // With all exponent bits, subnormals of the type itself round like other numbers.
+            (8, 7, f32::from_bits(0x0000_8000), 0.0),
+            (8, 7, f32::from_bits(0x0000_8001), f32::from_bits(0x0001_0000)),
+            (8, 7, f32::MAX, f32::INFINITY),
+            (1, 0, 1.0, 0.0),
+            (5, 10, nan, nan),
+            (5, 0, nan, f32::NEG_INFINITY),
+            (5, 10, f32::NEG_INFINITY, f32::NEG_INFINITY),
+        ] {
+            let result = reduce(exponent, mantissa, x);
+            assert!(
+                same(result, wanted),
+                "{x:?} in {exponent} and {mantissa} bits is {result:?}, not {wanted:?}"
+            );
+        }
+    }
+}

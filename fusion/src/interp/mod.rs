@@ -21,7 +21,7 @@ mod index;
 pub mod indexing;
 mod kernel;
 pub mod movement;
-mod number;
+pub(crate) mod number;
 pub mod reduction;
 pub mod source;
 

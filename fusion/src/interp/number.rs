@@ -12,7 +12,7 @@ use crate::shape::TensorType;
 const F64_MANTISSA: u32 = 52;
 
 /// Exponent and mantissa bits of a float type; `None` for the others.
-pub(super) const fn float_format(dtype: DType) -> Option<(u32, u32)> {
+pub(crate) const fn float_format(dtype: DType) -> Option<(u32, u32)> {
     match dtype {
         DType::F16 => Some((5, 10)),
         DType::BF16 => Some((8, 7)),
@@ -23,12 +23,12 @@ pub(super) const fn float_format(dtype: DType) -> Option<(u32, u32)> {
 }
 
 /// All ones in the bits of the type: 1 for `bool`.
-pub(super) const fn mask(dtype: DType) -> u64 {
+pub(crate) const fn mask(dtype: DType) -> u64 {
     u64::MAX >> (64 - dtype.bits())
 }
 
 /// Value of the bits of a float.
-pub(super) fn to_f64(dtype: DType, bits: u64) -> f64 {
+pub(crate) fn to_f64(dtype: DType, bits: u64) -> f64 {
     match dtype {
         DType::F16 => half::f16::from_bits(bits as u16).to_f64(),
         DType::BF16 => f32::from_bits((bits as u32) << 16).into(),
@@ -39,7 +39,7 @@ pub(super) fn to_f64(dtype: DType, bits: u64) -> f64 {
 }
 
 /// Value of the bits of an integer or `bool`.
-pub(super) fn to_int(dtype: DType, bits: u64) -> i128 {
+pub(crate) fn to_int(dtype: DType, bits: u64) -> i128 {
     match dtype.class() {
         DTypeClass::Signed => {
             let unused = 64 - dtype.bits();
@@ -50,12 +50,12 @@ pub(super) fn to_int(dtype: DType, bits: u64) -> i128 {
 }
 
 /// Bits of an integer, wrapped to the type; the lowest bit for `bool`.
-pub(super) const fn from_int(dtype: DType, value: i128) -> u64 {
+pub(crate) const fn from_int(dtype: DType, value: i128) -> u64 {
     value as u64 & mask(dtype)
 }
 
 /// Bits of a float, rounded to nearest even. A NaN stays one of the same sign.
-pub(super) fn from_f64(dtype: DType, value: f64) -> u64 {
+pub(crate) fn from_f64(dtype: DType, value: f64) -> u64 {
     match dtype {
         DType::F64 => value.to_bits(),
         DType::F32 => (value as f32).to_bits().into(),
@@ -105,7 +105,7 @@ fn narrow(value: f64, exponent_bits: u32, mantissa_bits: u32) -> u64 {
 }
 
 /// Bits of an integer as a float, rounded once.
-pub(super) fn float_from_int(dtype: DType, value: i128) -> u64 {
+pub(crate) fn float_from_int(dtype: DType, value: i128) -> u64 {
     if dtype == DType::F64 {
         return (value as f64).to_bits();
     }
@@ -120,7 +120,7 @@ pub(super) fn float_from_int(dtype: DType, value: i128) -> u64 {
 }
 
 /// Bits of a float as an integer type: towards zero, to the nearest end of the range where it is outside, 0 for NaN.
-pub(super) fn int_from_float(dtype: DType, value: f64) -> u64 {
+pub(crate) fn int_from_float(dtype: DType, value: f64) -> u64 {
     let bits = dtype.bits();
     let (least, greatest) = match dtype.class() {
         DTypeClass::Signed => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
@@ -131,7 +131,7 @@ pub(super) fn int_from_float(dtype: DType, value: f64) -> u64 {
 
 /// The elements of a literal, as bits.
 #[derive(Clone, Copy)]
-pub(super) struct Elements<'a> {
+pub(crate) struct Elements<'a> {
     bytes: &'a [u8],
     size: usize,
 }
@@ -144,33 +144,33 @@ fn load(bytes: &[u8], size: usize, index: usize) -> u64 {
 }
 
 impl<'a> Elements<'a> {
-    pub(super) fn of(literal: &'a Literal) -> Elements<'a> {
+    pub(crate) fn of(literal: &'a Literal) -> Elements<'a> {
         Elements { bytes: literal.bytes(), size: literal.dtype().size() }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() / self.size
     }
 
-    pub(super) fn get(&self, index: usize) -> u64 {
+    pub(crate) fn get(&self, index: usize) -> u64 {
         load(self.bytes, self.size, index)
     }
 }
 
 /// An index element, moved into `0..=last`.
-pub(super) fn clamp_index(dtype: DType, bits: u64, last: u64) -> u64 {
+pub(crate) fn clamp_index(dtype: DType, bits: u64, last: u64) -> u64 {
     to_int(dtype, bits).clamp(0, last.into()) as u64
 }
 
 /// The elements of a literal under construction, as bits.
-pub(super) struct Store {
+pub(crate) struct Store {
     ty: TensorType,
     bytes: Vec<u8>,
 }
 
 impl Store {
     /// All elements have the given bits.
-    pub(super) fn filled(ty: TensorType, bits: u64) -> Store {
+    pub(crate) fn filled(ty: TensorType, bits: u64) -> Store {
         let bytes = match bits {
             0 => vec![0; ty.elems().get() * ty.dtype().size()],
             _ => bits.to_le_bytes()[..ty.dtype().size()].repeat(ty.elems().get()),
@@ -179,7 +179,7 @@ impl Store {
     }
 
     /// The elements in row-major order.
-    pub(super) fn collect(ty: TensorType, bits: impl Iterator<Item = u64>) -> Store {
+    pub(crate) fn collect(ty: TensorType, bits: impl Iterator<Item = u64>) -> Store {
         let size = ty.dtype().size();
         let mut bytes = Vec::with_capacity(ty.elems().get() * size);
         bits.for_each(|bits| bytes.extend_from_slice(&bits.to_le_bytes()[..size]));
@@ -187,21 +187,21 @@ impl Store {
     }
 
     /// The elements of a literal, of its type.
-    pub(super) fn of(literal: &Literal) -> Store {
+    pub(crate) fn of(literal: &Literal) -> Store {
         Store { ty: literal.ty().clone(), bytes: literal.bytes().to_vec() }
     }
 
-    pub(super) fn get(&self, index: usize) -> u64 {
+    pub(crate) fn get(&self, index: usize) -> u64 {
         load(&self.bytes, self.ty.dtype().size(), index)
     }
 
-    pub(super) fn set(&mut self, index: usize, bits: u64) {
+    pub(crate) fn set(&mut self, index: usize, bits: u64) {
         let size = self.ty.dtype().size();
         let first = index * size;
         self.bytes[first..first + size].copy_from_slice(&bits.to_le_bytes()[..size]);
     }
 
-    pub(super) fn finish(self) -> Literal {
+    pub(crate) fn finish(self) -> Literal {
         Literal::from_bytes(self.ty, self.bytes)
             .expect("bug: the interpreter made data that is not of its type")
     }

@@ -18,7 +18,7 @@ static ORDER: EnumDef =
 static PRECISION: EnumDef = EnumDef { name: "precision", members: &["DEFAULT", "HIGH", "HIGHEST"] };
 static RNG: EnumDef = EnumDef { name: "rng_algorithm", members: &["DEFAULT", "THREE_FRY", "PHILOX"] };
 /// Type names of a dot algorithm; printed bare, as types.
-static ALGORITHM_TYPE: EnumDef =
+pub(super) static ALGORITHM_TYPE: EnumDef =
     EnumDef { name: "", members: &["f16", "bf16", "tf32", "f32", "f64", "f8E4M3FN", "f8E5M2", "i8", "i32"] };
 
 pub(super) static COMPARE: [AttrDef; 2] = [

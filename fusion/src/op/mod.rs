@@ -27,6 +27,9 @@ pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
 pub use def::{BodyDef, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 pub use expand::Lowered;
-pub use sample::{Domain, Entropy, Sample, SampleOperand, Sampler, Seeded};
+pub use sample::{
+    Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
+    SampledValue, Sampler, Seeded, fill, tolerance,
+};
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

@@ -115,7 +115,7 @@ impl Check {
         (tolerance >= 0.0).then(|| Check::Almost(Tolerance(tolerance.to_bits())))
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    pub(super) fn to_json(self) -> Value {
         match self {
             Check::Exact => json!({"check": "exact", "ulp": null, "tolerance": null}),
             Check::Close { ulp } => json!({"check": "close", "ulp": ulp, "tolerance": null}),

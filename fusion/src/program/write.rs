@@ -45,7 +45,7 @@ pub(super) fn program(program: &Program) -> Value {
     if !program.expected.is_empty() {
         let expected = program.expected.iter().map(|data| Value::Object(literal(data))).collect();
         root.insert("expected".to_owned(), Value::Array(expected));
-        let checks = program.checks.iter().map(super::Check::to_json).collect();
+        let checks = program.checks.iter().map(|check| check.to_json()).collect();
         root.insert("checks".to_owned(), Value::Array(checks));
     }
     Value::Object(root)

@@ -3,9 +3,10 @@
 use smallvec::SmallVec;
 
 use super::window::{Window, WindowAttrs, window};
-use crate::attr::AttrView;
+use crate::attr::{AttrValue, AttrView};
 use crate::error::{Fault, OpError};
 use crate::op::OpCode;
+use crate::op::attrs::ALGORITHM_TYPE;
 use crate::op::call::{Call, Results, one};
 use crate::shape::TensorType;
 
@@ -71,6 +72,8 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
             }
         }
     }
+    precision(call, 1)?;
+    algorithm(call)?;
     let dtype = result_dtype(call, call.attr().dtype(3))?;
     let mut out: SmallVec<[u64; 8]> = dims.lhs_batch.iter().map(|&axis| lhs.dims()[axis as usize]).collect();
     for (_, operand, batch, contract) in sides {
@@ -103,7 +106,62 @@ pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u
     each * u128::from(result.elems().0)
 }
 
-/// The operands of a product may have different types; the result type is stated by the caller. Float products do not
+/// Checks the precisions, which are attribute `place`: one per operand.
+fn precision(call: &Call<'_>, place: usize) -> Result<(), OpError> {
+    match &call.attrs.values()[place] {
+        AttrValue::Enums(precisions) => call.list_len("precision_config", precisions.len(), 2, "operand"),
+        _ => Ok(()),
+    }
+}
+
+/// The algorithms that StableHLO knows: types of lhs, of rhs and of the sum (as in the attribute's schema), and numbers of
+/// primitive operations.
+const ALGORITHMS: [([&str; 3], &[i64]); 8] = [
+    (["f16", "f16", "f16"], &[1]),
+    (["f16", "f16", "f32"], &[1]),
+    (["bf16", "bf16", "bf16"], &[1]),
+    (["bf16", "bf16", "f32"], &[1, 3, 6, 9]),
+    (["tf32", "tf32", "f32"], &[1, 3]),
+    (["f32", "f32", "f32"], &[1]),
+    (["f64", "f64", "f64"], &[1]),
+    (["f8", "f8", "f32"], &[1]),
+];
+
+/// Checks the algorithm of a `dot_general`, if one is given: a module with any other is refused as a whole.
+fn algorithm(call: &Call<'_>) -> Result<(), OpError> {
+    let AttrValue::Struct(_) = &call.attrs.values()[2] else { return Ok(()) };
+    let given = call.attr().group(2);
+    let types = [0, 1, 2].map(|place| ALGORITHM_TYPE.members[usize::from(given.member(place))]);
+    let families = types.map(|name| if name.starts_with("f8") { "f8" } else { name });
+    let known = ALGORITHMS.iter().any(|(types, operations)| {
+        *types == families && operations.contains(&given.int(5)) && (!given.bool(6) || families[0] == "f8")
+    });
+    if !known || given.int(3) != 1 || given.int(4) != 1 {
+        return Err(call.attr_error(
+            format!(
+                "algorithm is {} x {} to {}, {} and {} components, {} operations, imprecise: {}",
+                types[0],
+                types[1],
+                types[2],
+                given.int(3),
+                given.int(4),
+                given.int(5),
+                given.bool(6)
+            ),
+            "StableHLO has no such algorithm",
+        ));
+    }
+    match &call.attrs.values()[1] {
+        AttrValue::Enums(precisions) if precisions.iter().any(|&precision| precision != 0) => Err(call
+            .attr_error(
+                "both an algorithm and a precision_config are given",
+                "with an algorithm, precision_config must be DEFAULT",
+            )),
+        _ => Ok(()),
+    }
+}
+
+/// The operands of a `dot_general` may have different types; the result type is stated by the caller. Float products do not
 /// become integers and the other way around.
 fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crate::DType, OpError> {
     for index in 0..2 {
@@ -143,6 +201,7 @@ pub(crate) mod conv_attr {
     pub(crate) const DIMS: usize = 5;
     pub(crate) const FEATURE_GROUPS: usize = 6;
     pub(crate) const BATCH_GROUPS: usize = 7;
+    pub(crate) const PRECISION: usize = 8;
     pub(crate) const DTYPE: usize = 9;
 }
 
@@ -207,6 +266,8 @@ pub(crate) fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, Op
 /// `convolution`: products of a kernel with the part of the input under it, summed over window and input features.
 pub(in crate::op) fn convolution(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
+    call.same_dtype(1, 0)?;
+    precision(call, conv_attr::PRECISION)?;
     let dims = ConvDims::of(call)?;
     let window = conv_window(call, &dims)?;
     let reversal = call.attr().bools(conv_attr::REVERSAL);

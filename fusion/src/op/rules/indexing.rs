@@ -197,7 +197,14 @@ pub(in crate::op) fn gather(call: &Call<'_>) -> Result<Results, OpError> {
             "it must leave room for the batch dimensions",
         )
     })?;
-    Ok(one(call.ty(operand.dtype(), &out)?))
+    let ty = call.ty(operand.dtype(), &out)?;
+    if ty.elems().0 > 0 && sizes.contains(&0) {
+        return Err(call.attr_error(
+            format!("slice_sizes is {sizes:?} and the result is {ty}"),
+            "a dimension that is collapsed must have a slice size of 1, unless the result is empty",
+        ));
+    }
+    Ok(one(ty))
 }
 
 /// `scatter`: the inputs with each update combined into the place its index vector names. An update that sticks out

@@ -121,6 +121,10 @@ pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Result<Results, OpEr
     call.same_dtype(1, 0)?;
     call.same_dtype(2, 0)?;
     call.scalar(2)?;
+    if operand.rank() == 0 {
+        // The specification allows it, and XLA's CPU backend aborts the process on it.
+        return Err(call.shape_error("the operand is a scalar", "it must have at least one dimension"));
+    }
     let element = TensorType::scalar(operand.dtype());
     call.body_type(0, &[element.clone(), element], &[TensorType::scalar(DType::Bool)])?;
     let types = combiner(call, 1, std::slice::from_ref(operand))?;

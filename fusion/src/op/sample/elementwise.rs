@@ -1,35 +1,102 @@
-//! STUB.
+//! Ops whose result elements depend on the operand elements at the same place.
 
-use super::{Sample, Sampler};
+use super::{Domain, Sample, SampleOperand, Sampler};
+use crate::attr::Attrs;
+use crate::dtype::{DType, DTypeSet};
+use crate::op::{Comparison, ComparisonType, OpCode, attrs};
+use crate::shape::TensorType;
 
-pub(in crate::op) fn unary(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn unary(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let domain = match sampler.def.code {
+        OpCode::Log | OpCode::LogPlusOne | OpCode::Rsqrt | OpCode::Sqrt if sampler.portable() => {
+            Domain::Positive
+        }
+        _ => Domain::Any,
+    };
+    let (operand, _) = sampler.operand_in(sampler.row_dtypes(), 0, domain)?;
+    Some(Sample::plain([operand], Attrs::none()))
 }
 
-pub(in crate::op) fn binary(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn binary(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let op = sampler.def.code;
+    let base = if op == OpCode::Power && sampler.portable() { Domain::Positive } else { Domain::Any };
+    let (lhs, ty) = sampler.operand_in(sampler.row_dtypes(), 0, base)?;
+    let domain = match op {
+        OpCode::ShiftLeft | OpCode::ShiftRightArithmetic | OpCode::ShiftRightLogical
+            if !sampler.rarely(4) =>
+        {
+            Domain::Amount
+        }
+        // XLA looks at the lowest six bits of an integer exponent.
+        OpCode::Power if ty.dtype().is_int() && (sampler.portable() || !sampler.rarely(3)) => {
+            Domain::Exponent
+        }
+        OpCode::Divide | OpCode::Remainder if sampler.portable() && !sampler.rarely(3) => Domain::Positive,
+        _ => Domain::Any,
+    };
+    let rhs = sampler.operand_like(&ty, domain);
+    Some(Sample::plain([lhs, rhs], Attrs::none()))
 }
 
-pub(in crate::op) fn compare(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn compare(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let (lhs, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
+    let rhs = sampler.operand_like(&ty, Domain::Any);
+    let direction = sampler.one_of(&Comparison::ALL)?;
+    let attrs = if ty.dtype().is_float() && sampler.rarely(2) {
+        attrs::compare(direction, ComparisonType::TotalOrder)
+    } else {
+        attrs::compare_for(direction, ty.dtype())
+    };
+    Some(Sample::plain([lhs, rhs], attrs))
 }
 
-pub(in crate::op) fn select(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+/// An operand that is either a scalar or of the shape of `ty`.
+fn scalar_or_like(sampler: &mut Sampler<'_>, dtype: DType, ty: &TensorType) -> Option<SampleOperand> {
+    let dims = if sampler.rarely(3) { &[] } else { ty.dims() };
+    sampler.operand_of(dtype, dims)
 }
 
-pub(in crate::op) fn clamp(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn select(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let (on_true, ty) = sampler.operand(DTypeSet::ANY, 0)?;
+    let on_false = sampler.operand_like(&ty, Domain::Any);
+    let pred = scalar_or_like(sampler, DType::Bool, &ty)?;
+    Some(Sample::plain([pred, on_true, on_false], Attrs::none()))
 }
 
-pub(in crate::op) fn convert(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn clamp(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let (operand, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
+    let min = scalar_or_like(sampler, ty.dtype(), &ty)?;
+    let max = scalar_or_like(sampler, ty.dtype(), &ty)?;
+    Some(Sample::plain([min, operand, max], Attrs::none()))
 }
 
-pub(in crate::op) fn bitcast_convert(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn convert(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let (operand, _) = sampler.operand(sampler.row_dtypes(), 0)?;
+    let to = sampler.dtype_of(DTypeSet::ANY)?;
+    Some(Sample::plain([operand], attrs::convert(to)))
 }
 
-pub(in crate::op) fn reduce_precision(_sampler: &mut Sampler<'_>) -> Option<Sample> {
-    None
+pub(in crate::op) fn bitcast_convert(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let to = sampler.dtype_of(DTypeSet::ANY)?;
+    let (mut operand, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
+    let (from_bits, to_bits) = (ty.dtype().bits(), to.bits());
+    if from_bits < to_bits {
+        let parts = u64::from(to_bits / from_bits);
+        if ty.dims().last() != Some(&parts) {
+            let dims = [ty.dims(), &[parts]].concat();
+            operand = sampler.operand_of(ty.dtype(), &dims)?;
+        }
+    }
+    Some(Sample::plain([operand], attrs::convert(to)))
+}
+
+pub(in crate::op) fn reduce_precision(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let (operand, _) = sampler.operand(sampler.row_dtypes(), 0)?;
+    let widest = if sampler.portable() { 0 } else { 2 };
+    let most = i32::MAX.into();
+    let exponent = [8, 5, 4, 2, 11, 3, 1, 6, most, 64];
+    let mantissa = [7, 10, 3, 23, 1, 0, 52, 22, most, 64];
+    let exponent = sampler.one_of(&exponent[..8 + widest])?;
+    let mantissa = sampler.one_of(&mantissa[..8 + widest])?;
+    Some(Sample::plain([operand], attrs::reduce_precision(exponent, mantissa)))
 }

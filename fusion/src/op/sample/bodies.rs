@@ -1,0 +1,186 @@
+//! Bodies of `reduce` and its like, with initial values.
+
+use std::sync::Arc;
+
+use super::{Domain, SampleOperand, Sampler};
+use crate::attr::Attrs;
+use crate::dtype::{DType, DTypeClass};
+use crate::graph::{Body, Graph, Ref};
+use crate::interp::number::{Store, from_f64, mask};
+use crate::literal::Literal;
+use crate::op::{Comparison, OpCode, attrs};
+use crate::shape::{Shape, TensorType};
+
+/// A body that combines two elements per operand into one, and an initial value for each.
+pub(super) struct Combiner {
+    pub(super) body: Arc<Body>,
+    /// Of the operands' types.
+    pub(super) inits: Vec<SampleOperand>,
+}
+
+/// Ops that combine elements in any order to the same result, but for rounding.
+fn associative(dtype: DType) -> &'static [OpCode] {
+    use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
+    match dtype.class() {
+        DTypeClass::Float => &[Add, Maximum, Minimum, Multiply],
+        _ => &[Add, Maximum, Minimum, Multiply, And, Or, Xor],
+    }
+}
+
+/// A scalar of the given bits.
+fn scalar(dtype: DType, bits: u64) -> Literal {
+    Store::filled(TensorType::scalar(dtype), bits & mask(dtype)).finish()
+}
+
+/// The least or the greatest value of a type.
+fn extreme(dtype: DType, greatest: bool) -> Literal {
+    let ones = mask(dtype);
+    let bits = match dtype.class() {
+        DTypeClass::Float if greatest => from_f64(dtype, f64::INFINITY),
+        DTypeClass::Float => from_f64(dtype, f64::NEG_INFINITY),
+        DTypeClass::Signed if greatest => ones >> 1,
+        DTypeClass::Signed => !(ones >> 1),
+        _ if greatest => ones,
+        _ => 0,
+    };
+    scalar(dtype, bits)
+}
+
+/// The value that leaves every other as it is.
+fn neutral(op: OpCode, dtype: DType) -> Literal {
+    match op {
+        OpCode::Multiply if dtype.is_float() => scalar(dtype, from_f64(dtype, 1.0)),
+        OpCode::Multiply => scalar(dtype, 1),
+        OpCode::And => scalar(dtype, u64::MAX),
+        OpCode::Maximum => extreme(dtype, false),
+        OpCode::Minimum => extreme(dtype, true),
+        _ => scalar(dtype, 0),
+    }
+}
+
+impl Sampler<'_> {
+    /// A body over operands of the given element types.
+    pub(super) fn combiner(&mut self, dtypes: &[DType]) -> Option<Combiner> {
+        let kinds = if self.portable() { 8 } else { 12 };
+        match (self.below(kinds), dtypes) {
+            (6 | 7, &[value, index]) if index.is_int() => arg_max(value, index),
+            (8..=9, &[dtype]) => self.graph_body(dtype),
+            (10.., _) => self.lopsided(dtypes),
+            _ => self.independent(dtypes),
+        }
+    }
+
+    /// The types that elements are combined in: their own or wider ones.
+    fn combined_types(&mut self, dtypes: &[DType]) -> Vec<DType> {
+        if self.portable() && dtypes.len() > 1 {
+            // XLA refuses two float types in one op.
+            return dtypes.to_vec();
+        }
+        dtypes.iter().map(|&dtype| self.widened(dtype)).collect()
+    }
+
+    /// One associative op per operand.
+    fn independent(&mut self, dtypes: &[DType]) -> Option<Combiner> {
+        let mut graph = Graph::new();
+        let types = self.combined_types(dtypes);
+        let params = pairs(&mut graph, &types);
+        let (mut returns, mut inits) = (Vec::new(), Vec::new());
+        for (&(lhs, rhs), (&from, &to)) in params.iter().zip(dtypes.iter().zip(&types)) {
+            let op = self.one_of(associative(to))?;
+            returns.extend(graph.push(op, Attrs::none(), &[], &[lhs, rhs]).ok()?);
+            inits.push(if self.portable() || !self.rarely(3) {
+                SampleOperand::Given(Arc::new(neutral(op, from)))
+            } else {
+                SampleOperand::Fresh(TensorType::scalar(from), Domain::Any)
+            });
+        }
+        Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits })
+    }
+
+    /// Ops that depend on order and on which side an operand stands, constants, unused and repeated values.
+    fn lopsided(&mut self, dtypes: &[DType]) -> Option<Combiner> {
+        let mut graph = Graph::new();
+        let types = self.combined_types(dtypes);
+        let params = pairs(&mut graph, &types);
+        let mut returns = Vec::new();
+        for (&(lhs, rhs), &dtype) in params.iter().zip(&types) {
+            let mut push = |op, attrs, operands: &[Ref]| {
+                graph.push(op, attrs, &[], operands).ok().map(|results| results[0])
+            };
+            returns.push(match self.below(4) {
+                0 => rhs,
+                1 => lhs,
+                2 if dtype != DType::Bool => push(OpCode::Subtract, Attrs::none(), &[rhs, lhs])?,
+                _ => {
+                    let one = neutral(OpCode::Multiply, dtype);
+                    let one = push(OpCode::Constant, attrs::constant(Arc::new(one)), &[])?;
+                    let sum = push(OpCode::Add, Attrs::none(), &[lhs, one])?;
+                    let above = attrs::compare_for(Comparison::Gt, dtype);
+                    let above = push(OpCode::Compare, above, &[sum, rhs])?;
+                    push(OpCode::Select, Attrs::none(), &[above, rhs, sum])?
+                }
+            });
+        }
+        let inits = dtypes.iter().map(|&dtype| SampleOperand::Fresh(TensorType::scalar(dtype), Domain::Any));
+        Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits: inits.collect() })
+    }
+
+    /// A body with tensors and a body of its own inside: it adds two elements as a `reduce` of both.
+    fn graph_body(&mut self, dtype: DType) -> Option<Combiner> {
+        let mut graph = Graph::new();
+        let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];
+        let row = || attrs::reshape(Shape::new(&[1]).unwrap_or_default());
+        let lhs = graph.push(OpCode::Reshape, row(), &[], &[lhs]).ok()?[0];
+        let rhs = graph.push(OpCode::Reshape, row(), &[], &[rhs]).ok()?[0];
+        let both = graph.push(OpCode::Concatenate, attrs::concatenate(0), &[], &[lhs, rhs]).ok()?[0];
+        let zero = attrs::constant(Arc::new(neutral(OpCode::Add, dtype)));
+        let zero = graph.push(OpCode::Constant, zero, &[], &[]).ok()?[0];
+        let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(dtype)).ok()?);
+        let sum = graph.push(OpCode::Reduce, attrs::dimensions(&[0]), &[add], &[both, zero]).ok()?;
+        let inits = vec![SampleOperand::Given(Arc::new(neutral(OpCode::Add, dtype)))];
+        Some(Combiner { body: Arc::new(Body::new(graph, &sum)?), inits })
+    }
+
+    /// What `select_and_scatter` picks elements with.
+    pub(super) fn selector(&mut self, dtype: DType) -> Option<Arc<Body>> {
+        let direction = self.one_of(&[Comparison::Ge, Comparison::Le, Comparison::Gt, Comparison::Lt])?;
+        let mut graph = Graph::new();
+        let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];
+        let picked = graph.push(OpCode::Compare, attrs::compare_for(direction, dtype), &[], &[lhs, rhs]);
+        Body::new(graph, &picked.ok()?).map(Arc::new)
+    }
+
+    /// The body of a scatter that writes: the update replaces the element.
+    pub(super) fn overwrite(&mut self, dtypes: &[DType]) -> Option<Arc<Body>> {
+        let mut graph = Graph::new();
+        let returns: Vec<Ref> = pairs(&mut graph, dtypes).iter().map(|&(_, update)| update).collect();
+        Body::new(graph, &returns).map(Arc::new)
+    }
+}
+
+/// Parameters for left and right elements of the given types, as pairs.
+fn pairs(graph: &mut Graph, dtypes: &[DType]) -> Vec<(Ref, Ref)> {
+    let mut side =
+        || -> Vec<Ref> { dtypes.iter().map(|&dtype| graph.param(TensorType::scalar(dtype))).collect() };
+    let left = side();
+    left.into_iter().zip(side()).collect()
+}
+
+/// The greater value with its index; of equal values the one with the lower index.
+fn arg_max(value: DType, index: DType) -> Option<Combiner> {
+    let mut graph = Graph::new();
+    let params = pairs(&mut graph, &[value, index]);
+    let ((a, b), (i, j)) = (params[0], params[1]);
+    let mut push =
+        |op, attrs, operands: &[Ref]| graph.push(op, attrs, &[], operands).ok().map(|results| results[0]);
+    let above = push(OpCode::Compare, attrs::compare_for(Comparison::Gt, value), &[a, b])?;
+    let equal = push(OpCode::Compare, attrs::compare_for(Comparison::Eq, value), &[a, b])?;
+    let before = push(OpCode::Compare, attrs::compare_for(Comparison::Lt, index), &[i, j])?;
+    let tie = push(OpCode::And, Attrs::none(), &[equal, before])?;
+    let first = push(OpCode::Or, Attrs::none(), &[above, tie])?;
+    let best = push(OpCode::Select, Attrs::none(), &[first, a, b])?;
+    let place = push(OpCode::Select, Attrs::none(), &[first, i, j])?;
+    let inits = [extreme(value, false), extreme(index, true)];
+    let inits = inits.into_iter().map(|init| SampleOperand::Given(Arc::new(init))).collect();
+    Some(Combiner { body: Arc::new(Body::new(graph, &[best, place])?), inits })
+}

@@ -1,0 +1,144 @@
+//! Data for fresh values.
+
+use half::{bf16, f16};
+
+use super::{Aim, Domain, Entropy, Seeded};
+use crate::dtype::{DType, DTypeClass, Element};
+use crate::literal::Literal;
+use crate::shape::TensorType;
+
+/// Floats at which ops behave specially.
+const SPECIAL_FLOATS: [f64; 24] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    -f64::NAN,
+    // Ends of the ranges of the integer and of the float types, and the subnormals of each.
+    127.5,
+    -128.5,
+    65_504.0,
+    65_520.0,
+    2_147_483_648.0,
+    -9_223_372_036_854_775_808.0,
+    3.402_823_466_385_288_6e38,
+    1.797_693_134_862_315_7e308,
+    5.960_464_477_539_063e-8,
+    1.401_298_464_324_817e-45,
+    5e-324,
+];
+
+/// Makes the data of a value from one choice; 0 makes all elements 1 (0 for indices, amounts and exponents).
+#[must_use]
+pub fn fill(entropy: &mut dyn Entropy, ty: &TensorType, domain: Domain, aim: Aim) -> Literal {
+    let seed = entropy.draw(1 << 16);
+    let mut source = Source { random: Seeded::new(seed.into()), seed, domain, aim };
+    macro_rules! make {
+        ($($dtype:ident => $ty:ty, $cast:expr);* $(;)?) => {
+            match ty.dtype() {
+                $(DType::$dtype => literal::<$ty>(ty, || $cast(&mut source)),)*
+            }
+        };
+    }
+    make! {
+        Bool => bool, |s: &mut Source| s.int(DType::Bool) != 0;
+        I8 => i8, |s: &mut Source| s.int(DType::I8) as i8;
+        I16 => i16, |s: &mut Source| s.int(DType::I16) as i16;
+        I32 => i32, |s: &mut Source| s.int(DType::I32) as i32;
+        I64 => i64, |s: &mut Source| s.int(DType::I64);
+        U8 => u8, |s: &mut Source| s.int(DType::U8) as u8;
+        U16 => u16, |s: &mut Source| s.int(DType::U16) as u16;
+        U32 => u32, |s: &mut Source| s.int(DType::U32) as u32;
+        U64 => u64, |s: &mut Source| s.int(DType::U64) as u64;
+        F16 => f16, |s: &mut Source| f16::from_f64(s.float());
+        BF16 => bf16, |s: &mut Source| bf16::from_f64(s.float());
+        F32 => f32, |s: &mut Source| s.float() as f32;
+        F64 => f64, |s: &mut Source| s.float();
+    }
+}
+
+fn literal<T: Element>(ty: &TensorType, mut next: impl FnMut() -> T) -> Literal {
+    let data: Vec<T> = (0..ty.elems().get()).map(|_| next()).collect();
+    Literal::from_slice(ty.dims(), &data).expect("bug: as many elements as the type has")
+}
+
+struct Source {
+    random: Seeded,
+    seed: u32,
+    domain: Domain,
+    aim: Aim,
+}
+
+impl Source {
+    fn below(&mut self, below: u32) -> u32 {
+        self.random.draw(below)
+    }
+
+    /// A float. Portable ones are finite and not zero, since executors disagree about the sign of zero; every other value
+    /// lies on a grid of quarters, so that sums and products of a few are exact.
+    fn float(&mut self) -> f64 {
+        if self.seed == 0 {
+            return 1.0;
+        }
+        if self.aim == Aim::Everything && self.domain == Domain::Any && self.below(3) == 0 {
+            return SPECIAL_FLOATS[self.below(SPECIAL_FLOATS.len() as u32) as usize];
+        }
+        let magnitude = if self.seed.is_multiple_of(2) {
+            f64::from(1 + self.below(16)) / 4.0
+        } else {
+            0.25 + f64::from(self.below(1 << 30)) / f64::from(1 << 30) * 3.75
+        };
+        if self.domain != Domain::Positive && self.below(2) == 1 { -magnitude } else { magnitude }
+    }
+
+    /// The low bits of an integer of the type.
+    fn int(&mut self, dtype: DType) -> i64 {
+        let bits = dtype.bits();
+        let signed = dtype.class() == DTypeClass::Signed;
+        match self.domain {
+            Domain::Index { size } => {
+                if self.seed == 0 || size == 0 {
+                    return 0;
+                }
+                // One in eight lies outside, as far as the type goes.
+                let outside = self.below(8) == 0;
+                let size = u32::try_from(size).unwrap_or(u32::MAX);
+                let index = i64::from(self.below(size));
+                match (outside, signed) {
+                    (false, _) => index,
+                    (true, true) if self.below(2) == 0 => -1 - index,
+                    (true, _) => index + i64::from(size),
+                }
+            }
+            Domain::Amount | Domain::Exponent if self.seed == 0 => 0,
+            Domain::Amount => self.below(bits + 1).into(),
+            Domain::Exponent => self.below(9).into(),
+            _ if self.seed == 0 => 1,
+            Domain::Positive => i64::from(1 + self.below(4)),
+            Domain::Any if dtype == DType::Bool => self.below(2).into(),
+            Domain::Any => match (self.below(4), self.aim) {
+                // The ends of the range, the values around 0, and any bits.
+                (0, Aim::Everything) => match self.below(6) {
+                    0 => 0,
+                    1 => -1,
+                    2 if signed => i64::MIN >> (64 - bits),
+                    2 => 1 << (bits - 1),
+                    3 if signed => !(i64::MIN >> (64 - bits)),
+                    3 => -1,
+                    4 => i64::from(bits),
+                    _ => i64::from(bits) - 1,
+                },
+                (1, _) if self.seed.is_multiple_of(3) => self.random.next_u64() as i64,
+                _ => i64::from(self.below(19)) - if signed { 9 } else { 0 },
+            },
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! Random programs that grow op by op, with the data of every value.
+//!
+//! Input: choices. Output: a [`Sampled`] program: its inputs, its ops and what the reference interpreter makes of them.
+//! Each op is tried with choices of its own, so a test framework that drops the choices of an op drops the op.
+//!
+//! Portable programs ([`Aim::Portable`]) are for comparing executors that round differently: one fuses a multiply and an
+//! add, another sums in another order, a third keeps a `bf16` in 32 bits between two ops. What must hold for that:
+//!
+//! - P1: all floats are finite, at most 10,000, and neither -0 nor tiny: overflow, signs of zero and flushed subnormals
+//!   never decide anything. (Inputs that are the neutral elements of maximum and minimum are infinite.)
+//! - P2: an *exact* value is one that every executor computes without rounding. Inputs are exact; so are integers, what is
+//!   moved or selected from exact values, and a sum or product of floats whose bits all fit the result's type whatever
+//!   the order of the operations. An op that jumps ([`Numerics::Step`]) takes exact operands only.
+//! - P3: each inexact value carries two shadows: what it may be in an executor that rounds otherwise. Shadows are computed
+//!   by the interpreter from the shadows of the operands and are then moved away by as much as the op itself may round. An
+//!   op whose shadows leave a quarter of the [`tolerance`] is not taken, so no ill-conditioned op gets in, and the error
+//!   of a correct executor stays well within the tolerance however long the program is.
+
+use std::sync::Arc;
+
+use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill};
+use crate::dtype::{DType, DTypeSet};
+use crate::graph::{Body, Graph};
+use crate::interp;
+use crate::interp::number::{Elements, Store, float_format, from_f64, to_f64, to_int};
+use crate::literal::Literal;
+use crate::op::rules::contraction::DotDims;
+use crate::op::{Fusibility, Numerics, OPS, OpCode, OpDef, Signature};
+use crate::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
+use crate::shape::TensorType;
+
+/// Largest magnitude of a float in a portable program.
+const LARGEST: f64 = 1e4;
+
+/// Smallest magnitude of a float in a portable program, but for zero.
+const TINIEST: f64 = 1e-30;
+
+/// Largest angle in a portable program: reducing it to one turn loses no more than the op rounds.
+const LARGEST_ANGLE: f64 = 100.0;
+
+/// How far from the interpreter's result `x` a correct executor's may be in a portable program, as a part of
+/// `1 + |x|`, for values of this type that are not exact; 0 for types that are never inexact.
+///
+/// It holds for programs of any length, and leaves room for executors that keep short floats in longer ones.
+#[must_use]
+pub fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => 0.25,
+        DType::F16 => 0.04,
+        DType::F32 => 1e-4,
+        DType::F64 => 1e-9,
+        _ => 0.0,
+    }
+}
+
+/// What programs to make.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramOptions {
+    /// What they are for.
+    pub aim: Aim,
+    /// The element types of fresh values. Others occur where an op makes them (`compare` makes `bool`).
+    pub dtypes: DTypeSet,
+    /// Which ops to use.
+    pub accepts: fn(&OpDef) -> bool,
+}
+
+impl ProgramOptions {
+    /// Programs over all ops and element types.
+    #[must_use]
+    pub fn new(aim: Aim) -> ProgramOptions {
+        ProgramOptions { aim, dtypes: DTypeSet::ANY, accepts: |_| true }
+    }
+}
+
+/// A value of a sampled program.
+#[derive(Clone, Debug)]
+pub struct SampledValue {
+    /// Its data, as the reference interpreter computes it.
+    pub data: Arc<Literal>,
+    /// How far a correct executor may be off, as a part of `1 + |x|`; 0 for exact values.
+    pub tolerance: f64,
+    /// The data in executors that round otherwise (P3).
+    shadows: [Arc<Literal>; 2],
+}
+
+impl SampledValue {
+    fn exact(data: Literal) -> SampledValue {
+        let data = Arc::new(data);
+        SampledValue { shadows: [data.clone(), data.clone()], data, tolerance: 0.0 }
+    }
+
+    /// Whether every executor computes it without rounding (P2).
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.tolerance == 0.0
+    }
+
+    /// Whether an executor's result is close enough: the same numbers for an exact value, the tolerance for another.
+    ///
+    /// # Errors
+    /// With the first element that is not.
+    pub fn check(&self, actual: &Literal) -> Result<(), String> {
+        if self.is_exact() {
+            return Check::Exact.compare(actual, &self.data).map_err(|mismatch| mismatch.to_string());
+        }
+        if actual.ty() != self.data.ty() {
+            return Err(format!("the output is {}, expected {}", actual.ty(), self.data.ty()));
+        }
+        for (index, (a, b)) in floats(actual).zip(floats(&self.data)).enumerate() {
+            let most = self.tolerance * (1.0 + b.abs());
+            let distance = (a - b).abs();
+            if distance > most || distance.is_nan() {
+                return Err(format!("element {index} is {a:?}, expected {b:?} give or take {most:e}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A program with the data of its values.
+#[derive(Clone, Debug)]
+pub struct Sampled {
+    /// The program; its outputs are the results of all ops, in order, with checks that are as loose as the loosest element
+    /// of each needs. A value's id is its place in `values`.
+    pub program: Program,
+    /// The values, by id.
+    pub values: Vec<SampledValue>,
+}
+
+impl Sampled {
+    /// The value with an id of the program.
+    #[must_use]
+    pub fn value(&self, id: ProgramId) -> &SampledValue {
+        &self.values[id.0 as usize]
+    }
+}
+
+/// Makes a program, op by op.
+#[derive(Debug)]
+pub struct ProgramSampler {
+    options: ProgramOptions,
+    values: Vec<SampledValue>,
+    inputs: Vec<ProgramId>,
+    ops: Vec<ProgramOp>,
+}
+
+impl ProgramSampler {
+    /// Starts a program without values.
+    #[must_use]
+    pub fn new(options: ProgramOptions) -> ProgramSampler {
+        ProgramSampler { options, values: Vec::new(), inputs: Vec::new(), ops: Vec::new() }
+    }
+
+    /// A program of about so many ops: one try for each, and as many again.
+    #[must_use]
+    pub fn sample(options: ProgramOptions, entropy: &mut dyn Entropy, ops: usize) -> Sampled {
+        let mut sampler = ProgramSampler::new(options);
+        for _ in 0..2 * ops {
+            if sampler.ops.len() < ops {
+                sampler.step(entropy);
+            }
+        }
+        sampler.finish()
+    }
+
+    /// Tries to add an op; `None` when the choices lead nowhere or the op would break P1 to P3.
+    ///
+    /// # Panics
+    /// When a row's generator makes a call that the row refuses or the interpreter does not run, which is a bug of the
+    /// row.
+    pub fn step(&mut self, entropy: &mut dyn Entropy) -> Option<&ProgramOp> {
+        let rows: Vec<&'static OpDef> = OPS.iter().filter(|def| (self.options.accepts)(def)).collect();
+        let def = *rows.get(entropy.draw(rows.len() as u32) as usize)?;
+        // Only values that the op may take are offered to it.
+        let offered: Vec<usize> = (0..self.values.len())
+            .filter(|&id| !self.needs_exact(def) || self.values[id].is_exact())
+            .collect();
+        let pool: Vec<TensorType> = offered.iter().map(|&id| self.values[id].data.ty().clone()).collect();
+        let sample =
+            Sampler::new(def, &mut *entropy, &pool, self.options.dtypes, self.options.aim).sample()?;
+        let fresh: Vec<Option<SampledValue>> =
+            sample.operands.iter().map(|operand| self.fresh(operand, entropy)).collect();
+        let operands: Vec<&SampledValue> = sample
+            .operands
+            .iter()
+            .zip(&fresh)
+            .map(|(operand, fresh)| match (operand, fresh) {
+                (SampleOperand::Pool(place), _) => &self.values[offered[*place]],
+                (_, Some(fresh)) => fresh,
+                (_, None) => unreachable!("bug: an operand that is neither old nor new"),
+            })
+            .collect();
+        let signature = signature(def, &sample, &pool);
+        if self.options.aim == Aim::Portable && self.is_bitcast_of_bitcast(&signature, &sample, &offered) {
+            return None;
+        }
+        let results = self.results(&signature, &operands)?;
+
+        let mut ids = Vec::new();
+        for (operand, fresh) in sample.operands.iter().zip(fresh) {
+            ids.push(match (operand, fresh) {
+                (SampleOperand::Pool(place), _) => ProgramId(offered[*place] as u32),
+                (_, fresh) => {
+                    let id = self.add(fresh?);
+                    self.inputs.push(id);
+                    id
+                }
+            });
+        }
+        let results = results.into_iter().map(|value| self.add(value)).collect();
+        self.ops.push(ProgramOp { signature: Arc::new(signature), operands: ids, results });
+        self.ops.last()
+    }
+
+    /// The ops so far.
+    #[must_use]
+    pub fn ops(&self) -> &[ProgramOp] {
+        &self.ops
+    }
+
+    /// The program so far.
+    #[must_use]
+    pub fn finish(self) -> Sampled {
+        let value = |id: &ProgramId| &self.values[id.0 as usize];
+        let inputs = self.inputs.iter();
+        let inputs =
+            inputs.map(|id| ProgramValue { id: *id, role: Role::Input, data: value(id).data.clone() });
+        let outputs: Vec<ProgramId> = self.ops.iter().flat_map(|op| op.results.iter().copied()).collect();
+        let program = Program {
+            name: "sampled".to_owned(),
+            values: inputs.collect(),
+            expected: outputs.iter().map(|id| Literal::clone(&value(id).data)).collect(),
+            checks: outputs.iter().map(|id| loosest_check(value(id))).collect(),
+            outputs,
+            ops: self.ops,
+            ..Program::default()
+        };
+        Sampled { program, values: self.values }
+    }
+
+    fn add(&mut self, value: SampledValue) -> ProgramId {
+        self.values.push(value);
+        ProgramId(self.values.len() as u32 - 1)
+    }
+
+    fn fresh(&self, operand: &SampleOperand, entropy: &mut dyn Entropy) -> Option<SampledValue> {
+        match operand {
+            SampleOperand::Pool(_) => None,
+            SampleOperand::Fresh(ty, domain) => {
+                Some(SampledValue::exact(fill(entropy, ty, *domain, self.options.aim)))
+            }
+            SampleOperand::Given(data) => Some(SampledValue::exact(Literal::clone(data))),
+        }
+    }
+
+    /// Whether an op takes exact operands only: because it jumps, or because small errors may grow without bound near
+    /// the operands' ends that no shadow happens to reach.
+    fn needs_exact(&self, def: &OpDef) -> bool {
+        // A conversion between floats rounds and does not jump.
+        let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
+        let steep = matches!(def.code, OpCode::Power | OpCode::Atan2);
+        self.options.aim == Aim::Portable && (jumps || steep)
+    }
+
+    /// Two bitcasts in a row, which XLA's simplifier joins to one that its verifier then refuses.
+    fn is_bitcast_of_bitcast(&self, signature: &Signature, sample: &Sample, offered: &[usize]) -> bool {
+        let bitcast = OpCode::BitcastConvert;
+        let made_by_one = |id: usize| {
+            let makes = |op: &&ProgramOp| op.results.contains(&ProgramId(id as u32));
+            self.ops.iter().find(makes).is_some_and(|op| op.signature.op() == bitcast)
+        };
+        signature.op() == bitcast
+            && matches!(sample.operands[0], SampleOperand::Pool(place) if made_by_one(offered[place]))
+    }
+
+    /// The results of a call, if the program may have it.
+    fn results(&self, signature: &Signature, operands: &[&SampledValue]) -> Option<Vec<SampledValue>> {
+        let eval = |pick: &dyn Fn(usize, &SampledValue) -> Arc<Literal>| -> Vec<Literal> {
+            let operands: Vec<Arc<Literal>> =
+                operands.iter().enumerate().map(|(place, operand)| pick(place, operand)).collect();
+            interp::call(signature, &operands)
+                .unwrap_or_else(|error| panic!("bug: a sample does not run: {error}"))
+        };
+        let data = eval(&|_, operand| operand.data.clone());
+        if self.options.aim == Aim::Everything {
+            return Some(data.into_iter().map(SampledValue::exact).collect());
+        }
+        if !data.iter().all(is_tame) {
+            return None;
+        }
+        if matches!(signature.op(), OpCode::Sine | OpCode::Cosine | OpCode::Tan)
+            && !floats(&operands[0].data).all(|angle| angle.abs() <= LARGEST_ANGLE)
+        {
+            return None;
+        }
+        if signature.op() == OpCode::SelectAndScatter && has_ties(&operands[0].data) {
+            return None;
+        }
+        let numerics = numerics(signature);
+        let all_exact = operands.iter().all(|operand| operand.is_exact());
+        let exact = all_exact
+            && match numerics {
+                Numerics::Exact | Numerics::Step => true,
+                Numerics::Rounded => rounds_nothing(signature, operands, &data),
+            };
+        if exact {
+            return Some(data.into_iter().map(SampledValue::exact).collect());
+        }
+        if numerics == Numerics::Step {
+            return None;
+        }
+        let inherited = operands.iter().map(|operand| operand.tolerance).fold(0.0, f64::max);
+        let roundings = match numerics {
+            Numerics::Exact => None,
+            _ => Some(roundings(signature, &data, &eval)),
+        };
+        let mut shadows = [0, 1].map(|side| eval(&|_, operand| operand.shadows[side].clone()).into_iter());
+        let mut results = Vec::new();
+        for (index, data) in data.into_iter().enumerate() {
+            let rounding = roundings.as_ref().map(|roundings| roundings[index].as_slice());
+            let tolerance =
+                if data.dtype().is_float() { tolerance(data.dtype()).max(inherited) } else { 0.0 };
+            let [first, second] = &mut shadows;
+            let shadows = [first.next()?, second.next()?];
+            let shadows = [0, 1].map(|side| displaced(&shadows[side], rounding, side == 1));
+            if !shadows.iter().all(|shadow| is_near(shadow, &data, tolerance / 4.0)) {
+                return None;
+            }
+            let [first, second] = shadows;
+            let shadows = [Arc::new(first), Arc::new(second)];
+            results.push(SampledValue { data: Arc::new(data), tolerance, shadows });
+        }
+        Some(results)
+    }
+}
+
+/// The checked call of a sample.
+fn signature(def: &OpDef, sample: &Sample, pool: &[TensorType]) -> Signature {
+    let types: Vec<TensorType> = sample.operands.iter().map(|operand| operand.ty(pool).clone()).collect();
+    Signature::infer(def.code, sample.attrs.clone(), &sample.bodies, &types)
+        .unwrap_or_else(|error| panic!("bug: a sample is refused: {error}"))
+}
+
+/// The elements of a float literal; none of another.
+fn floats(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
+    let elements = Elements::of(literal);
+    let count = if literal.dtype().is_float() { elements.len() } else { 0 };
+    (0..count).map(move |index| to_f64(literal.dtype(), elements.get(index)))
+}
+
+/// P1.
+fn is_tame(literal: &Literal) -> bool {
+    floats(literal)
+        .all(|x| x.abs() <= LARGEST && if x == 0.0 { x.is_sign_positive() } else { x.abs() >= TINIEST })
+}
+
+/// Whether two elements are equal. Executors visit windows in different orders, so they select different ones of those.
+fn has_ties(literal: &Literal) -> bool {
+    let elements = Elements::of(literal);
+    let mut bits: Vec<u64> = (0..elements.len()).map(|index| elements.get(index)).collect();
+    bits.sort_unstable();
+    bits.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+fn is_near(shadow: &Literal, data: &Literal, most: f64) -> bool {
+    if !data.dtype().is_float() {
+        return shadow == data;
+    }
+    floats(shadow).zip(floats(data)).all(|(a, b)| (a - b).abs() <= most * (1.0 + b.abs()))
+}
+
+fn loosest_check(value: &SampledValue) -> Check {
+    let largest = floats(&value.data).map(f64::abs).fold(0.0, f64::max);
+    match Check::almost(value.tolerance * (1.0 + largest)) {
+        Some(check) if !value.is_exact() => check,
+        _ => Check::Exact,
+    }
+}
+
+/// What rounding does to the results of a call, its bodies included. The table's classes are those of the worst
+/// element types.
+fn numerics(signature: &Signature) -> Numerics {
+    let from = signature.operands().first().map(TensorType::dtype);
+    let to = signature.results().first().map(TensorType::dtype);
+    match (signature.op(), from, to) {
+        (OpCode::Convert, Some(from), Some(to)) => match (float_format(from), float_format(to)) {
+            (Some((e, m)), Some((to_e, to_m))) if e <= to_e && m <= to_m => Numerics::Exact,
+            (_, Some(_)) => Numerics::Rounded,
+            (Some(_), None) => Numerics::Step,
+            (None, None) => Numerics::Exact,
+        },
+        (OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter, ..) => {
+            signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
+        }
+        // Selecting jumps, so the operands are exact; what is left is to add up.
+        (OpCode::SelectAndScatter, ..) => body_numerics(&signature.bodies()[1]),
+        _ => signature.def().numerics,
+    }
+}
+
+fn body_numerics(body: &Body) -> Numerics {
+    let graph: &Graph = body.graph();
+    graph.nodes().iter().map(|node| numerics(node.signature())).fold(Numerics::Exact, worse)
+}
+
+fn worse(a: Numerics, b: Numerics) -> Numerics {
+    match (a, b) {
+        (Numerics::Step, _) | (_, Numerics::Step) => Numerics::Step,
+        (Numerics::Rounded, _) | (_, Numerics::Rounded) => Numerics::Rounded,
+        _ => Numerics::Exact,
+    }
+}
+
+/// Exponents of the lowest and the highest bit that is set in any element; `None` when all are zero.
+fn span(literal: &Literal) -> Option<(i32, i32)> {
+    let bits = floats(literal).filter(|&x| x != 0.0).map(|x| {
+        let raw = x.abs().to_bits();
+        let exponent = (raw >> 52) as i32 - 1023;
+        let zeros = (raw | 1 << 52).trailing_zeros() as i32;
+        (exponent - 52 + zeros, exponent)
+    });
+    bits.reduce(|(low, high), (l, h)| (low.min(l), high.max(h)))
+}
+
+/// Number of elements that end up in one element of the result.
+fn terms(signature: &Signature) -> u64 {
+    let (operands, results) = (signature.operands(), signature.results());
+    let per_result = |elems: u64| elems / results[0].elems().0.max(1);
+    let attr = || signature.attrs().view();
+    let window = || attr().ints(0).iter().product::<i64>() as u64;
+    match signature.op() {
+        OpCode::Reduce => 1 + per_result(operands[0].elems().0),
+        OpCode::ReduceWindow | OpCode::SelectAndScatter => 1 + window(),
+        OpCode::DotGeneral => {
+            let contract = DotDims::of(attr()).lhs_contract;
+            contract.iter().map(|&axis| operands[0].dims()[axis as usize]).product()
+        }
+        // All taps of a filter, or all updates.
+        OpCode::Convolution => operands[1].elems().0,
+        OpCode::Scatter => 1 + operands[operands.len() - 1].elems().0,
+        _ => 1,
+    }
+}
+
+/// Whether no bit is lost in a sum or product of exact floats, in whatever order it is computed.
+fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[Literal]) -> bool {
+    if results.iter().all(|result| !result.dtype().is_float()) {
+        return true;
+    }
+    let spans: Vec<Option<(i32, i32)>> = operands.iter().map(|operand| span(&operand.data)).collect();
+    let widest = spans.iter().flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+    let product = || match (spans.first(), spans.get(1)) {
+        (Some(&Some((a, b))), Some(&Some((c, d)))) => Some((a + c, b + d + 1)),
+        _ => None,
+    };
+    let carries = (terms(signature).max(1)).next_power_of_two().trailing_zeros() as i32;
+    let adds = |body: &Body| {
+        body.graph()
+            .nodes()
+            .iter()
+            .all(|node| node.signature().op() == OpCode::Add || numerics(node.signature()) == Numerics::Exact)
+    };
+    let needed = match signature.op() {
+        OpCode::Convert if !operands[0].data.dtype().is_float() => {
+            // An integer is not in `spans`; its conversion says itself whether it lost anything.
+            span(&results[0]).filter(|_| converts_back(&operands[0].data, &results[0]))
+        }
+        OpCode::Convert => widest,
+        OpCode::Add | OpCode::Subtract => widest.map(|(low, high)| (low, high + 1)),
+        OpCode::Multiply => product(),
+        OpCode::DotGeneral | OpCode::Convolution => product().map(|(low, high)| (low, high + carries)),
+        OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter
+            if signature.bodies().iter().all(|body| adds(body)) =>
+        {
+            widest.map(|(low, high)| (low, high + carries))
+        }
+        OpCode::SelectAndScatter if adds(&signature.bodies()[1]) => {
+            widest.map(|(low, high)| (low, high + carries))
+        }
+        _ => return false,
+    };
+    let Some((low, high)) = needed else {
+        // Nothing but zeros goes in, or an integer lost bits.
+        return spans.iter().all(Option::is_none) && operands[0].data.dtype().is_float();
+    };
+    results.iter().filter_map(|result| float_format(result.dtype())).all(|(exponent_bits, mantissa_bits)| {
+        let greatest = (1 << (exponent_bits - 1)) - 1;
+        high - low <= mantissa_bits as i32 && high <= greatest && low >= 1 - greatest - mantissa_bits as i32
+    })
+}
+
+/// Whether integers that became floats are still the same numbers.
+fn converts_back(integers: &Literal, converted: &Literal) -> bool {
+    let elements = Elements::of(integers);
+    let back = |(index, x): (usize, f64)| to_int(integers.dtype(), elements.get(index)) == x as i128;
+    floats(converted).enumerate().all(back)
+}
+
+/// Runs a call on data made from each operand and its place.
+type Eval<'a> = &'a dyn Fn(&dyn Fn(usize, &SampledValue) -> Arc<Literal>) -> Vec<Literal>;
+
+/// Most that the op itself may round each element of each result by, in one executor or the other.
+fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec<f64>> {
+    let combines = matches!(
+        signature.def().fusibility,
+        Fusibility::Reduction | Fusibility::Contraction | Fusibility::Indexing
+    );
+    // Every partial sum of a sum is at most the sum of the magnitudes, and rounds by a part of itself.
+    let selects = signature.op() == OpCode::SelectAndScatter;
+    let magnitudes = combines.then(|| {
+        eval(&|place, operand| match place {
+            0 if selects => operand.data.clone(),
+            _ => Arc::new(absolute(&operand.data)),
+        })
+    });
+    let terms = terms(signature) as f64;
+    data.iter()
+        .enumerate()
+        .map(|(index, data)| {
+            let unit = float_format(data.dtype())
+                .map_or(0.0, |(_, mantissa)| f64::from(mantissa + 1).exp2().recip());
+            match &magnitudes {
+                Some(magnitudes) => floats(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
+                // Short floats are computed in longer ones; the others by approximations good to a few steps.
+                None => {
+                    let steps = if data.dtype().size() == 2 { 2.0 } else { 8.0 };
+                    floats(data).map(|x| steps * unit * x.abs()).collect()
+                }
+            }
+        })
+        .collect()
+}
+
+fn absolute(literal: &Literal) -> Literal {
+    if !literal.dtype().is_float() {
+        return literal.clone();
+    }
+    let bits = floats(literal).map(|x| from_f64(literal.dtype(), x.abs()));
+    Store::collect(literal.ty().clone(), bits).finish()
+}
+
+/// The literal with each element moved by its rounding, in a direction that depends on the element and on the side.
+fn displaced(literal: &Literal, roundings: Option<&[f64]>, side: bool) -> Literal {
+    let Some(roundings) = roundings.filter(|roundings| !roundings.is_empty()) else { return literal.clone() };
+    let up = |index: usize| ((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1) == side;
+    let moved = floats(literal).zip(roundings).enumerate().map(|(index, (x, rounding))| {
+        let x = if up(index) { x + rounding } else { x - rounding };
+        from_f64(literal.dtype(), x)
+    });
+    Store::collect(literal.ty().clone(), moved).finish()
+}
