@@ -69,7 +69,7 @@ impl DeviceError {
 type Result<T> = std::result::Result<T, DeviceError>;
 
 enum Kind {
-    Pjrt(PjrtDevice),
+    Pjrt(Box<PjrtDevice>),
     Reference,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Executed {
 impl Device {
     pub(crate) fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
         let environment = fingerprint(&device.describe());
-        Device { kind: Kind::Pjrt(device), faults, environment }
+        Device { kind: Kind::Pjrt(Box::new(device)), faults, environment }
     }
 
     pub(crate) fn reference(faults: Option<Faults>) -> Device {

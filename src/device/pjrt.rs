@@ -34,9 +34,12 @@ const HEAVY: usize = 1;
 /// `reduce_window_add_float64_4_6`); its older emitters do not.
 const WINDOW_SUM: usize = 2;
 
+/// A flag and what it is set to.
+type FlagOf = (&'static str, fn() -> pjrt::Flag);
+
 /// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's default order can need 34
 /// times the memory of this one (pjrt.md). A plugin refuses names it does not know: API 0.81 has the second.
-const MEMORY_ORDER: [(&str, fn() -> pjrt::Flag); 2] = [
+const MEMORY_ORDER: [FlagOf; 2] = [
     ("xla_cpu_scheduler_type", || "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED".into()),
     ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
 ];

@@ -202,7 +202,7 @@ impl Job {
     }
 
     /// The region failed as a whole: it runs op by op, or, if it is one op, its results fail.
-    pub(super) fn give_up(self: Box<Self>, error: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Step {
         if self.ops() > 1 {
             return self.split(error.message.clone(), stream);
         }
@@ -211,7 +211,7 @@ impl Job {
     }
 
     /// The whole region failed with an error that leaves nothing to be tried.
-    pub(super) fn fail(self: Box<Self>, error: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn fail(self, error: &DeviceError, stream: &StreamShared) -> Step {
         let message = match self.ops() {
             1 => error.message.clone(),
             ops => format!("{} (one of the {ops} ops of the region up to this one)", error.message),
@@ -234,12 +234,12 @@ impl Job {
     }
 
     /// Takes the region apart.
-    pub(super) fn split(self: Box<Self>, why: String, stream: &StreamShared) -> Step {
+    pub(super) fn split(self, why: String, stream: &StreamShared) -> Step {
         let engine = stream.engine();
         engine.counters().fallbacks.add(1);
         let region = self.info.reference;
         engine.emit(|| Event::Fallback { region, why });
-        let Job { info, inputs, outputs, mode, effect, .. } = *self;
+        let Job { info, inputs, outputs, mode, effect, .. } = self;
         let graph = info.canon.graph().clone();
         let sites = info.sites.clone();
         let boundary = Boundary::Fallback;
@@ -247,7 +247,7 @@ impl Job {
     }
 
     /// Fails all results.
-    pub(super) fn poison(self: Box<Self>, failure: Arc<Failure>, stream: &StreamShared) -> Step {
+    pub(super) fn poison(self, failure: Arc<Failure>, stream: &StreamShared) -> Step {
         let engine = stream.engine();
         engine.counters().poisoned.add(self.needed.len() as u64);
         let (region, values) = (self.info.reference, self.needed.len());

@@ -68,11 +68,6 @@ impl<T: Send + 'static> Pool<T> {
         self.shared.changed.notify_one();
     }
 
-    /// Number of items that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.shared.state.lock().items.len()
-    }
-
     /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool itself may call this: it
     /// is not waited for.
     pub(crate) fn shut_down(&self) {

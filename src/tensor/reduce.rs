@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::op::attrs;
-use fuseline_fusion::{Body, DType, Literal, OpCode, Shape, Site, TensorType};
+use fuseline_fusion::{Body, DType, Literal, OpCode, Site, TensorType};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
@@ -249,18 +249,6 @@ impl Tensor {
         let bodies = [Arc::new(select), add];
         let operands = [self, gradient, &zero];
         self.record_with(OpCode::SelectAndScatter, attrs, &bodies, &operands, site)
-    }
-
-    /// This shape with some dimensions, counted as in the ops of this module, made 1: what a reduction's result is reshaped
-    /// to for broadcasting against its operand.
-    #[track_caller]
-    pub(crate) fn kept_dims(&self, axes: &[i64], site: &Site) -> Result<Shape> {
-        let dropped = self.axes_of(axes, site)?;
-        let mut dims = self.dims().to_vec();
-        for axis in dropped {
-            dims[axis as usize] = 1;
-        }
-        Ok(Shape::new(&dims)?)
     }
 }
 
