@@ -1,4 +1,75 @@
-//! Fused-eager op-trace JIT on PJRT.
+//! Eager tensor code at compiled speed, on any device that has a PJRT plugin.
+//!
+//! A program calls one tensor operation after another and gets a handle back at once. Fuseline records the operations,
+//! groups them into *regions*, compiles each region once with XLA, and runs it asynchronously. There is no graph to build, no
+//! function to annotate, no step to mark.
+//!
+//! ```
+//! # fn main() -> fuseline::Result<()> {
+//! # let engine = fuseline::Engine::reference();
+//! # /*
+//! let engine = fuseline::Engine::new()?;                 // the first PJRT plugin that is found
+//! # */
+//! let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+//! let w = engine.tensor(&[0.5f32, -1.0, 0.25, 2.0], &[2, 2])?;
+//!
+//! let mut y = x.matmul(&w)?;                             // recorded; nothing has run yet
+//! for _ in 0..3 {
+//!     y = ((&y * 0.5)? + &x)?.tanh()?;                   // ten ops, one region
+//! }
+//! let mean = y.mean(&[0, 1])?.item::<f32>()?;            // the read ends the region: it is compiled and run
+//! assert!((mean - 0.95).abs() < 0.05);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What there is
+//!
+//! | | |
+//! |---|---|
+//! | [`EngineConfig`], [`Engine`] | one device, its caches and threads |
+//! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
+//! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
+//! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
+//! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
+//! | [`Error`] | what went wrong, at which op and call site |
+//! | [`fusion`] | the op table, region forming, keys, lowering and the reference interpreter, on their own |
+//! | [`pjrt`] | the safe layer over PJRT, on its own |
+//!
+//! # Modes
+//!
+//! | [`Mode`] | a region ends | who waits | for |
+//! |---|---|---|---|
+//! | [`Fused`](Mode::Fused) | where the program needs a value, or at a budget | nobody | speed |
+//! | [`Strict`](Mode::Strict) | after every op | nobody | a fallback without fusion |
+//! | [`Debug`](Mode::Debug) | after every op | every call, for its results | an error at the line that caused it |
+//!
+//! The mode is set for the process ([`EngineConfig::mode`], [`Engine::set_mode`]), a stream ([`Stream::set_mode`]) or a scope
+//! ([`with_mode`]), and captured when an op is recorded.
+//!
+//! # What is promised
+//!
+//! - A loop whose steps record the same ops on the same shapes compiles nothing after its first steps, whatever the numbers
+//!   in it are: scalars like a learning rate are parameters of the compiled code.
+//! - Where a region ends and what it returns depend on the recorded program alone, never on timing or threads.
+//! - A cached executable is used only if the region it was compiled for is equal, byte by byte, to the one at hand.
+//! - Every boundary, miss, compile and fallback is an [`Event`] with its reason.
+//! - What goes wrong costs speed before it costs a result: a region that cannot be compiled runs op by op. An op that fails
+//!   by itself fails exactly the values that depend on it, with an [`Error`] that says op, call site and the plugin's words.
+//!
+//! # Numbers
+//!
+//! Fused regions are compiled by XLA, which rounds where it wants to between the ops of a region: results of different modes
+//! agree to a few units in the last place, not bit by bit. The specification's corner cases (NaN, infinities, integer
+//! overflow, out-of-range shifts and indices) are the same in every mode and on the reference interpreter.
+//!
+//! # Features
+//!
+//! | feature | default | what |
+//! |---|---|---|
+//! | `cli` | yes | the command-line tool `fuseline` |
+//! | `ndarray` | no | conversions from and to `ndarray` arrays |
+//! | `tracing` | no | events as `tracing` events |
 
 mod capture;
 mod config;
@@ -36,3 +107,8 @@ pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
 pub use tensor::{Read, Tensor};
+
+/// The example in README.md runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,48 @@
+//! A steady loop over a chain of 50 elementwise ops on `f32`, from the first call to the result on the device.
+//!
+//! `cargo bench --bench chain`, on the PJRT plugin that is found. Every chain is one region, the same one each time, so
+//! nothing is compiled after the first; what is measured is recording, the region's key, the cache, and the launch.
+#![allow(missing_docs, reason = "a benchmark")]
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fuseline::{Engine, Mode, Result, Tensor, with_mode};
+
+const OPS: usize = 50;
+
+fn chain(x: &Tensor, y: &Tensor) -> Result<()> {
+    let mut z = x.clone();
+    for i in 0..OPS {
+        z = if i % 2 == 0 { z.mul(y)? } else { z.add(y)? };
+    }
+    z.wait()
+}
+
+fn steady(c: &mut Criterion) {
+    let engine = match Engine::new() {
+        Ok(engine) => engine,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let mut group = c.benchmark_group("chain of 50");
+    group.throughput(Throughput::Elements(OPS as u64));
+    for mode in [Mode::Fused, Mode::Strict] {
+        for size in [16u64, 1_024, 65_536] {
+            let data = vec![1.000_1f32; size as usize];
+            let x = engine.tensor(&data, &[size]).expect("it fits");
+            let y = engine.tensor(&data, &[size]).expect("it fits");
+            with_mode(mode, || chain(&x, &y)).expect("it runs");
+            let before = engine.counters();
+            group.bench_function(BenchmarkId::new(format!("{mode:?}"), size), |b| {
+                b.iter(|| with_mode(mode, || chain(&x, &y)).expect("it runs"));
+            });
+            let compiles = engine.counters().since(&before).compiles;
+            assert_eq!(compiles, 0, "a steady loop compiled something");
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, steady);
+criterion_main!(benches);
