@@ -17,6 +17,12 @@ impl Writer {
         Writer::default()
     }
 
+    /// Starts empty, with room for so many bytes.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Writer {
+        Writer(Vec::with_capacity(bytes))
+    }
+
     /// Appends one byte.
     pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);

@@ -75,6 +75,16 @@ impl Graph {
         Graph::default()
     }
 
+    /// A graph without parameters and nodes, with room for as many as another one has.
+    #[must_use]
+    pub fn with_capacity_of(other: &Graph) -> Graph {
+        Graph {
+            params: Vec::with_capacity(other.params.len()),
+            nodes: Vec::with_capacity(other.nodes.len()),
+            makers: Vec::with_capacity(other.makers.len()),
+        }
+    }
+
     /// Adds a parameter.
     pub fn param(&mut self, ty: TensorType) -> Ref {
         self.params.push(ty);

@@ -1,6 +1,6 @@
 //! The op vocabulary: opcodes, the op table, and checked op signatures.
 //!
-//! Input: an [`OpCode`], [`Attrs`], bodies and operand types. Output: a [`Signature`], the receipt that says the call
+//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the receipt that says the call
 //! is valid and which types it returns. Pure; no I/O, no clock, no global state.
 //!
 //! Everything the library knows about an op stands in its row of the op table ([`OpDef`]): arity, attributes, type

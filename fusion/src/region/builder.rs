@@ -49,6 +49,21 @@ impl<R: TraceResult> Part<R> {
         }
     }
 
+    /// An empty run that has room for another like this one: a steady loop makes the same regions again and again.
+    fn successor(&mut self) -> Part<R> {
+        let mut known = mem::take(&mut self.known);
+        known.clear();
+        Part {
+            graph: Graph::with_capacity_of(&self.graph),
+            inputs: Vec::with_capacity(self.inputs.len()),
+            outputs: Vec::with_capacity(self.outputs.len()),
+            sites: Vec::with_capacity(self.sites.len()),
+            known,
+            tensor_inputs: 0,
+            bytes: Bytes(0),
+        }
+    }
+
     pub(super) fn append(
         &mut self,
         signature: Arc<Signature>,
@@ -226,7 +241,8 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     fn seal_as(&mut self, reason: Boundary, effect: Effect, sealed: &mut Vec<Region<R>>) {
         if self.pending.len() > 0 {
-            let all = mem::replace(&mut self.pending, Part::new());
+            let next = self.pending.successor();
+            let all = mem::replace(&mut self.pending, next);
             sealed.push(all.finish(reason, self.mode, effect));
             self.rule.reset();
         }
