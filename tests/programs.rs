@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use fuseline::fusion::program::{ProgramId, ProgramValue};
-use fuseline::{Attrs, Counters, Engine, EngineConfig, Mode, Stage, Stream, Tensor, with_mode};
+use fuseline::{Attrs, Counters, Engine, EngineConfig, Literal, Mode, Stage, Stream, Tensor, with_mode};
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -149,7 +149,7 @@ fn run(
                     Origin::Upload => stream.from_literal(data),
                     Origin::Constant => {
                         outcome.ops += 1;
-                        stream.constant(fuseline::Literal::clone(data))
+                        stream.constant(Literal::clone(data))
                     }
                     Origin::Lifted => {
                         let mut bits = [0; 8];
@@ -380,5 +380,30 @@ fn programs_on_the_plugin() {
             UNCOMPILED.iter().any(|(part, _)| message.contains(part)),
             "the plugin refuses what is portable: {message}"
         );
+    }
+}
+
+/// Constants whose quotient the machine does not have. XLA divides constants while it compiles, and dies of these if they
+/// reach it.
+#[test]
+fn constants_are_divided_as_data_is() {
+    for engine in support::engines(EngineConfig::new) {
+        let stream = engine.stream();
+        macro_rules! divided {
+            ($($ty:ident),*) => {$(
+                let least = $ty::MIN;
+                let lhs = [7, 7, 7, least, least, least];
+                let rhs = [2, 0, !0, !0, 0, 1];
+                let constant = |data: &[$ty; 6]| stream.constant(Literal::from_slice(&[6], data).unwrap()).unwrap();
+                let (quotient, rest) = (constant(&lhs).div(&constant(&rhs)), constant(&lhs).rem(&constant(&rhs)));
+                let by = |f: fn($ty, $ty) -> $ty, zero: fn($ty) -> $ty| {
+                    let pairs = lhs.iter().zip(&rhs);
+                    pairs.map(|(&a, &b)| if b == 0 { zero(a) } else { f(a, b) }).collect::<Vec<$ty>>()
+                };
+                assert_eq!(quotient.unwrap().to_vec::<$ty>().unwrap(), by($ty::wrapping_div, |_| !0));
+                assert_eq!(rest.unwrap().to_vec::<$ty>().unwrap(), by($ty::wrapping_rem, |a| a));
+            )*};
+        }
+        divided!(i8, i16, i32, i64, u8, u16, u32, u64);
     }
 }
