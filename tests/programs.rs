@@ -407,3 +407,45 @@ fn constants_are_divided_as_data_is() {
         divided!(i8, i16, i32, i64, u8, u16, u32, u64);
     }
 }
+
+/// The keys of the regions that an engine seals for a program.
+fn keys(
+    config: EngineConfig,
+    build: impl Fn(EngineConfig) -> fuseline::Result<Engine>,
+) -> Option<Vec<String>> {
+    let log = support::Log::default();
+    let engine = build(config.event_sink(log.sink())).ok()?;
+    let x = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap();
+    let y = ((&x * 0.5).unwrap() + &x).unwrap();
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1.5, 3.0]);
+    let sealed = |event| match event {
+        fuseline::Event::Sealed { region, .. } => Some(region.key.to_string()),
+        _ => None,
+    };
+    Some(log.take().into_iter().filter_map(sealed).collect())
+}
+
+/// What an executable depends on besides the region is in the key too.
+#[test]
+fn another_device_or_flag_is_another_key() {
+    let reference = keys(EngineConfig::new(), EngineConfig::build_reference).expect("it needs nothing");
+    assert_eq!(keys(EngineConfig::new(), EngineConfig::build_reference).as_ref(), Some(&reference));
+    let Some(plain) = keys(EngineConfig::new(), EngineConfig::build) else {
+        println!("skipped: the plugin half of the keys: no plugin");
+        return;
+    };
+    assert_eq!((reference.len(), plain.len()), (1, 1));
+    assert_ne!(plain, reference);
+    assert_eq!(keys(EngineConfig::new(), EngineConfig::build).as_ref(), Some(&plain));
+    let mut known = vec![plain];
+    for (flag, value) in [
+        ("xla_cpu_enable_fast_math", true),
+        ("xla_cpu_enable_fast_math", false),
+        ("xla_cpu_fast_math_honor_nans", true),
+    ] {
+        let flagged = keys(EngineConfig::new().compiler_flag(flag, value), EngineConfig::build);
+        let flagged = flagged.expect("there is a plugin");
+        assert!(!known.contains(&flagged), "{flag} = {value} changes no key");
+        known.push(flagged);
+    }
+}

@@ -17,9 +17,9 @@ use fuseline_fusion::region::{
     Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mode, Operand, PendingStats, Region, RegionBuilder,
     TraceOp,
 };
-use fuseline_fusion::{Body, Graph, Ref, Signature, Site, ValueId};
+use fuseline_fusion::{Body, Graph, OpCode, Ref, Signature, Site, ValueId};
 use proptest::test_runner::TestCaseError;
-use support::{Attempt, choices, from, hostile_type, pick, place, runner};
+use support::{Attempt, choices, from, hostile_type, pick, place, runner, sampled};
 
 fn sample(entropy: &mut dyn Entropy, ops: usize) -> Program {
     ProgramSampler::sample(ProgramOptions::new(Aim::Everything), entropy, ops).program
@@ -290,9 +290,16 @@ fn change(draft: &mut Draft, what: &str, entropy: &mut dyn Entropy) -> Option<()
                 Ref::Result(entropy.draw(before as u32))
             };
         }
-        "parameter" => {
+        "constant" => {
+            let mut constants = draft.nodes.iter_mut().filter(|(call, _)| call.def.code == OpCode::Constant);
+            constants.next()?.0.change_attr(entropy);
+        }
+        "element type" | "shape" => {
             let ty = draft.params.get_mut(param)?;
-            *ty = hostile_type(entropy, ty)?;
+            let other = hostile_type(entropy, ty)?;
+            let is_wanted =
+                if what == "shape" { other.dtype() == ty.dtype() } else { other.shape() == ty.shape() };
+            *ty = is_wanted.then_some(other)?;
         }
         "lifted" => {
             let lifted = draft.lifted.get_mut(param)?;
@@ -332,7 +339,10 @@ fn every_change_changes_the_key() {
         let program = sample(&mut from(&list), ops);
         let mut how = from(&how);
         let lifted = some_lifted(&program, &mut how);
-        let draft = Draft::of(&program, &lifted);
+        let mut draft = Draft::of(&program, &lifted);
+        if let Some(constant) = sampled(OpCode::Constant.def(), &mut how, Aim::Everything) {
+            draft.nodes.push((Attempt::of(&constant.signature), Vec::new()));
+        }
         let Some(region) = draft.region() else {
             return Err(TestCaseError::fail("a sampled program is refused"));
         };
