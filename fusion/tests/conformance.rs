@@ -14,14 +14,8 @@ use fuseline_fusion::canon::{CanonRegion, decode, diff};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::{Graph, Literal, Ref, interp};
 
-/// Cases whose expected data is the sum of `f32` partial sums. Terms cancel in them, so that rounding once at the end gives
-/// results further away than the three steps allowed (up to 512), although they are nearer to the exact sum.
-const EXCUSED: &[(&str, &str)] = &[
-    ("conv_general_dilated_float32_2_3_9_float32_12_1_3", "expects partial sums rounded to f32"),
-    ("dot_general_int32_4_3_float32_3_6", "expects partial sums rounded to f32"),
-    ("dot_general_int8_4_3_float32_3_6", "expects partial sums rounded to f32"),
-    ("dot_general_uint16_4_3_float32_3_6", "expects partial sums rounded to f32"),
-];
+/// Cases that are not held to what they expect, by name, each with the reason. None at present.
+const EXCUSED: &[(&str, &str)] = &[];
 
 fn folder() -> PathBuf {
     match env::var_os("FUSELINE_CONFORMANCE") {

@@ -1,6 +1,8 @@
 //! Products summed over dimensions: `dot_general` and `convolution`.
 //!
-//! The result's element type decides the arithmetic. A float sum is taken in `f64` and rounded once. An integer sum is
+//! The result's element type decides the arithmetic. A sum of `f32` is taken in `f32`, in order, as every executor that the
+//! results are compared with does in some order: where terms cancel, a sum that is rounded once is further away from theirs
+//! than they are from each other. Sums of other floats are taken in `f64` and rounded once. An integer sum is
 //! taken modulo 2^64, which is the sum of the result's type whatever the operands' types are, since wrapping commutes with
 //! sums and products. A `bool` sum is an `or` of `and`s. So the precision that a call asks for does not matter here.
 
@@ -30,6 +32,19 @@ impl Term for f64 {
     }
     fn write(self, dtype: DType) -> u64 {
         from_f64(dtype, self)
+    }
+}
+
+impl Term for f32 {
+    const ZERO: f32 = 0.0;
+    fn read(dtype: DType, bits: u64) -> f32 {
+        to_f64(dtype, bits) as f32
+    }
+    fn plus(self, a: f32, b: f32) -> f32 {
+        self + a * b
+    }
+    fn write(self, dtype: DType) -> u64 {
+        from_f64(dtype, f64::from(self))
     }
 }
 
@@ -77,6 +92,7 @@ fn all_terms<T: Term>(literal: &Literal) -> Vec<T> {
 /// When there are too many products.
 pub fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match call.result().dtype().class() {
+        DTypeClass::Float if call.result().dtype() == DType::F32 => dot::<f32>(call),
         DTypeClass::Float => dot::<f64>(call),
         DTypeClass::Bool => dot::<bool>(call),
         DTypeClass::Signed | DTypeClass::Unsigned => dot::<i64>(call),
@@ -137,6 +153,7 @@ fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 /// When there are too many products.
 pub fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match call.result().dtype().class() {
+        DTypeClass::Float if call.result().dtype() == DType::F32 => convolve::<f32>(call),
         DTypeClass::Float => convolve::<f64>(call),
         DTypeClass::Bool => convolve::<bool>(call),
         DTypeClass::Signed | DTypeClass::Unsigned => convolve::<i64>(call),

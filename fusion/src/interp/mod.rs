@@ -3,8 +3,8 @@
 //! Input: a [`Graph`] and a [`Literal`] per parameter. Output: a [`Literal`] per result. Correctness before speed: this
 //! is the oracle that every execution mode is compared with. It is pure and holds no state.
 //!
-//! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op, `f64` in `f64`; subnormals are kept;
-//! integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
+//! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op (sums of products in `f32` at each term),
+//! `f64` in `f64`; subnormals are kept; integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
 //! order, with the rounding of the body at each step.
 //!
 //! Where the specification leaves a value open, it is the one that XLA gives: a division by zero, a conversion out of

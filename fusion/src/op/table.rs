@@ -113,7 +113,7 @@ macro_rules! binary_rows {
             dtypes: DTypeSet::$dtypes,
             numerics: Numerics::$numerics,
             infer: elementwise::binary,
-            lower: expand::logical,
+            lower: expand::binary,
             sample: sample::elementwise::binary,
             ..ROW
         }),*];
@@ -267,6 +267,7 @@ const OTHER: &[OpDef] = &[
         attrs: &attrs::SLICE,
         fusibility: Fusibility::Movement,
         infer: movement::slice,
+        lower: expand::slice,
         eval: interp::movement::slice,
         sample: sample::movement::slice,
         ..ROW
@@ -339,6 +340,7 @@ const OTHER: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce,
+        lower: expand::combined,
         eval: interp::reduction::reduce,
         sample: sample::reduction::reduce,
         ..ROW
@@ -379,6 +381,7 @@ const OTHER: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce_window,
+        lower: expand::reduce_window,
         eval: interp::reduction::reduce_window,
         sample: sample::reduction::reduce_window,
         ..ROW
@@ -396,6 +399,7 @@ const OTHER: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Step,
         infer: reduction::select_and_scatter,
+        lower: expand::select_and_scatter,
         eval: interp::reduction::select_and_scatter,
         sample: sample::reduction::select_and_scatter,
         ..ROW
@@ -426,6 +430,7 @@ const OTHER: &[OpDef] = &[
         fusibility: Fusibility::Indexing,
         numerics: Numerics::Rounded,
         infer: indexing::scatter,
+        lower: expand::combined,
         eval: interp::indexing::scatter,
         sample: sample::indexing::scatter,
         ..ROW
@@ -439,6 +444,7 @@ const OTHER: &[OpDef] = &[
         dtypes: DTypeSet::of(&[crate::DType::U64]),
         fusibility: Fusibility::Opaque,
         infer: source::rng_bit_generator,
+        lower: expand::rng_bit_generator,
         eval: interp::source::rng_bit_generator,
         sample: sample::source::rng_bit_generator,
         ..ROW

@@ -1,75 +1,19 @@
-//! Ops that are lowered as other ops.
-//!
-//! Where XLA's CPU backend does something else than the specification says for some element type (or crashes), the module
-//! that reaches it says the same thing with other ops. Each case names what goes wrong without it. The interpreter, which
-//! follows the specification, is what holds an expansion to the op's meaning.
+//! Ops on the bits of numbers.
 
 use std::sync::Arc;
 
-use super::attrs;
-use super::call::Call;
-use super::code::{Comparison, OpCode};
+use super::{Builder, Lowered, expanded, unsigned};
 use crate::attr::Attrs;
-use crate::dtype::{DType, Element};
+use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Graph, Ref};
-use crate::literal::{Literal, Scalar};
-use crate::shape::{Shape, TensorType};
-
-/// What a call is lowered as.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Lowered {
-    /// Itself.
-    Itself,
-    /// Another op with the same operands, attributes and results.
-    As(OpCode),
-    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
-    /// stand, not expanded again.
-    Body(Body),
-}
-
-/// The op itself; what the lowering uses unless a row says otherwise.
-pub(super) fn itself(_call: &Call<'_>) -> Lowered {
-    Lowered::Itself
-}
-
-/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and multiplies bytes instead
-/// (openxla/stablehlo test `add_op_test_i1`).
-pub(super) fn logical(call: &Call<'_>) -> Lowered {
-    match (call.def.code, call.operand(0).dtype()) {
-        (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
-        (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
-        _ => Lowered::Itself,
-    }
-}
-
-/// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.
-struct Builder(Graph);
+use crate::graph::{Body, Ref};
+use crate::literal::Literal;
+use crate::op::attrs;
+use crate::op::call::Call;
+use crate::op::code::{Comparison, OpCode};
+use crate::shape::TensorType;
 
 impl Builder {
-    fn of(call: &Call<'_>) -> (Builder, Vec<Ref>) {
-        let mut graph = Graph::new();
-        let params = call.operands.iter().map(|ty| graph.param(ty.clone())).collect();
-        (Builder(graph), params)
-    }
-
-    fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Result<Ref, OpError> {
-        Ok(self.0.push(op, attrs, &[], operands)?[0])
-    }
-
-    /// A constant of the given shape.
-    fn splat_of<T: Element>(&mut self, value: T, shape: &Shape) -> Result<Ref, OpError> {
-        let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
-        let scalar = self.op(OpCode::Constant, value, &[])?;
-        self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &[]), &[scalar])
-    }
-
-    /// An unsigned integer constant of the given width and shape.
-    fn word(&mut self, value: u64, word: DType, shape: &Shape) -> Result<Ref, OpError> {
-        let wide = self.splat_of(value, shape)?;
-        self.op(OpCode::Convert, attrs::convert(word), &[wide])
-    }
-
     /// Whether each element of a float value is NaN: without its sign, its bits are above those of infinity. Comparing it
     /// with itself would be folded wrongly for constants.
     fn is_nan(&mut self, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
@@ -79,20 +23,6 @@ impl Builder {
         let magnitude = self.op(OpCode::ShiftLeft, Attrs::none(), &[bits, one])?;
         let edge = self.word(infinity_bits(ty.dtype()) << 1, word, ty.shape())?;
         self.op(OpCode::Compare, attrs::compare_for(Comparison::Gt, word), &[magnitude, edge])
-    }
-
-    fn returning(self, value: Ref) -> Lowered {
-        Lowered::Body(Body::new(self.0, &[value]).expect("bug: an expansion returns what it made"))
-    }
-}
-
-/// The unsigned integer of a width in bits.
-fn unsigned(bits: u32) -> DType {
-    match bits {
-        8 => DType::U8,
-        16 => DType::U16,
-        32 => DType::U32,
-        _ => DType::U64,
     }
 }
 
@@ -111,15 +41,9 @@ fn infinity_bits(dtype: DType) -> u64 {
     (1u64 << (dtype.bits() - 1)) - (1u64 << mantissa_bits(dtype))
 }
 
-/// What an expansion is lowered as; one that was refused is a bug, and the op itself the next best thing.
-fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
-    debug_assert!(lowered.is_ok(), "bug: an expansion was refused: {lowered:?}");
-    lowered.unwrap_or(Lowered::Itself)
-}
-
 /// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a subnormal number; for
 /// `ceil` of a positive and `floor` of a negative one it is 1. Those are told by their bits and set apart.
-pub(super) fn rounding(call: &Call<'_>) -> Lowered {
+pub(in crate::op) fn rounding(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Ceil | OpCode::Floor => expanded(subnormals_apart(call)),
         _ => Lowered::Itself,
@@ -144,29 +68,14 @@ fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let offset = graph.op(OpCode::Subtract, Attrs::none(), &[bits, first])?;
     let compare = attrs::compare_for(Comparison::Lt, word);
     let subnormal = graph.op(OpCode::Compare, compare, &[offset, count])?;
-    let edge = graph.splat_of(edge, shape)?;
-    let edge = graph.op(OpCode::Convert, attrs::convert(dtype), &[edge])?;
+    let edge = graph.splat(edge, dtype, shape)?;
     let result = graph.op(OpCode::Select, Attrs::none(), &[subnormal, edge, rounded])?;
-    Ok(graph.returning(result))
-}
-
-/// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
-/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded.
-pub(super) fn constant(call: &Call<'_>) -> Lowered {
-    let data = call.attr().dense(0);
-    if !data.has_nan() {
-        return Lowered::Itself;
-    }
-    let (mut graph, _) = Builder::of(call);
-    let hidden = graph
-        .op(OpCode::Constant, attrs::constant(data.clone()), &[])
-        .and_then(|constant| graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant]));
-    expanded(hidden.map(|value| graph.returning(value)))
+    Ok(graph.returning(&[result]))
 }
 
 /// With no mantissa bits left there is no way to write NaN, so the specification makes it an infinity; XLA's CPU backend
 /// keeps the NaN.
-pub(super) fn reduce_precision(call: &Call<'_>) -> Lowered {
+pub(in crate::op) fn reduce_precision(call: &Call<'_>) -> Lowered {
     if call.attr().int(1) > 0 { Lowered::Itself } else { expanded(nan_to_infinity(call)) }
 }
 
@@ -184,12 +93,12 @@ fn nan_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
     let signed = graph.op(OpCode::Or, Attrs::none(), &[sign, infinity])?;
     let signed = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[signed])?;
     let result = graph.op(OpCode::Select, Attrs::none(), &[is_nan, signed, reduced])?;
-    Ok(graph.returning(result))
+    Ok(graph.returning(&[result]))
 }
 
 /// A `bool` is one bit, so `bitcast_convert` between it and a wider type packs or unpacks bits. XLA's CPU backend stores a
 /// byte and crashes on it (a segmentation fault in the compiler, API 0.81).
-pub(super) fn bitcast_convert(call: &Call<'_>) -> Lowered {
+pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     match (from, to) {
         (DType::Bool, DType::Bool) => Lowered::Itself,
@@ -214,7 +123,7 @@ fn pack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
     let packed = graph.0.push(OpCode::Reduce, attrs::dimensions(&[last]), &[or], &[placed, zero])?[0];
     let result =
         if word == to { packed } else { graph.op(OpCode::BitcastConvert, attrs::convert(to), &[packed])? };
-    Ok(graph.returning(result))
+    Ok(graph.returning(&[result]))
 }
 
 /// One number to its bits along a new last dimension, lowest first.
@@ -238,5 +147,5 @@ fn unpack_bits(call: &Call<'_>) -> Result<Lowered, OpError> {
     let low = graph.op(OpCode::And, Attrs::none(), &[moved, one])?;
     let compare = attrs::compare_for(Comparison::Eq, word);
     let result = graph.op(OpCode::Compare, compare, &[low, one])?;
-    Ok(graph.returning(result))
+    Ok(graph.returning(&[result]))
 }

@@ -1,0 +1,195 @@
+//! Ops that are lowered as other ops.
+//!
+//! Where XLA's CPU backend does something else than the specification says for some element type (or crashes), the module
+//! that reaches it says the same thing with other ops. Each case names what goes wrong without it. The interpreter, which
+//! follows the specification, is what holds an expansion to the op's meaning.
+//!
+//! Observed with XLA's CPU backend (API 0.81, jaxlib 0.10.2). Not here: what XLA refuses with an error, since a region that
+//! does not compile runs by other means. What returns data of another type than declared, or aborts the process, is.
+
+mod bits;
+mod combine;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub(super) use bits::{bitcast_convert, reduce_precision, rounding};
+pub(super) use combine::{combined, reduce_window, select_and_scatter};
+
+use super::attrs;
+use super::call::Call;
+use super::code::{Comparison, OpCode};
+use crate::attr::{AttrValue, Attrs};
+use crate::dtype::{DType, DTypeClass, Element};
+use crate::error::{Fault, OpError};
+use crate::graph::{Body, Graph, Ref};
+use crate::literal::Scalar;
+use crate::shape::{Shape, TensorType};
+
+/// What a call is lowered as.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lowered {
+    /// Itself.
+    Itself,
+    /// Another op with the same operands, attributes and results.
+    As(OpCode),
+    /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
+    /// stand, not expanded again.
+    Body(Body),
+}
+
+/// The op itself; what the lowering uses unless a row says otherwise.
+pub(super) fn itself(_call: &Call<'_>) -> Lowered {
+    Lowered::Itself
+}
+
+/// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and multiplies bytes instead
+/// (openxla/stablehlo test `add_op_test_i1`).
+///
+/// Integers are divided as [`mended_division`] says.
+pub(super) fn binary(call: &Call<'_>) -> Lowered {
+    match (call.def.code, call.operand(0).dtype()) {
+        (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
+        (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
+        (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
+        _ => Lowered::Itself,
+    }
+}
+
+/// When both operands are constants, XLA divides with the machine's division while it compiles, and the process dies of a
+/// divisor of 0, or of -1 under the least value. So 1 stands for those divisors, and what the quotient is then is selected
+/// afterwards. The generated code guards its divisions likewise, so at run time this costs next to nothing.
+fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let ty = call.operand(1);
+    let (mut graph, params) = Builder::of(call);
+    let (lhs, rhs) = (params[0], params[1]);
+    let (zero, one, ones) = (graph.int(0, ty)?, graph.int(1, ty)?, graph.int(-1, ty)?);
+    let equal = attrs::compare_for(Comparison::Eq, ty.dtype());
+    let by_zero = graph.op(OpCode::Compare, equal.clone(), &[rhs, zero])?;
+    let signed = ty.dtype().class() == DTypeClass::Signed;
+    let divides = call.def.code == OpCode::Divide;
+    let mut odd = by_zero;
+    let mut negated = None;
+    if signed {
+        let by_ones = graph.op(OpCode::Compare, equal, &[rhs, ones])?;
+        odd = graph.op(OpCode::Or, Attrs::none(), &[by_zero, by_ones])?;
+        if divides {
+            negated = Some((by_ones, graph.op(OpCode::Negate, Attrs::none(), &[lhs])?));
+        }
+    }
+    let divisor = graph.op(OpCode::Select, Attrs::none(), &[odd, one, rhs])?;
+    let mut result = graph.op(call.def.code, Attrs::none(), &[lhs, divisor])?;
+    if let Some((by_ones, negated)) = negated {
+        result = graph.op(OpCode::Select, Attrs::none(), &[by_ones, negated, result])?;
+    }
+    // The remainder of a division by -1 is that of one by 1.
+    let of_zero = if divides { ones } else { lhs };
+    let result = graph.op(OpCode::Select, Attrs::none(), &[by_zero, of_zero, result])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step past the end is a step
+/// past the end, however long.
+pub(super) fn slice(call: &Call<'_>) -> Lowered {
+    let attr = call.attr();
+    let most = call.operand(0).dims().iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX).max(1));
+    let strides: Vec<i64> = attr.ints(2).iter().zip(most).map(|(&step, most)| step.min(most)).collect();
+    if strides == attr.ints(2) {
+        return Lowered::Itself;
+    }
+    let (mut graph, params) = Builder::of(call);
+    let sliced = graph.op(OpCode::Slice, attrs::slice(attr.ints(0), attr.ints(1), &strides), &params);
+    expanded(sliced.map(|result| graph.returning(&[result])))
+}
+
+/// XLA's CPU backend returns unsigned bits whatever type is declared.
+pub(super) fn rng_bit_generator(call: &Call<'_>) -> Lowered {
+    match call.attr().dtype(1) {
+        dtype if dtype.class() == DTypeClass::Unsigned => Lowered::Itself,
+        dtype => expanded(drawn_as_words(call, dtype)),
+    }
+}
+
+fn drawn_as_words(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let mut values = call.attrs.values().to_vec();
+    values[1] = AttrValue::DType(unsigned(dtype.bits()));
+    let (mut graph, params) = Builder::of(call);
+    let drawn = graph.0.push(call.def.code, values.into_iter().collect(), &[], &params)?;
+    let bits = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[drawn[1]])?;
+    Ok(graph.returning(&[drawn[0], bits]))
+}
+
+/// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.
+struct Builder(Graph);
+
+impl Builder {
+    fn of(call: &Call<'_>) -> (Builder, Vec<Ref>) {
+        let mut graph = Graph::new();
+        let params = call.operands.iter().map(|ty| graph.param(ty.clone())).collect();
+        (Builder(graph), params)
+    }
+
+    fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Result<Ref, OpError> {
+        Ok(self.0.push(op, attrs, &[], operands)?[0])
+    }
+
+    /// The value in another element type.
+    fn convert(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
+        if from == to { Ok(value) } else { self.op(OpCode::Convert, attrs::convert(to), &[value]) }
+    }
+
+    /// A constant of the given type in every element.
+    fn splat<T: Element>(&mut self, value: T, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+        let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
+        let scalar = self.op(OpCode::Constant, value, &[])?;
+        let scalar = self.convert(scalar, T::DTYPE, dtype)?;
+        self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &[]), &[scalar])
+    }
+
+    /// An integer in every element.
+    fn int(&mut self, value: i8, ty: &TensorType) -> Result<Ref, OpError> {
+        self.splat(value, ty.dtype(), ty.shape())
+    }
+
+    /// An unsigned integer of the given width in every element.
+    fn word(&mut self, value: u64, word: DType, shape: &Shape) -> Result<Ref, OpError> {
+        self.splat(value, word, shape)
+    }
+
+    fn returning(self, values: &[Ref]) -> Lowered {
+        Lowered::Body(Body::new(self.0, values).expect("bug: an expansion returns what it made"))
+    }
+}
+
+/// The unsigned integer of a width in bits.
+fn unsigned(bits: u32) -> DType {
+    match bits {
+        8 => DType::U8,
+        16 => DType::U16,
+        32 => DType::U32,
+        _ => DType::U64,
+    }
+}
+
+/// What an expansion is lowered as. One that does not fit the limits, because a value in between is larger than operands
+/// and results, leaves the op as it is; one that is refused otherwise is a bug, and the op itself the next best thing.
+fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
+    let too_large = |error: &OpError| matches!(error.fault(), Fault::Limit | Fault::Overflow);
+    debug_assert!(lowered.as_ref().err().is_none_or(too_large), "bug: an expansion was refused: {lowered:?}");
+    lowered.unwrap_or(Lowered::Itself)
+}
+
+/// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
+/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded.
+pub(super) fn constant(call: &Call<'_>) -> Lowered {
+    let data = call.attr().dense(0);
+    if !data.has_nan() {
+        return Lowered::Itself;
+    }
+    let (mut graph, _) = Builder::of(call);
+    let hidden = graph
+        .op(OpCode::Constant, attrs::constant(data.clone()), &[])
+        .and_then(|constant| graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant]));
+    expanded(hidden.map(|value| graph.returning(&[value])))
+}
