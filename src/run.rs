@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
-use fuseline_fusion::{Attrs, Literal, OpCode, Site};
+use fuseline_fusion::{Attrs, Literal, OpCode, Site, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -64,6 +64,17 @@ impl PreparedProgram {
     #[must_use]
     pub fn program(&self) -> &Arc<Program> {
         &self.program
+    }
+
+    /// The values that stand on the device: the ids that the program and the engine know them by.
+    pub fn inputs(&self) -> impl Iterator<Item = (ProgramId, ValueId)> {
+        self.inputs.iter().map(|(&id, tensor)| (id, tensor.id()))
+    }
+
+    /// What the ops of the program are recorded under as their call sites, in order.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
     }
 
     /// Records every op in the mode that is in force and returns handles on the outputs. Does not wait, except in Debug
