@@ -241,11 +241,7 @@ impl Device {
 }
 
 /// The results that an executable for `outputs` returns, in order, and which of the candidates each may reuse.
-pub(crate) fn aliases(
-    region: &CanonRegion,
-    outputs: &OutputSet,
-    candidates: &[u32],
-) -> (Vec<u32>, Aliases) {
+pub(crate) fn aliases(region: &CanonRegion, outputs: &OutputSet, candidates: &[u32]) -> (Vec<u32>, Aliases) {
     let outputs: Vec<u32> = outputs.iter().collect();
     let aliases = Aliases::pair(region, &outputs, candidates);
     (outputs, aliases)

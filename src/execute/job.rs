@@ -62,18 +62,11 @@ fn contents(
     inputs: &[Input<ValueRef>],
     outputs: &[Output<ValuePromise>],
 ) -> SealedRegion {
-    let input = |input: &Input<ValueRef>| Input {
-        value: input.value.0.id(),
-        lifted: input.lifted,
-        dies: input.dies,
-    };
+    let input =
+        |input: &Input<ValueRef>| Input { value: input.value.0.id(), lifted: input.lifted, dies: input.dies };
     let output =
         |output: &Output<ValuePromise>| Output { value: output.value.holder().id(), live: output.live };
-    SealedRegion::new(
-        info.clone(),
-        inputs.iter().map(input).collect(),
-        outputs.iter().map(output).collect(),
-    )
+    SealedRegion::new(info.clone(), inputs.iter().map(input).collect(), outputs.iter().map(output).collect())
 }
 
 impl Job {

@@ -210,9 +210,9 @@ impl Reader {
     ) -> Result<Arc<Signature>> {
         let name = at.get("op")?;
         let text = name.string()?;
-        let op = OpCode::from_name(text).filter(|_| text.starts_with("stablehlo.")).ok_or_else(|| {
-            ProgramError::of(name.path.clone(), Problem::UnknownOp(text.to_owned()))
-        })?;
+        let op = OpCode::from_name(text)
+            .filter(|_| text.starts_with("stablehlo."))
+            .ok_or_else(|| ProgramError::of(name.path.clone(), Problem::UnknownOp(text.to_owned())))?;
         let attrs = attributes(&at.get("attrs")?, op, declared)?;
         let mut bodies = Vec::new();
         if let Some(list) = at.find("regions")? {
