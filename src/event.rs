@@ -8,11 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_fusion::canon::{Difference, RegionKey};
-use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_fusion::canon::{CanonRegion, Difference, RegionKey};
+use fuseline_fusion::lower::Module;
+use fuseline_fusion::region::{Boundary, Input, Mode, Output};
 use fuseline_fusion::{Bytes, Site};
 
 use crate::error::RegionRef;
+use crate::pjrt;
+use crate::value::RegionInfo;
 
 /// One difference between a missed region and the nearest one that was seen before.
 #[derive(Clone, Debug)]
@@ -63,6 +66,56 @@ impl fmt::Display for Miss {
     }
 }
 
+/// What a sealed region consists of. Cheap to clone.
+#[derive(Clone)]
+pub struct SealedRegion {
+    info: Arc<RegionInfo>,
+    inputs: Arc<[Input]>,
+    outputs: Arc<[Output]>,
+}
+
+impl SealedRegion {
+    pub(crate) fn new(info: Arc<RegionInfo>, inputs: Arc<[Input]>, outputs: Arc<[Output]>) -> SealedRegion {
+        SealedRegion { info, inputs, outputs }
+    }
+
+    /// Which one.
+    #[must_use]
+    pub fn region(&self) -> RegionRef {
+        self.info.reference
+    }
+
+    /// Its ops, in canonical form.
+    #[must_use]
+    pub fn canon(&self) -> &CanonRegion {
+        &self.info.canon
+    }
+
+    /// Where each op was recorded, parallel to the nodes of its graph.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.info.sites
+    }
+
+    /// The values it reads, parallel to the parameters of its graph.
+    #[must_use]
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
+    }
+
+    /// The values it makes, parallel to the results of its graph.
+    #[must_use]
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+}
+
+impl fmt::Debug for SealedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SealedRegion({})", self.info.reference)
+    }
+}
+
 /// Something that happened in the engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -81,6 +134,8 @@ pub enum Event {
         scalars: usize,
         /// Number of values that live after it.
         outputs: usize,
+        /// What it consists of.
+        contents: SealedRegion,
     },
     /// A region without living results and effects was left out.
     Skipped {
@@ -101,6 +156,16 @@ pub enum Event {
         /// Why.
         why: Miss,
     },
+    /// A region was written down for the compiler. On the reference device, which has no compiler, this is what a compiler
+    /// would get.
+    Lowered {
+        /// Which one.
+        region: RegionRef,
+        /// Numbers of the results that the module returns, ascending. There may be more than this execution needs.
+        outputs: Vec<u32>,
+        /// The module.
+        module: Module,
+    },
     /// A compile began, on a compile thread.
     CompileStarted {
         /// Of which region.
@@ -114,6 +179,8 @@ pub enum Event {
         took: Duration,
         /// Memory that the executable holds.
         size: Bytes,
+        /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
+        executable: Option<pjrt::Executable>,
     },
     /// A compile failed.
     CompileFailed {
@@ -126,8 +193,8 @@ pub enum Event {
     Launched {
         /// Which one.
         region: RegionRef,
-        /// Inputs whose memory was given to outputs.
-        donated: usize,
+        /// Parameters of the region whose memory was given to outputs.
+        donated: Vec<u32>,
     },
     /// A region runs op by op, because it could not be compiled or run as a whole or one of its inputs failed.
     Fallback {
@@ -168,6 +235,7 @@ impl Event {
             Event::Skipped { .. } => "skipped",
             Event::Hit { .. } => "hit",
             Event::Miss { .. } => "miss",
+            Event::Lowered { .. } => "lowered",
             Event::CompileStarted { .. } => "compile_started",
             Event::CompileFinished { .. } => "compile_finished",
             Event::CompileFailed { .. } => "compile_failed",
@@ -187,6 +255,7 @@ impl Event {
             | Event::Skipped { region }
             | Event::Hit { region, .. }
             | Event::Miss { region, .. }
+            | Event::Lowered { region, .. }
             | Event::CompileStarted { region }
             | Event::CompileFinished { region, .. }
             | Event::CompileFailed { region, .. }
@@ -202,7 +271,7 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Sealed { region, boundary, mode, inputs, scalars, outputs } => write!(
+            Event::Sealed { region, boundary, mode, inputs, scalars, outputs, .. } => write!(
                 f,
                 "{region} ends because {boundary}; {} mode, {inputs} inputs, {scalars} scalars, {outputs} outputs",
                 mode.name()
@@ -213,14 +282,17 @@ impl fmt::Display for Event {
                 write!(f, "{region} is in the cache, with {surplus} outputs more than needed")
             }
             Event::Miss { region, why } => write!(f, "{region} is not in the cache: {why}"),
+            Event::Lowered { region, module, .. } => {
+                write!(f, "{region} was lowered to {} lines of StableHLO", module.text().lines().count())
+            }
             Event::CompileStarted { region } => write!(f, "{region} is being compiled"),
-            Event::CompileFinished { region, took, size } => {
+            Event::CompileFinished { region, took, size, .. } => {
                 write!(f, "{region} was compiled in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
-            Event::Launched { region, donated: 0 } => write!(f, "{region} was launched"),
+            Event::Launched { region, donated } if donated.is_empty() => write!(f, "{region} was launched"),
             Event::Launched { region, donated } => {
-                write!(f, "{region} was launched, reusing the memory of {donated} inputs")
+                write!(f, "{region} was launched, reusing the memory of {} inputs", donated.len())
             }
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
             Event::Poisoned { region, values, why } => {

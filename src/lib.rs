@@ -98,7 +98,7 @@ pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Change, Event, EventSink, Miss};
+pub use event::{Change, Event, EventSink, Miss, SealedRegion};
 pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};

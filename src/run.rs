@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
-use fuseline_fusion::{Attrs, Literal, OpCode, Site};
+use fuseline_fusion::{Attrs, Literal, OpCode, Site, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -23,6 +23,10 @@ pub struct PreparedProgram {
     dying: Vec<Vec<ProgramId>>,
     /// Call sites that name the ops of the file.
     sites: Vec<Site>,
+    /// Call sites that name the constants that are recorded, and the place of each in the list of values.
+    constants: Vec<(usize, Site)>,
+    /// What is made at each call site.
+    places: HashMap<Arc<str>, Vec<ProgramId>>,
 }
 
 impl Engine {
@@ -53,9 +57,22 @@ impl Engine {
         }
         dying.iter_mut().for_each(|ids| ids.sort_unstable());
         let name = if program.name.is_empty() { "program" } else { &program.name };
-        let site = |index| Site::Host(format!("{name}: ops[{index}]").into());
-        let sites = (0..program.ops.len()).map(site).collect();
-        Ok(PreparedProgram { program, stream, inputs, dying, sites })
+        let mut places = HashMap::new();
+        let mut sites = Vec::with_capacity(program.ops.len());
+        for (index, op) in program.ops.iter().enumerate() {
+            let place: Arc<str> = format!("{name}: ops[{index}]").into();
+            places.insert(place.clone(), op.results.clone());
+            sites.push(Site::Host(place));
+        }
+        let mut constants = Vec::new();
+        for (index, value) in program.values.iter().enumerate() {
+            if !inputs.contains_key(&value.id) {
+                let place: Arc<str> = format!("{name}: value {}", value.id).into();
+                places.insert(place.clone(), vec![value.id]);
+                constants.push((index, Site::Host(place)));
+            }
+        }
+        Ok(PreparedProgram { program, stream, inputs, dying, sites, constants, places })
     }
 }
 
@@ -66,6 +83,21 @@ impl PreparedProgram {
         &self.program
     }
 
+    /// The values that stand on the device: the ids that the program and the engine know them by.
+    pub fn inputs(&self) -> impl Iterator<Item = (ProgramId, ValueId)> {
+        self.inputs.iter().map(|(&id, tensor)| (id, tensor.id()))
+    }
+
+    /// The values of the program that the op recorded at a call site makes: results of an op, or a constant. Empty for a
+    /// site that is not of this program.
+    #[must_use]
+    pub fn results_at(&self, site: &Site) -> &[ProgramId] {
+        match site {
+            Site::Host(place) => self.places.get(place).map_or(&[], Vec::as_slice),
+            _ => &[],
+        }
+    }
+
     /// Records every op in the mode that is in force and returns handles on the outputs. Does not wait, except in Debug
     /// mode.
     ///
@@ -73,15 +105,15 @@ impl PreparedProgram {
     /// When an op is refused; in Debug mode, when one fails.
     pub fn run(&self) -> Result<Vec<Tensor>> {
         let mut values: HashMap<ProgramId, Tensor> = HashMap::new();
-        let constants = self.program.values.iter().filter(|value| !self.inputs.contains_key(&value.id));
-        for value in constants {
+        for (index, site) in &self.constants {
+            let value = &self.program.values[*index];
             let call = RecordCall {
                 op: OpCode::Constant,
                 attrs: attrs::constant(value.data.clone()),
                 bodies: &[],
                 operands: &[],
                 effect: fuseline_fusion::op::Effect::Pure,
-                site: Site::Host(format!("{}: value {}", self.program.name, value.id).into()),
+                site: site.clone(),
             };
             let made = self.stream.shared().record(call)?.pop();
             values.insert(value.id, made.ok_or_else(|| crate::error::bug!("a constant has one result"))?);

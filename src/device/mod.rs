@@ -149,8 +149,7 @@ impl Device {
         candidates: &[u32],
     ) -> Result<Executable> {
         self.fault(Stage::Compile, FaultPoint::Compile { ops: region.graph().nodes().len() })?;
-        let outputs: Vec<u32> = outputs.iter().collect();
-        let aliases = Aliases::pair(region, &outputs, candidates);
+        let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes) = match &self.kind {
             Kind::Pjrt(device) => {
                 let (executable, bytes) = device.compile(region, &outputs, &aliases)?;
@@ -239,6 +238,13 @@ impl Device {
             Buffer::Reference(data) => callback(Ok(data.bytes().to_vec())),
         }
     }
+}
+
+/// The results that an executable for `outputs` returns, in order, and which of the candidates each may reuse.
+pub(crate) fn aliases(region: &CanonRegion, outputs: &OutputSet, candidates: &[u32]) -> (Vec<u32>, Aliases) {
+    let outputs: Vec<u32> = outputs.iter().collect();
+    let aliases = Aliases::pair(region, &outputs, candidates);
+    (outputs, aliases)
 }
 
 fn fingerprint(description: &[u8]) -> EnvFingerprint {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
-use fuseline_fusion::Bytes;
+use fuseline_fusion::{Bytes, lower};
 
-use crate::device::{DeviceError, Executable};
+use crate::device::{DeviceError, Executable, aliases};
 use crate::error::Stage;
 use crate::event::Event;
 use crate::stream::StreamShared;
@@ -66,6 +66,11 @@ impl Compile {
         stream.engine().compile_pool().push(Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;
+            engine.emit(|| {
+                let (outputs, aliases) = aliases(&info.canon, &outputs, &dying);
+                let module = lower::lower(&info.canon, &outputs, &aliases);
+                Event::Lowered { region, outputs, module }
+            });
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
             let compile = || engine.device().compile(&info.canon, &outputs, &dying);
@@ -79,7 +84,10 @@ impl Compile {
                     engine.counters().compiles.add(1);
                     engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
-                    engine.emit(|| Event::CompileFinished { region, took, size });
+                    engine.emit(|| {
+                        let executable = executable.pjrt().cloned();
+                        Event::CompileFinished { region, took, size, executable }
+                    });
                     Ok(match claim {
                         Some(claim) => {
                             let (hit, evicted) = claim.fulfil(executable);

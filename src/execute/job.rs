@@ -12,7 +12,7 @@ use super::EngineRegion;
 use super::compile::{Compile, CompileSlot};
 use crate::device::{DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
-use crate::event::Event;
+use crate::event::{Event, SealedRegion};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValuePromise, ValueRef};
 
@@ -56,6 +56,19 @@ pub(super) enum Step {
     Split(Vec<EngineRegion>),
 }
 
+/// What a region consists of, for those who look at it.
+fn contents(
+    info: &Arc<RegionInfo>,
+    inputs: &[Input<ValueRef>],
+    outputs: &[Output<ValuePromise>],
+) -> SealedRegion {
+    let input =
+        |input: &Input<ValueRef>| Input { value: input.value.0.id(), lifted: input.lifted, dies: input.dies };
+    let output =
+        |output: &Output<ValuePromise>| Output { value: output.value.holder().id(), live: output.live };
+    SealedRegion::new(info.clone(), inputs.iter().map(input).collect(), outputs.iter().map(output).collect())
+}
+
 impl Job {
     /// Brings a region into canonical form. `None` for one that nobody needs.
     pub(super) fn new(region: EngineRegion, seq: u64, stream: &StreamShared) -> Option<Box<Job>> {
@@ -85,6 +98,7 @@ impl Job {
             inputs: inputs.len() - scalars,
             scalars,
             outputs: needed.len(),
+            contents: contents(&info, &inputs, &outputs),
         });
         if needed.is_empty() && effect == Effect::Pure {
             engine.counters().skipped.add(1);

@@ -71,7 +71,6 @@ impl Job {
         };
         let veto: SmallVec<[i64; 16]> =
             reusable.iter().filter(|&&(_, param)| !may_reuse(param)).map(|&(place, _)| place).collect();
-        let donated = reusable.len() - veto.len();
         let executed = engine.device().execute(executable, &args, scalars.into_iter(), &veto, true);
         drop(args);
         let executed = match executed {
@@ -91,8 +90,11 @@ impl Job {
             }
         };
         engine.counters().executions.add(1);
-        engine.counters().donations.add(donated as u64);
-        engine.emit(|| Event::Launched { region, donated });
+        engine.counters().donations.add((reusable.len() - veto.len()) as u64);
+        engine.emit(|| {
+            let kept = reusable.iter().filter(|(place, _)| !veto.contains(place));
+            Event::Launched { region, donated: kept.map(|&(_, param)| param).collect() }
+        });
         if let Some(done) = executed.done {
             let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
             flow.take_off(bytes);

@@ -89,7 +89,8 @@ pub enum Source {
 
 impl Source {
     /// True when the user named the plugin, so that no other will do.
-    fn is_decisive(self) -> bool {
+    #[must_use]
+    pub fn is_decisive(self) -> bool {
         matches!(self, Source::Explicit | Source::PluginVariable)
     }
 }

@@ -71,25 +71,42 @@ impl Aliases {
 
 /// A StableHLO module, as text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Module(String);
+pub struct Module {
+    text: String,
+    /// Where the text of each node starts, in bytes, and where that of the last one ends.
+    starts: Vec<usize>,
+}
 
 impl Module {
     /// The text.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The node of the region that a line of the text was printed for, counting lines from 1 as compilers do. `None` for
+    /// lines of the frame: the signature, the unpacking of lifted scalars, the return.
+    #[must_use]
+    pub fn node_of_line(&self, line: usize) -> Option<usize> {
+        let place = match line {
+            0 => return None,
+            1 => 0,
+            _ => self.text.match_indices('\n').nth(line - 2)?.0 + 1,
+        };
+        let node = self.starts.partition_point(|&start| start <= place).checked_sub(1)?;
+        (node + 1 < self.starts.len()).then_some(node)
     }
 }
 
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -99,5 +116,53 @@ impl fmt::Debug for Module {
 /// When `outputs` names a result that the region does not have.
 #[must_use]
 pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> Module {
-    Module(text::module(region, outputs, aliases))
+    let (text, starts) = text::module(region, outputs, aliases);
+    Module { text, starts }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::attr::Attrs;
+    use crate::dtype::DType;
+    use crate::graph::{Body, Graph};
+    use crate::literal::Literal;
+    use crate::op::{OpCode, attrs};
+    use crate::shape::TensorType;
+
+    #[test]
+    fn lines_know_the_node_they_were_printed_for() {
+        let ty = TensorType::of(DType::F32, &[4]).expect("small");
+        let mut graph = Graph::new();
+        let x = graph.param(ty.clone());
+        let scalar = graph.param(TensorType::scalar(DType::F32));
+        let zero = attrs::constant(Arc::new(Literal::scalar(0.0f32)));
+        let zero = graph.push(OpCode::Constant, zero, &[], &[]).expect("a constant")[0];
+        let body = Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).expect("a body");
+        let sum = graph
+            .push(OpCode::Reduce, attrs::dimensions(&[0]), &[Arc::new(body)], &[x, zero])
+            .expect("a sum")[0];
+        graph.push(OpCode::Add, Attrs::none(), &[], &[sum, scalar]).expect("an add");
+        let region = CanonRegion::new(graph, Box::new([false, true]));
+        let module = lower(&region, &[2], &Aliases::none());
+        let nodes: Vec<Option<usize>> =
+            (0..=module.text().lines().count() + 1).map(|line| module.node_of_line(line)).collect();
+        let first = nodes.iter().position(Option::is_some).expect("ops");
+        for (number, line) in (1..).zip(module.text().lines()) {
+            let wanted = match line {
+                _ if line.contains("stablehlo.constant") => Some(0),
+                _ if line.contains("stablehlo.reduce") => Some(1),
+                _ if line.contains("%r1, %a1") => Some(2),
+                _ => continue,
+            };
+            assert_eq!(nodes[number], wanted, "{line}");
+        }
+        let last = nodes.iter().rposition(Option::is_some).expect("ops");
+        // The body of the sum lies inside it, and nothing between the ops belongs to nobody.
+        assert!(nodes[first..=last].iter().all(Option::is_some), "{nodes:?}");
+        assert!(nodes[first..=last].is_sorted(), "{nodes:?}");
+        assert!(nodes[..first].iter().chain(&nodes[last + 1..]).all(Option::is_none), "{nodes:?}");
+    }
 }

@@ -16,6 +16,8 @@ struct Printer {
     out: String,
     /// Number of the next body or expansion, so that names are distinct.
     bodies: usize,
+    /// Where the text of each node of the region starts, and where the text after the last one does; in bytes.
+    starts: Vec<usize>,
 }
 
 macro_rules! put {
@@ -148,6 +150,9 @@ impl Names {
 impl Printer {
     fn nodes(&mut self, graph: &Graph, names: &mut Names, indent: usize) {
         for node in graph.nodes() {
+            if indent == INDENT {
+                self.starts.push(self.out.len());
+            }
             let signature = node.signature();
             match (signature.def().lower)(&signature.call()) {
                 Lowered::Itself => self.call(node, signature.op(), names, indent),
@@ -291,11 +296,15 @@ impl Printer {
     }
 }
 
-/// The whole module.
-pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> String {
+/// How far the ops of the region itself are indented; those of bodies are further.
+const INDENT: usize = 4;
+
+/// The whole module, and where the text of each node starts.
+pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> (String, Vec<usize>) {
     let graph = region.graph();
     let pack = ScalarPack::of(region);
-    let mut printer = Printer { out: String::with_capacity(256 + graph.nodes().len() * 160), bodies: 0 };
+    let out = String::with_capacity(256 + graph.nodes().len() * 160);
+    let mut printer = Printer { out, bodies: 0, starts: Vec::with_capacity(graph.nodes().len() + 1) };
     let mut params = Vec::new();
     for (index, param) in (0..).zip(graph.params()) {
         if region.lifted()[index as usize] {
@@ -317,9 +326,10 @@ pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -
     put!(printer, "module @region {{\n  func.func public @main({}) -> ({types}) {{\n", params.join(", "));
     printer.unpack(region, &pack);
     let mut names = Names::of(graph, "");
-    printer.nodes(graph, &mut names, 4);
+    printer.nodes(graph, &mut names, INDENT);
+    printer.starts.push(printer.out.len());
     let returns = list(outputs, |&output| names.get(Ref::Result(output)).to_owned());
 
     put!(printer, "    \"func.return\"({returns}) : ({types}) -> ()\n  }}\n}}\n");
-    printer.out
+    (printer.out, printer.starts)
 }

@@ -11,6 +11,7 @@
 
 mod check;
 mod json;
+mod locate;
 mod parse;
 mod write;
 
@@ -90,6 +91,8 @@ pub struct Program {
 pub struct ProgramError {
     place: String,
     problem: Problem,
+    /// Line and column of what is not JSON.
+    position: Option<(usize, usize)>,
 }
 
 /// What is wrong with a program file.
@@ -108,13 +111,23 @@ pub enum Problem {
 
 impl ProgramError {
     fn new(place: impl Into<String>, problem: impl Into<String>) -> ProgramError {
-        ProgramError { place: place.into(), problem: Problem::Malformed(problem.into()) }
+        ProgramError::of(place, Problem::Malformed(problem.into()))
+    }
+
+    fn of(place: impl Into<String>, problem: Problem) -> ProgramError {
+        ProgramError { place: place.into(), problem, position: None }
     }
 
     /// Where in the file: a path such as `ops[3].operands[1]`, or line and column for bad JSON.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// Line and column of the place, both from 1, in the text that was parsed. `None` when it cannot be found.
+    #[must_use]
+    pub fn position(&self, text: &str) -> Option<(usize, usize)> {
+        self.position.or_else(|| locate::position(text, &self.place))
     }
 
     /// What is wrong.

@@ -21,7 +21,12 @@ type Result<T, E = ProgramError> = std::result::Result<T, E>;
 
 pub(super) fn program(text: &str) -> Result<Program> {
     let json: Value = serde_json::from_str(text).map_err(|error| {
-        ProgramError::new(format!("line {} column {}", error.line(), error.column()), error.to_string())
+        let (line, column) = (error.line(), error.column());
+        let words = error.to_string();
+        // The place stands in front of the message; here it would be said twice.
+        let words = words.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&words);
+        let error = ProgramError::new(format!("line {line} column {column}"), words);
+        ProgramError { position: Some((line, column)), ..error }
     })?;
     let root = At::root(&json);
     let optional = |key: &str| -> Result<String> {
@@ -112,10 +117,8 @@ fn id(at: &At<'_>) -> Result<ProgramId> {
 
 fn dtype(at: &At<'_>) -> Result<DType> {
     let name = at.string()?;
-    DType::from_mlir(name).ok_or_else(|| ProgramError {
-        place: at.path.clone(),
-        problem: Problem::UnknownDType(name.to_owned()),
-    })
+    let unknown = || ProgramError::of(at.path.clone(), Problem::UnknownDType(name.to_owned()));
+    DType::from_mlir(name).ok_or_else(unknown)
 }
 
 fn ty(at: &At<'_>) -> Result<TensorType> {
@@ -207,9 +210,9 @@ impl Reader {
     ) -> Result<Arc<Signature>> {
         let name = at.get("op")?;
         let text = name.string()?;
-        let op = OpCode::from_name(text).filter(|_| text.starts_with("stablehlo.")).ok_or_else(|| {
-            ProgramError { place: name.path.clone(), problem: Problem::UnknownOp(text.to_owned()) }
-        })?;
+        let op = OpCode::from_name(text)
+            .filter(|_| text.starts_with("stablehlo."))
+            .ok_or_else(|| ProgramError::of(name.path.clone(), Problem::UnknownOp(text.to_owned())))?;
         let attrs = attributes(&at.get("attrs")?, op, declared)?;
         let mut bodies = Vec::new();
         if let Some(list) = at.find("regions")? {
@@ -217,7 +220,7 @@ impl Reader {
                 bodies.push(self.body(&body, depth + 1)?);
             }
         }
-        let refuse = |error| ProgramError { place: at.path.clone(), problem: Problem::Op(error) };
+        let refuse = |error| ProgramError::of(at.path.clone(), Problem::Op(error));
         let signature = Signature::infer(op, attrs, &bodies, operands).map_err(refuse)?;
         if signature.results() != declared {
             return Err(at.get("results")?.error(format!(
@@ -277,7 +280,7 @@ impl Reader {
         let attrs = crate::op::attrs::constant(data.clone());
         let made = graph
             .push(OpCode::Constant, attrs, &[], &[])
-            .map_err(|error| ProgramError { place: at.path.clone(), problem: Problem::Op(error) })?;
+            .map_err(|error| ProgramError::of(at.path.clone(), Problem::Op(error)))?;
         inside.insert(id, made[0]);
         Ok(made[0])
     }

@@ -1,1 +1,85 @@
-fn main() {}
+//! The command-line tool `fuseline`: runs programs of the program format, explains what became of them, and says which PJRT
+//! plugins and devices a machine has.
+//!
+//! Every command writes its answer into a text, which `main` prints at the end; notes and errors go to standard error. A
+//! reader that goes away early (`fuseline ... | head`) ends nothing and changes no exit status.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod device;
+mod devices;
+mod doctor;
+mod explain;
+mod failure;
+mod load;
+mod probe;
+mod quiet;
+mod report;
+mod run;
+mod story;
+mod text;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use fuseline::Mode;
+use serde_json::json;
+
+use cli::{Cli, Command};
+use failure::Failure;
+
+/// What a command that came to its end has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// Everything is as it should be.
+    Good,
+    /// A result is not as expected, or nothing can be used.
+    Bad,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too. Nobody is left to be told when this cannot be printed.
+            drop(error.print());
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    if cli.command.loads_plugin() {
+        quiet::hush_plugins();
+    }
+    let mut out = String::new();
+    let outcome = dispatch(&cli.command, &mut out);
+    let code = match outcome {
+        Ok(Status::Good) => 0,
+        Ok(Status::Bad) => 1,
+        Err(failure) => {
+            text::note(format_args!("fuseline: {failure}"));
+            if cli.command.wants_json() {
+                let document = json!({"status": failure.status(), "error": failure.to_string()});
+                out = format!("{document:#}\n");
+            }
+            failure.exit_status()
+        }
+    };
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            text::note(format_args!("fuseline: standard output cannot be written: {error}"));
+            ExitCode::from(code.max(1))
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
+    match command {
+        Command::Run(args) => run::run(args, out),
+        Command::Explain(args) => explain::run(args, out),
+        Command::Doctor(args) => doctor::run(args, out),
+        Command::Devices(args) => devices::run(args, out),
+        Command::Probe(args) => Ok(probe::run(args, out)),
+    }
+}

@@ -1,0 +1,241 @@
+//! Commands and options.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use fuseline::Mode;
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0  everything is as it should be
+  1  a result is not as expected, a run failed, or no plugin can be used
+  2  the command line or the program file is wrong";
+
+/// Records eager tensor ops, fuses them, compiles them with XLA and runs them on any PJRT device.
+#[derive(Debug, Parser)]
+#[command(name = "fuseline", version, after_help = EXIT_STATUS, max_term_width = 100, infer_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program file op by op, and compare its outputs with what it expects
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+    /// Show which regions and kernels became of a program, and why
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(ExplainArgs),
+    /// Say which PJRT plugins there are, what is wrong with them, and whether the chosen one computes
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
+    /// List the devices of the plugin that would be used
+    #[command(after_help = DEVICES_HELP)]
+    Devices(DevicesArgs),
+    /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
+    #[command(hide = true)]
+    Probe(ProbeArgs),
+}
+
+impl Command {
+    /// Whether this process may load a plugin.
+    pub(crate) fn loads_plugin(&self) -> bool {
+        match self {
+            Command::Run(args) => args.device != Some(DeviceChoice::Reference),
+            Command::Explain(args) => args.device != Some(DeviceChoice::Reference),
+            Command::Devices(args) => args.device != Some(DeviceChoice::Reference),
+            Command::Doctor(_) | Command::Probe(_) => true,
+        }
+    }
+
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Command::Run(args) => args.json,
+            Command::Doctor(args) => args.json,
+            Command::Devices(args) => args.json,
+            Command::Explain(_) | Command::Probe(_) => false,
+        }
+    }
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  fuseline run step.json                          on the first usable plugin
+  fuseline run step.json --device reference       on the reference interpreter, which needs no plugin
+  fuseline run step.json --repeat 100             the first run compiles, the others hit the cache
+  fuseline run step.json --mode debug             each op by itself, waited for and checked
+  fuseline run step.json --dump stablehlo         what the compiler gets
+  fuseline run step.json --json | jq .time        for programs
+
+Exit status:
+  0  the program ran, and its outputs are as expected or nothing is expected
+  1  an output is not as expected, or the program could not be run
+  2  the command line or the program file is wrong; a wrong file is told as FILE:LINE:COLUMN: PLACE: PROBLEM";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The program, in the JSON program format; `-` reads it from standard input
+    #[arg(value_name = "PROGRAM.JSON")]
+    pub(crate) program: PathBuf,
+    /// How regions are formed
+    #[arg(long, value_enum, default_value_t = ModeChoice::Fused)]
+    pub(crate) mode: ModeChoice,
+    /// How often to run it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) repeat: u32,
+    /// Also print what the engine did: modules and regions of the first run, events of all runs
+    #[arg(long, value_enum)]
+    pub(crate) dump: Option<Dump>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub(crate) device: Option<DeviceChoice>,
+}
+
+const EXPLAIN_HELP: &str = "\
+The program is run twice: the first run compiles, the second shows what the cache makes of it. Which ops became one
+kernel is read from the program that XLA returns; where a plugin does not return it, or on the reference interpreter,
+it is estimated from the op table, and the output says so.
+
+Examples:
+  fuseline explain step.json
+  fuseline explain step.json --output step.html   a page with a diagram, to open in a browser
+  fuseline explain step.json --output step.svg    the diagram alone
+  fuseline explain step.json --mode strict
+
+Exit status:
+  0  the program ran
+  1  it could not be run, or the page could not be written
+  2  the command line or the program file is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The program, in the JSON program format; `-` reads it from standard input
+    #[arg(value_name = "PROGRAM.JSON")]
+    pub(crate) program: PathBuf,
+    /// Also write a page (.html) or a picture (.svg)
+    #[arg(long, short, value_name = "FILE", value_parser = page)]
+    pub(crate) output: Option<PathBuf>,
+    /// How regions are formed
+    #[arg(long, value_enum, default_value_t = ModeChoice::Fused)]
+    pub(crate) mode: ModeChoice,
+    /// `reference`, or the path of a PJRT plugin [default: the first that is found, else `reference`]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub(crate) device: Option<DeviceChoice>,
+}
+
+const DOCTOR_HELP: &str = "\
+Plugins are looked for in this order: --device, FUSELINE_PJRT_PLUGIN, PJRT_NAMES_AND_LIBRARY_PATHS, installed Python
+packages (xla_plugins.*, jax_plugins.*, libtpu), and what `cargo xtask setup` fetched (FUSELINE_SETUP_DIR). Each is
+loaded in a process of its own, so that one that crashes or hangs is a finding like any other.
+
+Exit status:
+  0  the chosen plugin computes
+  1  none can be used, or the chosen one computes wrongly
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Path of a PJRT plugin to use before all others
+    #[arg(long, value_name = "PLUGIN")]
+    pub(crate) device: Option<PathBuf>,
+}
+
+const DEVICES_HELP: &str = "\
+Examples:
+  fuseline devices
+  fuseline devices --json | jq '.devices[].kind'
+
+Exit status:
+  0  the devices were listed
+  1  no plugin can be used; `fuseline doctor` says why
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct DevicesArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub(crate) device: Option<DeviceChoice>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// Path of the plugin
+    pub(crate) plugin: PathBuf,
+    /// Also compute something
+    #[arg(long)]
+    pub(crate) smoke: bool,
+}
+
+/// Where to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceChoice {
+    Reference,
+    Plugin(PathBuf),
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "clap's type of a parser")]
+fn device(text: &str) -> Result<DeviceChoice, String> {
+    Ok(match text {
+        "reference" => DeviceChoice::Reference,
+        path => DeviceChoice::Plugin(OsString::from(path).into()),
+    })
+}
+
+fn page(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html" | "htm" | "svg") => Ok(path),
+        _ => Err("it should end in .html or .svg".to_owned()),
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ModeChoice {
+    /// Regions as large as the boundaries allow
+    Fused,
+    /// Each op a region
+    Strict,
+    /// Each op a region, waited for and checked
+    Debug,
+}
+
+impl From<ModeChoice> for Mode {
+    fn from(choice: ModeChoice) -> Mode {
+        match choice {
+            ModeChoice::Fused => Mode::Fused,
+            ModeChoice::Strict => Mode::Strict,
+            ModeChoice::Debug => Mode::Debug,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dump {
+    /// The StableHLO module of each region
+    Stablehlo,
+    /// Each region: why it ends, its key, inputs, outputs and ops
+    Regions,
+    /// Each event of the engine
+    Events,
+}
+
+impl Dump {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Dump::Stablehlo => "stablehlo",
+            Dump::Regions => "regions",
+            Dump::Events => "events",
+        }
+    }
+}

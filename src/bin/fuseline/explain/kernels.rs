@@ -1,0 +1,394 @@
+//! Which ops of a region became one kernel.
+//!
+//! XLA tells: an executable's optimised program has one instruction for each kernel, and each instruction remembers the line
+//! of our module that it comes from. An op can be in several kernels (XLA computes cheap ops again rather than storing
+//! them) or in none (folded, merged with an equal one, turned into a view). Only the few fields that are needed are decoded.
+//!
+//! Where there is no such program, the classes of the op table give an estimate.
+
+use std::collections::HashMap;
+
+use fuseline::fusion::Graph;
+use fuseline::fusion::graph::Ref;
+use fuseline::fusion::lower::Module;
+use fuseline::fusion::op::Fusibility;
+use fuseline::pjrt::OptimizedProgram;
+use prost::Message;
+
+/// Where the kernels are known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The program that the compiler returned.
+    Compiled,
+    /// The classes of the op table.
+    Estimated,
+}
+
+/// What the device runs as one piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kernel {
+    /// The compiler's name for it.
+    pub(super) name: String,
+    /// What it is, in a few words.
+    pub(super) kind: String,
+    /// The ops it computes, ascending.
+    pub(super) nodes: Vec<usize>,
+}
+
+/// The kernels of a region.
+#[derive(Clone, Debug)]
+pub(super) struct Kernels {
+    pub(super) basis: Basis,
+    pub(super) all: Vec<Kernel>,
+    /// For each op, the kernels that compute it.
+    of: Vec<Vec<usize>>,
+}
+
+impl Kernels {
+    fn new(basis: Basis, all: Vec<Kernel>, nodes: usize) -> Kernels {
+        let mut of = vec![Vec::new(); nodes];
+        for (index, kernel) in all.iter().enumerate() {
+            for &node in &kernel.nodes {
+                of[node].push(index);
+            }
+        }
+        Kernels { basis, all, of }
+    }
+
+    /// The kernels of a region: as compiled if the program can be read, else estimated.
+    pub(super) fn of(graph: &Graph, compiled: Option<(&OptimizedProgram, &Module)>) -> Kernels {
+        let read = compiled.and_then(|(program, module)| read(program, module, graph.nodes().len()));
+        match read {
+            Some(all) => Kernels::new(Basis::Compiled, all, graph.nodes().len()),
+            None => Kernels::new(Basis::Estimated, estimate(graph), graph.nodes().len()),
+        }
+    }
+
+    /// The kernels that compute an op.
+    pub(super) fn of_node(&self, node: usize) -> &[usize] {
+        &self.of[node]
+    }
+
+    /// What a kernel is called in the output: `A`, `B`, ... `Z`, `A1`, ...
+    pub(super) fn letter(index: usize) -> String {
+        let letter = char::from(b'A' + (index % 26) as u8);
+        match index / 26 {
+            0 => letter.to_string(),
+            round => format!("{letter}{round}"),
+        }
+    }
+
+    /// Why an op is where it is, in a clause.
+    pub(super) fn why(&self, graph: &Graph, node: usize) -> String {
+        let class = graph.nodes()[node].signature().def().fusibility;
+        let list = |kernels: &[usize]| {
+            let letters: Vec<String> = kernels.iter().map(|&kernel| Kernels::letter(kernel)).collect();
+            letters.join(", ")
+        };
+        match (self.of_node(node), class) {
+            ([], Fusibility::Source) => {
+                "in no kernel of its own: it stands in the kernels that use it".to_owned()
+            }
+            ([], Fusibility::Movement) => {
+                "in no kernel: it became a view, or part of how others read".to_owned()
+            }
+            ([], _) => "in no kernel: merged with an equal op, folded, or left out".to_owned(),
+            (&[kernel], class) => {
+                let others = self.all[kernel].nodes.len() - 1;
+                let letter = Kernels::letter(kernel);
+                match (others, class) {
+                    (0, Fusibility::Contraction) => {
+                        format!("kernel {letter}, by itself: sums of products are not fused")
+                    }
+                    (0, Fusibility::Opaque) => format!("kernel {letter}, by itself: it fuses with nothing"),
+                    (0, _) => format!("kernel {letter}, by itself"),
+                    (1, _) => format!("kernel {letter}, fused with 1 other op"),
+                    _ => format!("kernel {letter}, fused with {others} other ops"),
+                }
+            }
+            (several, _) => {
+                format!("kernels {}: computed in each of them rather than stored", list(several))
+            }
+        }
+    }
+}
+
+/// `HloModuleProtoWithConfig`.
+#[derive(Clone, PartialEq, Message)]
+struct HloModuleWithConfig {
+    #[prost(message, optional, tag = "1")]
+    module: Option<HloModule>,
+}
+
+/// `HloModuleProto`.
+#[derive(Clone, PartialEq, Message)]
+struct HloModule {
+    #[prost(message, repeated, tag = "3")]
+    computations: Vec<HloComputation>,
+    #[prost(int64, tag = "6")]
+    entry: i64,
+}
+
+/// `HloComputationProto`.
+#[derive(Clone, PartialEq, Message)]
+struct HloComputation {
+    #[prost(message, repeated, tag = "2")]
+    instructions: Vec<HloInstruction>,
+    #[prost(int64, tag = "5")]
+    id: i64,
+}
+
+/// `HloInstructionProto`.
+#[derive(Clone, PartialEq, Message)]
+struct HloInstruction {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    opcode: String,
+    #[prost(message, optional, tag = "7")]
+    metadata: Option<OpMetadata>,
+    #[prost(string, tag = "11")]
+    fusion_kind: String,
+    #[prost(string, tag = "28")]
+    custom_call_target: String,
+    #[prost(int64, repeated, tag = "38")]
+    called: Vec<i64>,
+}
+
+/// `OpMetadata`.
+#[derive(Clone, PartialEq, Message)]
+struct OpMetadata {
+    #[prost(int32, tag = "4")]
+    source_line: i32,
+}
+
+/// A program whose computations nest deeper than this is not followed further.
+const MAX_DEPTH: usize = 8;
+
+/// The kernels of an optimised program; `None` when it cannot be read, or does not remember where it comes from.
+fn read(program: &OptimizedProgram, module: &Module, nodes: usize) -> Option<Vec<Kernel>> {
+    let bytes = program.bytes.as_slice();
+    let hlo = match program.format.as_str() {
+        "hlo" => HloModule::decode(bytes).ok()?,
+        "hlo_with_config" => HloModuleWithConfig::decode(bytes).ok()?.module?,
+        _ => return None,
+    };
+    let mut reader = Reader {
+        computations: hlo.computations.iter().map(|computation| (computation.id, computation)).collect(),
+        module,
+        kernels: Vec::new(),
+    };
+    reader.kernels_of(hlo.entry, 0);
+    let mut kernels = reader.kernels;
+    for kernel in &mut kernels {
+        kernel.nodes.retain(|&node| node < nodes);
+        kernel.nodes.sort_unstable();
+        kernel.nodes.dedup();
+    }
+    kernels.retain(|kernel| !kernel.nodes.is_empty());
+    (!kernels.is_empty() || nodes == 0).then_some(kernels)
+}
+
+struct Reader<'a> {
+    computations: HashMap<i64, &'a HloComputation>,
+    module: &'a Module,
+    kernels: Vec<Kernel>,
+}
+
+impl Reader<'_> {
+    /// Every instruction of a computation that is run by itself is a kernel.
+    fn kernels_of(&mut self, computation: i64, depth: usize) {
+        let Some(&computation) = self.computations.get(&computation) else { return };
+        for instruction in &computation.instructions {
+            let kind = match instruction.opcode.as_str() {
+                "parameter" | "constant" | "tuple" | "get-tuple-element" | "bitcast" => continue,
+                // XLA's CPU backend wraps what it splits over threads in a call.
+                "call" if depth < MAX_DEPTH => {
+                    for &called in &instruction.called {
+                        self.kernels_of(called, depth + 1);
+                    }
+                    continue;
+                }
+                "fusion" => match instruction.fusion_kind.trim_start_matches('k') {
+                    "" => "fusion".to_owned(),
+                    kind => format!("{} fusion", kind.to_lowercase()),
+                },
+                "custom-call" => format!("call of {}", instruction.custom_call_target),
+                opcode @ ("dot" | "convolution") => format!("{opcode}, a library call or a loop of its own"),
+                opcode => opcode.to_owned(),
+            };
+            let mut nodes = Vec::new();
+            self.nodes_of(instruction, &mut nodes, 0);
+            self.kernels.push(Kernel { name: instruction.name.clone(), kind, nodes });
+        }
+    }
+
+    /// The ops that an instruction comes from. What a reduction reduces with is not followed: equal ones are shared, so their
+    /// lines may be those of another op.
+    fn nodes_of(&self, instruction: &HloInstruction, nodes: &mut Vec<usize>, depth: usize) {
+        let line =
+            instruction.metadata.as_ref().and_then(|metadata| usize::try_from(metadata.source_line).ok());
+        nodes.extend(line.and_then(|line| self.module.node_of_line(line)));
+        if depth >= MAX_DEPTH
+            || !matches!(instruction.opcode.as_str(), "fusion" | "call" | "while" | "conditional")
+        {
+            return;
+        }
+        for computation in instruction.called.iter().filter_map(|called| self.computations.get(called)) {
+            for instruction in &computation.instructions {
+                self.nodes_of(instruction, nodes, depth + 1);
+            }
+        }
+    }
+}
+
+/// An estimate from the op table: elementwise ops and moves join the kernel of an operand, a reduction ends its kernel, the
+/// rest stands by itself, and sources stand in their users. A kernel has a level above those it reads, and an op joins one
+/// only if everything else it reads lies below that level, so that kernels never wait for each other in a circle.
+fn estimate(graph: &Graph) -> Vec<Kernel> {
+    let mut kernels: Vec<Kernel> = Vec::new();
+    let mut levels: Vec<usize> = Vec::new();
+    let mut open: Vec<bool> = Vec::new();
+    let mut of: Vec<Option<usize>> = Vec::new();
+    for (index, node) in graph.nodes().iter().enumerate() {
+        let class = node.signature().def().fusibility;
+        if class == Fusibility::Source {
+            of.push(None);
+            continue;
+        }
+        let joins = matches!(class, Fusibility::Elementwise | Fusibility::Movement | Fusibility::Reduction);
+        let maker = |&value: &Ref| graph.maker(value).and_then(|maker| of[maker]);
+        let read: Vec<usize> = node.operands().iter().filter_map(maker).collect();
+        let highest = read.iter().copied().max_by_key(|&kernel| levels[kernel]);
+        let home = highest.filter(|&home| {
+            joins && open[home] && read.iter().all(|&kernel| kernel == home || levels[kernel] < levels[home])
+        });
+        let home = home.unwrap_or_else(|| {
+            kernels.push(Kernel { name: String::new(), kind: String::new(), nodes: Vec::new() });
+            levels.push(highest.map_or(0, |highest| levels[highest] + 1));
+            open.push(joins);
+            kernels.len() - 1
+        });
+        kernels[home].nodes.push(index);
+        open[home] &= class != Fusibility::Reduction;
+        of.push(Some(home));
+    }
+    for kernel in &mut kernels {
+        let names: Vec<&str> =
+            kernel.nodes.iter().map(|&node| graph.nodes()[node].signature().op().name()).collect();
+        kernel.name = names.join("_");
+        kernel.kind =
+            if names.len() > 1 { "estimated fusion" } else { "estimated to be by itself" }.to_owned();
+    }
+    kernels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fuseline::fusion::TensorType;
+    use fuseline::fusion::canon::CanonRegion;
+    use fuseline::fusion::lower::{Aliases, lower};
+    use fuseline::{Attrs, DType, OpCode};
+
+    /// `tanh(x + x) * x`, and the negative of the sum.
+    fn graph() -> Graph {
+        let mut graph = Graph::new();
+        let x = graph.param(TensorType::of(DType::F32, &[4]).expect("small"));
+        let sum = graph.push(OpCode::Add, Attrs::none(), &[], &[x, x]).expect("an op")[0];
+        let tanh = graph.push(OpCode::Tanh, Attrs::none(), &[], &[sum]).expect("an op")[0];
+        graph.push(OpCode::Multiply, Attrs::none(), &[], &[tanh, x]).expect("an op");
+        graph.push(OpCode::Negate, Attrs::none(), &[], &[sum]).expect("an op");
+        graph
+    }
+
+    fn instruction(opcode: &str, line: i32, called: &[i64]) -> HloInstruction {
+        HloInstruction {
+            name: format!("{opcode}.{line}"),
+            opcode: opcode.to_owned(),
+            metadata: Some(OpMetadata { source_line: line }),
+            called: called.to_vec(),
+            ..HloInstruction::default()
+        }
+    }
+
+    #[test]
+    fn kernels_are_read_from_the_compilers_program() {
+        let graph = graph();
+        let region = CanonRegion::new(graph.clone(), Box::new([false]));
+        let module = lower(&region, &[2, 3], &Aliases::none());
+        // Line 3 is the first op. Kernel one: the sum and the product; two, inside a call: the sum again, negated.
+        let computation =
+            |id, instructions: &[HloInstruction]| HloComputation { id, instructions: instructions.to_vec() };
+        let hlo = HloModule {
+            entry: 9,
+            computations: vec![
+                computation(
+                    1,
+                    &[
+                        instruction("parameter", 0, &[]),
+                        instruction("add", 3, &[]),
+                        instruction("multiply", 5, &[]),
+                    ],
+                ),
+                computation(2, &[instruction("add", 3, &[]), instruction("negate", 6, &[])]),
+                computation(3, &[instruction("fusion", 6, &[2])]),
+                computation(
+                    9,
+                    &[
+                        instruction("fusion", 5, &[1]),
+                        instruction("call", 6, &[3]),
+                        instruction("tuple", 0, &[]),
+                    ],
+                ),
+            ],
+        };
+        let program = OptimizedProgram { format: "hlo".to_owned(), bytes: hlo.encode_to_vec() };
+        let kernels = Kernels::of(&graph, Some((&program, &module)));
+        assert_eq!(kernels.basis, Basis::Compiled);
+        let nodes: Vec<&[usize]> = kernels.all.iter().map(|kernel| kernel.nodes.as_slice()).collect();
+        assert_eq!(nodes, [&[0, 2][..], &[0, 3]]);
+        assert_eq!(kernels.of_node(0), [0, 1]);
+        assert!(kernels.why(&graph, 0).contains("kernels A, B"));
+        assert!(kernels.why(&graph, 1).contains("in no kernel"));
+        assert_eq!(kernels.why(&graph, 3), "kernel B, fused with 1 other op");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_estimated() {
+        let graph = graph();
+        let region = CanonRegion::new(graph.clone(), Box::new([false]));
+        let module = lower(&region, &[2], &Aliases::none());
+        for (format, bytes) in [("hlo", vec![0xff; 40]), ("hlo", Vec::new()), ("smoke signals", vec![1])] {
+            let program = OptimizedProgram { format: format.to_owned(), bytes };
+            let kernels = Kernels::of(&graph, Some((&program, &module)));
+            assert_eq!(kernels.basis, Basis::Estimated);
+            assert_eq!(kernels.all.len(), 1, "{kernels:?}");
+            assert_eq!(kernels.all[0].nodes, [0, 1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn a_circle_of_programs_ends() {
+        let graph = graph();
+        let region = CanonRegion::new(graph.clone(), Box::new([false]));
+        let module = lower(&region, &[2], &Aliases::none());
+        for opcode in ["call", "fusion"] {
+            let hlo = HloModule {
+                entry: 1,
+                computations: vec![HloComputation {
+                    id: 1,
+                    instructions: vec![instruction(opcode, 3, &[1])],
+                }],
+            };
+            let program = OptimizedProgram { format: "hlo".to_owned(), bytes: hlo.encode_to_vec() };
+            let kernels = Kernels::of(&graph, Some((&program, &module)));
+            assert_eq!(kernels.of_node(0), [0], "{opcode}");
+        }
+    }
+
+    #[test]
+    fn letters_go_on() {
+        assert_eq!([0, 25, 26, 53].map(Kernels::letter), ["A", "Z", "A1", "B2"]);
+    }
+}

@@ -1,0 +1,202 @@
+//! `fuseline explain`: what became of a program, as text, as a page and as a picture.
+
+mod kernels;
+mod layout;
+mod page;
+mod picture;
+
+use std::time::{Duration, Instant};
+
+use fuseline::{Mode, PreparedProgram};
+
+use crate::cli::{DeviceChoice, ExplainArgs};
+use crate::device::Watched;
+use crate::failure::Failure;
+use crate::story::{Names, Region, Source, Story};
+use crate::text::{count, note, say, time};
+use crate::{Status, load, report};
+use kernels::{Basis, Kernels};
+
+/// All that is known of a program's run.
+struct Explanation {
+    name: String,
+    ops: usize,
+    mode: Mode,
+    place: String,
+    /// The first run, which compiles.
+    first: Story,
+    /// The second one.
+    second: Story,
+    names: Names,
+    /// The kernels of each region of the first run.
+    kernels: Vec<Kernels>,
+    times: [Duration; 2],
+}
+
+pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failure> {
+    let program = load::program(&args.program)?;
+    let mode = Mode::from(args.mode);
+    let watched = match Watched::new(args.device.as_ref(), mode, true) {
+        Err(failure) if args.device.is_none() => {
+            note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
+            Watched::new(Some(&DeviceChoice::Reference), mode, true)?
+        }
+        watched => watched?,
+    };
+    let prepared = watched.engine.prepare(program).map_err(Failure::run)?;
+    let explanation = explain(&watched, &prepared)?;
+    words(&explanation, out);
+    if let Some(path) = &args.output {
+        let picture = path.extension().is_some_and(|extension| extension == "svg");
+        let text = if picture { picture::file(&explanation) } else { page::page(&explanation) };
+        std::fs::write(path, text)
+            .map_err(|error| Failure::Run(format!("{} cannot be written: {error}", path.display())))?;
+        note(format_args!("fuseline: wrote {}", path.display()));
+    }
+    Ok(Status::Good)
+}
+
+fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation, Failure> {
+    let once = || {
+        let start = Instant::now();
+        prepared.results().map_err(Failure::run)?;
+        let took = start.elapsed();
+        watched.engine.synchronize().map_err(Failure::run)?;
+        Ok((took, Story::of(&watched.events())))
+    };
+    // What uploading told is not part of a run.
+    drop(watched.events());
+    let (cold, first) = once()?;
+    let (warm, second) = once()?;
+    let kernels = (0..first.regions.len()).map(|index| kernels_of(&first, index)).collect();
+    let program = prepared.program();
+    Ok(Explanation {
+        name: program.name.clone(),
+        ops: program.op_count(),
+        mode: watched.engine.mode(),
+        place: watched.place(),
+        names: Names::of(prepared, &first),
+        first,
+        second,
+        kernels,
+        times: [cold, warm],
+    })
+}
+
+/// The kernels of a region, from the executable that it or an equal region before it was compiled to.
+fn kernels_of(story: &Story, index: usize) -> Kernels {
+    let graph = story.regions[index].contents.canon().graph();
+    let compiled = story.module_of(index).and_then(|(place, module)| {
+        let executable = story.regions[place].compile.as_ref()?.executable.as_ref()?;
+        Some((executable.optimized_program().ok()?, module))
+    });
+    Kernels::of(graph, compiled.as_ref().map(|(program, module)| (program, *module)))
+}
+
+impl Explanation {
+    /// Why a region starts where it does, in a clause.
+    fn start(&self, index: usize) -> String {
+        match index.checked_sub(1).map(|before| &self.first.regions[before]) {
+            None => "with the program".to_owned(),
+            Some(before) => {
+                format!("after {}, which ended because {}", before.title(), before.boundary)
+            }
+        }
+    }
+
+    fn compile_time(&self) -> Duration {
+        self.first
+            .regions
+            .iter()
+            .filter_map(|region| region.compile.as_ref())
+            .map(|compile| compile.took)
+            .sum()
+    }
+
+    /// What the first run cost, and what of it was compiling.
+    fn cold_words(&self) -> String {
+        let compiles = self.first.regions.iter().filter(|region| region.compile.is_some()).count();
+        format!(
+            "first run {}, of which {} went into {}",
+            time(self.times[0]),
+            time(self.compile_time()),
+            count(compiles, "compile")
+        )
+    }
+
+    /// What the cache made of the second run.
+    fn warm_words(&self) -> String {
+        let regions = &self.second.regions;
+        let hits = regions.iter().filter(|region| matches!(region.source, Source::Hit { .. })).count();
+        format!(
+            "second run {}: {hits} of {} in the cache",
+            time(self.times[1]),
+            count(regions.len(), "region")
+        )
+    }
+
+    /// Regions of the second run that were not in the cache.
+    fn warm_misses(&self) -> impl Iterator<Item = &Region> {
+        self.second.regions.iter().filter(|region| matches!(region.source, Source::Miss(_)))
+    }
+
+    /// Where the kernels are known from, in a sentence.
+    fn basis_words(&self) -> &'static str {
+        let compiled = self.kernels.iter().filter(|kernels| kernels.basis == Basis::Compiled).count();
+        match compiled {
+            0 => {
+                "Kernels are estimated from the op table: there is no compiler's program to read. What a compiler fuses may \
+                 differ."
+            }
+            n if n == self.kernels.len() => {
+                "Kernels are read from the program that XLA returned for each region."
+            }
+            _ => {
+                "Kernels are read from the program that XLA returned, where there is one; the others are estimated from the \
+                 op table."
+            }
+        }
+    }
+}
+
+fn words(explanation: &Explanation, out: &mut String) {
+    let regions = &explanation.first.regions;
+    say!(
+        out,
+        "{}: {} on {}, {} mode",
+        explanation.name,
+        count(explanation.ops, "op"),
+        explanation.place,
+        explanation.mode.name()
+    );
+    say!(out, "{}", count(regions.len(), "region"));
+    say!(out, "{}", explanation.cold_words());
+    say!(out, "{}", explanation.warm_words());
+    for region in explanation.warm_misses() {
+        say!(out, "  {}: {}", region.title(), region.source_words());
+    }
+    say!(out, "{}", explanation.basis_words());
+    for (index, (region, kernels)) in regions.iter().zip(&explanation.kernels).enumerate() {
+        say!(out);
+        report::head(region, &explanation.names, out);
+        say!(out, "  starts {}", explanation.start(index));
+        let basis = match kernels.basis {
+            Basis::Compiled => "as compiled",
+            Basis::Estimated => "estimated",
+        };
+        say!(out, "  kernels     {}, {basis}", kernels.all.len());
+        for (number, kernel) in kernels.all.iter().enumerate() {
+            say!(
+                out,
+                "    {}  {} ({}), {}",
+                Kernels::letter(number),
+                kernel.name,
+                kernel.kind,
+                count(kernel.nodes.len(), "op")
+            );
+        }
+        say!(out, "  ops");
+        let graph = region.contents.canon().graph();
+        report::ops(region, &explanation.names, |node| Some(kernels.why(graph, node)), out);
+    }
+}

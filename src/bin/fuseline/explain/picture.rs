@@ -1,0 +1,283 @@
+//! The diagram: regions as boxes, ops inside in the colour of their kernel, values as lines.
+
+use std::collections::HashMap;
+
+use fuseline::fusion::ValueId;
+use fuseline::fusion::graph::Ref;
+use maud::{Markup, PreEscaped, html};
+
+use super::Explanation;
+use super::kernels::Kernels;
+use super::layout::{Layout, layout};
+use crate::story::{attributes, typed};
+use crate::text::count;
+
+/// Number of colours; kernels beyond take them again.
+pub(super) const COLOURS: usize = 10;
+
+/// Colours and type of the diagram, light and dark. The page uses the same variables.
+pub(super) const STYLE: &str = r#"
+:root, svg.diagram { color-scheme: light dark;
+  --paper: #ffffff; --ink: #1c1e21; --soft: #667080; --line: #c3c9d2; --panel: #f5f6f8; --edge: #8a94a3; --alarm: #b3261e;
+  --k0: #cfe3ff; --k1: #ffdcb8; --k2: #d0f0d3; --k3: #f6cfe0; --k4: #e2d6fb; --k5: #fff0ae; --k6: #c5eff0; --k7: #f8d1c9;
+  --k8: #dcebb8; --k9: #d6dbe4; }
+@media (prefers-color-scheme: dark) { :root, svg.diagram {
+  --paper: #15171b; --ink: #e7e9ed; --soft: #9aa4b2; --line: #3b424d; --panel: #1d2026; --edge: #77818f; --alarm: #ff8a80;
+  --k0: #1d4778; --k1: #7a4716; --k2: #1f5a2b; --k3: #73294c; --k4: #4b3691; --k5: #665710; --k6: #155a5c; --k7: #7b3222;
+  --k8: #4a5f16; --k9: #454d5b; } }
+svg.diagram { background: var(--paper); font: 12px ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
+svg.diagram text { fill: var(--ink); }
+svg.diagram .soft { fill: var(--soft); font-size: 10.5px; }
+svg.diagram .region > rect { fill: var(--panel); stroke: var(--line); stroke-width: 1.2; }
+svg.diagram .title { font-weight: 600; font-size: 13px; }
+svg.diagram .op > rect { stroke: var(--edge); stroke-width: 1; fill: var(--paper); }
+svg.diagram .op.none > rect { stroke-dasharray: 3 3; }
+svg.diagram .op.out > rect { stroke: var(--ink); stroke-width: 2; }
+svg.diagram .in > rect { fill: var(--paper); stroke: var(--line); }
+svg.diagram .in.scalar > rect { stroke-dasharray: 2 2; }
+svg.diagram path { fill: none; stroke: var(--edge); stroke-width: 1.2; opacity: .8; }
+svg.diagram path.between { stroke-dasharray: 5 4; stroke-width: 1.6; }
+svg.diagram g:hover > rect { filter: brightness(1.08); stroke: var(--ink); }
+svg.diagram .op.k0 > rect { fill: var(--k0); } svg.diagram .op.k1 > rect { fill: var(--k1); }
+svg.diagram .op.k2 > rect { fill: var(--k2); } svg.diagram .op.k3 > rect { fill: var(--k3); }
+svg.diagram .op.k4 > rect { fill: var(--k4); } svg.diagram .op.k5 > rect { fill: var(--k5); }
+svg.diagram .op.k6 > rect { fill: var(--k6); } svg.diagram .op.k7 > rect { fill: var(--k7); }
+svg.diagram .op.k8 > rect { fill: var(--k8); } svg.diagram .op.k9 > rect { fill: var(--k9); }
+"#;
+
+/// Width of a character of the type above, and of the smaller one.
+const CHARACTER: f64 = 7.3;
+const SMALL: f64 = 6.4;
+const MARGIN: f64 = 16.0;
+/// Height of a region's title.
+const TITLE: f64 = 52.0;
+
+/// A box of a region: a value that comes in, or an op.
+struct Item {
+    class: String,
+    lines: [String; 2],
+    tip: String,
+}
+
+impl Item {
+    fn size(&self) -> (f64, f64) {
+        let width = |text: &str, character: f64| text.chars().count() as f64 * character;
+        let widest = width(&self.lines[0], CHARACTER).max(width(&self.lines[1], SMALL));
+        (widest + 18.0, 38.0)
+    }
+}
+
+/// A region with its items laid out.
+struct Drawn {
+    items: Vec<Item>,
+    layout: Layout,
+    title: [String; 2],
+    tip: String,
+    size: (f64, f64),
+}
+
+/// The picture as a file of its own.
+pub(super) fn file(explanation: &Explanation) -> String {
+    let drawn = diagram(explanation, true).into_string();
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{drawn}\n")
+}
+
+/// The picture. `alone` says whether it carries its style with it.
+pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
+    let regions: Vec<Drawn> =
+        (0..explanation.first.regions.len()).map(|index| draw(explanation, index)).collect();
+    // Which region makes each value, and in which box.
+    let mut makers: HashMap<ValueId, (usize, usize)> = HashMap::new();
+    let mut between = Vec::new();
+    for (index, region) in explanation.first.regions.iter().enumerate() {
+        let contents = &region.contents;
+        let params = contents.inputs().len();
+        for (param, input) in contents.inputs().iter().enumerate() {
+            if let Some(&(from, item)) = makers.get(&input.value) {
+                between.push(((from, item), (index, param)));
+            }
+        }
+        for (result, output) in (0u32..).zip(contents.outputs()) {
+            if let Some(node) = contents.canon().graph().maker(Ref::Result(result)) {
+                makers.insert(output.value, (index, params + node));
+            }
+        }
+    }
+    let sizes: Vec<(f64, f64)> = regions.iter().map(|region| region.size).collect();
+    let mut edges: Vec<(usize, usize)> = between.iter().map(|(from, to)| (from.0, to.0)).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let outer = layout(&sizes, &edges, (28.0, 44.0));
+    let centre = |(region, item): (usize, usize)| {
+        let (x, y) = outer.boxes[region];
+        let drawn = &regions[region];
+        let (left, top) = drawn.layout.boxes[item];
+        let (width, height) = drawn.items[item].size();
+        let x = x + drawn.inset() + left + width / 2.0;
+        let y = y + TITLE + top;
+        (x, y, y + height)
+    };
+    let (width, height) = (outer.width + 2.0 * MARGIN, outer.height + 2.0 * MARGIN);
+    let shift = format!("translate({MARGIN} {MARGIN})");
+    html! {
+        svg.diagram xmlns="http://www.w3.org/2000/svg" role="img" width=(number(width)) height=(number(height))
+            viewBox=(format!("0 0 {} {}", number(width), number(height)))
+        {
+            title { (explanation.name) ": " (count(regions.len(), "region")) }
+            @if alone { style { (PreEscaped(STYLE)) } }
+            g transform=(shift) {
+                @for (drawn, &(x, y)) in regions.iter().zip(&outer.boxes) { (region(drawn, x, y)) }
+                @for &(from, to) in &between {
+                    @let ((x, _, y), (to_x, to_y, _)) = (centre(from), centre(to));
+                    path.between d=(curve(&[(x, y), (to_x, to_y)])) {}
+                }
+            }
+        }
+    }
+}
+
+impl Drawn {
+    /// How far the items stand from the left edge: in the middle, where the title is wider.
+    fn inset(&self) -> f64 {
+        (self.size.0 - self.layout.width) / 2.0
+    }
+}
+
+fn draw(explanation: &Explanation, index: usize) -> Drawn {
+    let region = &explanation.first.regions[index];
+    let kernels = &explanation.kernels[index];
+    let contents = &region.contents;
+    let graph = contents.canon().graph();
+    let names = &explanation.names;
+    let mut items = Vec::new();
+    for (param, (input, ty)) in (0u32..).zip(contents.inputs().iter().zip(graph.params())) {
+        let name = names.get(input.value);
+        let mut tip = format!("input {}", typed(&name, ty));
+        if input.lifted {
+            tip += "\na lifted scalar: its value is not in the key";
+        }
+        if region.donated.contains(&param) {
+            tip += "\ndies here; its memory is given to an output";
+        } else if input.dies {
+            tip += "\ndies here";
+        }
+        let class = if input.lifted { "in scalar" } else { "in" };
+        items.push(Item { class: class.to_owned(), lines: [name, ty.to_string()], tip });
+    }
+    let params = items.len();
+    let mut edges = Vec::new();
+    for (node, (op, site)) in graph.nodes().iter().zip(contents.sites()).enumerate() {
+        let signature = op.signature();
+        let results: Vec<String> = op.results().map(|value| names.in_region(contents, value)).collect();
+        let types: Vec<String> = signature.results().iter().map(ToString::to_string).collect();
+        let live = op.results().any(|value| match value {
+            Ref::Result(result) => contents.outputs()[result as usize].live,
+            Ref::Param(_) => false,
+        });
+        let mut tip = format!("{} = {}", results.join(", "), signature.op().name());
+        let attrs = attributes(signature.def(), signature.attrs());
+        if !attrs.is_empty() {
+            tip += &format!(" {{{attrs}}}");
+        }
+        for (&operand, ty) in op.operands().iter().zip(signature.operands()) {
+            tip += &format!("\nreads {}", typed(&names.in_region(contents, operand), ty));
+        }
+        for (name, ty) in results.iter().zip(&types) {
+            tip += &format!("\nmakes {name}: {ty}{}", if live { ", an output of the region" } else { "" });
+        }
+        tip += &format!("\nrecorded at {site}\n{}", kernels.why(graph, node));
+        let mut class = match kernels.of_node(node).first() {
+            Some(kernel) => format!("op k{}", kernel % COLOURS),
+            None => "op none".to_owned(),
+        };
+        if live {
+            class += " out";
+        }
+        let letters: Vec<String> =
+            kernels.of_node(node).iter().map(|&kernel| Kernels::letter(kernel)).collect();
+        let label = match letters.is_empty() {
+            true => signature.op().name().to_owned(),
+            false => format!("{} · {}", signature.op().name(), letters.join(" ")),
+        };
+        let second = format!("{}: {}", results.join(", "), types.join(", "));
+        items.push(Item { class, lines: [label, second], tip });
+        for &operand in op.operands() {
+            let from = match operand {
+                Ref::Param(param) => param as usize,
+                Ref::Result(_) => params + graph.maker(operand).unwrap_or_default(),
+            };
+            edges.push((from, params + node));
+        }
+    }
+    edges.sort_unstable();
+    edges.dedup();
+    let sizes: Vec<(f64, f64)> = items.iter().map(Item::size).collect();
+    let inner = layout(&sizes, &edges, (14.0, 26.0));
+    let reference = region.reference();
+    let title = [
+        format!(
+            "{} · {} · {}",
+            region.title(),
+            count(reference.ops, "op"),
+            count(kernels.all.len(), "kernel")
+        ),
+        format!("ends: {} · key {}", region.boundary.name(), reference.key.short()),
+    ];
+    let mut tip =
+        format!("{}\nends because {}\nexecutable: {}", reference, region.boundary, region.source_words());
+    if let Some(words) = region.compile_words() {
+        tip += &format!("\ncompile: {words}");
+    }
+    let wide = title.iter().map(|line| line.chars().count()).max().unwrap_or(0) as f64 * (CHARACTER + 0.7);
+    let size = (inner.width.max(wide) + 2.0 * MARGIN, inner.height + TITLE + MARGIN);
+    Drawn { items, layout: inner, title, tip, size }
+}
+
+fn region(drawn: &Drawn, x: f64, y: f64) -> Markup {
+    let inset = drawn.inset();
+    html! {
+        g.region transform=(format!("translate({} {})", number(x), number(y))) {
+            rect width=(number(drawn.size.0)) height=(number(drawn.size.1)) rx="8" { title { (drawn.tip) } }
+            text.title x=(MARGIN) y="20" { (drawn.title[0]) }
+            text.soft x=(MARGIN) y="36" { (drawn.title[1]) }
+            g transform=(format!("translate({} {TITLE})", number(inset))) {
+                @for points in &drawn.layout.edges { path d=(curve(points)) {} }
+                @for (item, &(left, top)) in drawn.items.iter().zip(&drawn.layout.boxes) {
+                    @let (width, height) = item.size();
+                    g class=(item.class) transform=(format!("translate({} {})", number(left), number(top))) {
+                        title { (item.tip) }
+                        rect width=(number(width)) height=(number(height)) rx="5" {}
+                        text x="9" y="16" { (item.lines[0]) }
+                        text.soft x="9" y="30" { (item.lines[1]) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A smooth line down through the points.
+fn curve(points: &[(f64, f64)]) -> String {
+    let Some(&(x, y)) = points.first() else { return String::new() };
+    let mut path = format!("M{} {}", number(x), number(y));
+    for pair in points.windows(2) {
+        let ((from_x, from_y), (to_x, to_y)) = (pair[0], pair[1]);
+        let middle = f64::midpoint(from_y, to_y);
+        path += &format!(
+            "C{} {} {} {} {} {}",
+            number(from_x),
+            number(middle),
+            number(to_x),
+            number(middle),
+            number(to_x),
+            number(to_y)
+        );
+    }
+    path
+}
+
+/// A number with one digit after the point at most.
+fn number(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}

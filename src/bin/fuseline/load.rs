@@ -1,0 +1,51 @@
+//! Reading a program file.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use fuseline::fusion::program::Program;
+
+use crate::failure::Failure;
+
+/// Reads and checks a program; `-` is standard input. A program without a name gets that of its file.
+pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
+    let piped = path.as_os_str() == "-";
+    let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
+    let bytes = if piped {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    let bytes = bytes.map_err(|error| Failure::Input(format!("{shown} cannot be read: {error}")))?;
+    let text = match std::str::from_utf8(&bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let good = &bytes[..error.valid_up_to()];
+            let line = good.iter().filter(|&&byte| byte == b'\n').count() + 1;
+            let start = good.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            let column = String::from_utf8_lossy(&good[start..]).chars().count() + 1;
+            return Err(Failure::Input(format!("{shown}:{line}:{column}: the file is not UTF-8 text")));
+        }
+    };
+    match Program::parse(text) {
+        Ok(mut program) => {
+            if program.name.is_empty() {
+                let stem = path.file_stem().filter(|_| !piped);
+                program.name = stem.map_or("program".to_owned(), |stem| stem.to_string_lossy().into_owned());
+            }
+            Ok(Arc::new(program))
+        }
+        Err(error) => {
+            let position = error.position(text).map(|(line, column)| format!(":{line}:{column}"));
+            // Where the place in words is a line and a column too, it need not be said twice.
+            let words = error.to_string();
+            let words = match words.split_once(": ") {
+                Some((place, rest)) if place.starts_with("line ") => rest,
+                _ => &words,
+            };
+            Err(Failure::Input(format!("{shown}{}: {words}", position.unwrap_or_default())))
+        }
+    }
+}

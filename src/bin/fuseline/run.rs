@@ -1,0 +1,330 @@
+//! `fuseline run`.
+
+use std::time::{Duration, Instant};
+
+use fuseline::fusion::program::Mismatch;
+use fuseline::{Counters, Event, PreparedProgram};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::cli::{Dump, RunArgs};
+use crate::device::Watched;
+use crate::failure::Failure;
+use crate::story::{Names, Story, region_json};
+use crate::text::{count, milliseconds, note, say, time};
+use crate::{Status, load, report};
+
+/// Runs that take longer than this altogether have a progress bar.
+const SHOW_PROGRESS_AFTER: Duration = Duration::from_secs(1);
+
+/// What came of all runs.
+struct Outcome {
+    times: Vec<Duration>,
+    /// The first run whose outputs are not as expected, and what is wrong with it; `None` when nothing is expected.
+    mismatches: Option<(u32, Vec<(usize, Mismatch)>)>,
+    counters: Counters,
+    first: Vec<Event>,
+    later: Vec<Event>,
+}
+
+impl Outcome {
+    fn is_wrong(&self) -> bool {
+        self.mismatches.as_ref().is_some_and(|(_, mismatches)| !mismatches.is_empty())
+    }
+
+    fn first_time(&self) -> Duration {
+        self.times.first().copied().unwrap_or_default()
+    }
+
+    fn least(&self) -> Duration {
+        self.times.iter().min().copied().unwrap_or_default()
+    }
+
+    fn median(&self) -> Duration {
+        let mut sorted = self.times.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+}
+
+pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
+    let program = load::program(&args.program)?;
+    let watched = Watched::new(args.device.as_ref(), args.mode.into(), args.dump.is_some())?;
+    let prepared = watched.engine.prepare(program).map_err(Failure::run)?;
+    let outcome = repeat(&watched, &prepared, args.repeat)?;
+    if args.json {
+        let document = json(args, &watched, &prepared, &outcome);
+        say!(out, "{document:#}");
+    } else {
+        words(args, &watched, &prepared, &outcome, out);
+    }
+    Ok(if outcome.is_wrong() { Status::Bad } else { Status::Good })
+}
+
+/// Runs the program. A time is from the recording of the first op to the outputs on the host.
+fn repeat(watched: &Watched, prepared: &PreparedProgram, times: u32) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome {
+        times: Vec::new(),
+        mismatches: None,
+        counters: Counters::default(),
+        first: Vec::new(),
+        later: Vec::new(),
+    };
+    let before = watched.engine.counters();
+    let start = Instant::now();
+    let mut bar: Option<ProgressBar> = None;
+    for round in 0..times {
+        let began = Instant::now();
+        let results = prepared.results();
+        outcome.times.push(began.elapsed());
+        let results = results.map_err(|error| {
+            if let Some(bar) = &bar {
+                bar.finish_and_clear();
+            }
+            Failure::run(error)
+        })?;
+        if let Some(mismatches) = prepared.compare(&results)
+            && !outcome.is_wrong()
+        {
+            outcome.mismatches = Some((round, mismatches));
+        }
+        if round == 0 {
+            watched.engine.synchronize().map_err(Failure::run)?;
+            outcome.first = watched.events();
+        }
+        if bar.is_none() && start.elapsed() > SHOW_PROGRESS_AFTER && round + 1 < times {
+            bar = Some(progress(times));
+        }
+        if let Some(bar) = &bar {
+            bar.set_position(u64::from(round) + 1);
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    watched.engine.synchronize().map_err(Failure::run)?;
+    outcome.later = watched.events();
+    outcome.counters = watched.engine.counters().since(&before);
+    Ok(outcome)
+}
+
+/// A bar on standard error; on anything but a terminal it stays invisible.
+fn progress(times: u32) -> ProgressBar {
+    let bar = ProgressBar::new(times.into());
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} runs, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: &Outcome, out: &mut String) {
+    let program = prepared.program();
+    match args.dump {
+        None => {}
+        Some(Dump::Events) => {
+            for event in outcome.first.iter().chain(&outcome.later) {
+                say!(out, "{:<16} {event}", event.name());
+            }
+            say!(out);
+        }
+        Some(Dump::Stablehlo) => {
+            let story = Story::of(&outcome.first);
+            for index in 0..story.regions.len() {
+                let region = &story.regions[index];
+                match story.module_of(index) {
+                    Some((place, module)) if place == index => {
+                        say!(out, "// {}", region.reference());
+                        say!(out, "{}", module.text().trim_end());
+                    }
+                    Some((place, _)) => {
+                        say!(out, "// {}: as {}", region.reference(), story.regions[place].title());
+                    }
+                    None => say!(out, "// {}: {}", region.reference(), region.source_words()),
+                }
+                say!(out);
+            }
+        }
+        Some(Dump::Regions) => {
+            let story = Story::of(&outcome.first);
+            let names = Names::of(prepared, &story);
+            for region in &story.regions {
+                report::head(region, &names, out);
+                say!(out, "  ops");
+                report::ops(region, &names, |_| None, out);
+                say!(out);
+            }
+        }
+    }
+    let mode = watched.engine.mode();
+    say!(
+        out,
+        "{}: {} on {}, {} mode",
+        program.name,
+        count(program.op_count(), "op"),
+        watched.place(),
+        mode.name()
+    );
+    match &outcome.mismatches {
+        None => say!(out, "  outputs   {}; the file expects nothing", program.outputs.len()),
+        Some((_, found)) if found.is_empty() => {
+            say!(out, "  outputs   {}, as expected", program.outputs.len());
+        }
+        Some((round, found)) => {
+            let which = if args.repeat > 1 { format!(" in run {}", round + 1) } else { String::new() };
+            say!(out, "  outputs   {} of {} not as expected{which}", found.len(), program.outputs.len());
+            for (output, mismatch) in found {
+                let words = mismatch_words(prepared, *output, mismatch);
+                say!(out, "            {words}");
+                note(format_args!("fuseline: {}: {words}", program.name));
+            }
+        }
+    }
+    if args.repeat > 1 {
+        say!(
+            out,
+            "  time      first {}, median {}, min {} ({} runs)",
+            time(outcome.first_time()),
+            time(outcome.median()),
+            time(outcome.least()),
+            args.repeat
+        );
+    } else {
+        say!(out, "  time      {}", time(outcome.first_time()));
+    }
+    let counters = &outcome.counters;
+    say!(
+        out,
+        "  regions   {} ({} from the cache, {} compiled)",
+        counters.regions,
+        counters.hits,
+        counters.compiles
+    );
+    say!(out, "  compiling {}", time(counters.compile_time));
+    if counters.donations > 0 {
+        say!(out, "  memory    reused {} times", counters.donations);
+    }
+    if counters.fallbacks + counters.compile_failures > 0 {
+        say!(
+            out,
+            "  trouble   {} compiles failed, {} regions ran op by op",
+            counters.compile_failures,
+            counters.fallbacks
+        );
+    }
+}
+
+/// `output 0 (%4: f32[2,3]): element 5 is 1.0, expected 2.0 (1 elements differ)`, with the element as an index.
+fn mismatch_words(prepared: &PreparedProgram, output: usize, mismatch: &Mismatch) -> String {
+    let program = prepared.program();
+    let name = program.outputs.get(output).map(ToString::to_string).unwrap_or_default();
+    let place = place(prepared, output, mismatch).filter(|place| place.len() > 1);
+    let place = place.map(|place| format!(", at {place:?}")).unwrap_or_default();
+    format!("output {output} ({name}{place}): {mismatch}")
+}
+
+/// Where in an output the first differing element lies.
+fn place(prepared: &PreparedProgram, output: usize, mismatch: &Mismatch) -> Option<Vec<u64>> {
+    let Mismatch::Element { index, .. } = mismatch else { return None };
+    let dims = prepared.program().expected.get(output)?.dims();
+    let mut left = *index as u64;
+    let mut place: Vec<u64> = dims
+        .iter()
+        .rev()
+        .map(|&size| {
+            let size = size.max(1);
+            let here = left % size;
+            left /= size;
+            here
+        })
+        .collect();
+    place.reverse();
+    Some(place)
+}
+
+fn json(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: &Outcome) -> Value {
+    let program = prepared.program();
+    let counters = &outcome.counters;
+    let mismatches = outcome.mismatches.as_ref().map(|(round, found)| {
+        let entries = found.iter().map(|(output, mismatch)| {
+            let (actual, expected, count) = match mismatch {
+                Mismatch::Element { actual, expected, count, .. } => {
+                    (json!(actual), json!(expected), json!(count))
+                }
+                Mismatch::Type { actual, expected } => (json!(actual), json!(expected), Value::Null),
+            };
+            json!({
+                "run": round,
+                "output": output,
+                "index": place(prepared, *output, mismatch),
+                "actual": actual,
+                "expected": expected,
+                "differing": count,
+                "message": mismatch_words(prepared, *output, mismatch),
+            })
+        });
+        entries.collect::<Vec<_>>()
+    });
+    json!({
+        "status": if outcome.is_wrong() { "mismatch" } else { "ok" },
+        "program": {
+            "name": program.name,
+            "ops": program.op_count(),
+            "outputs": program.outputs.len(),
+        },
+        "device": watched.place_json(),
+        "mode": watched.engine.mode().name(),
+        "compared": mismatches.is_some(),
+        "mismatches": mismatches.unwrap_or_default(),
+        "time": {
+            "runs": args.repeat,
+            "first_ms": milliseconds(outcome.first_time()),
+            "median_ms": milliseconds(outcome.median()),
+            "min_ms": milliseconds(outcome.least()),
+        },
+        "counters": {
+            "ops": counters.ops,
+            "regions": counters.regions,
+            "skipped": counters.skipped,
+            "hits": counters.hits,
+            "misses": counters.misses,
+            "compiles": counters.compiles,
+            "compile_failures": counters.compile_failures,
+            "compile_ms": milliseconds(counters.compile_time),
+            "executions": counters.executions,
+            "fallbacks": counters.fallbacks,
+            "donations": counters.donations,
+            "bytes_up": counters.bytes_up,
+            "bytes_down": counters.bytes_down,
+        },
+        "dump": args.dump.map(|dump| dump_json(dump, prepared, outcome)),
+    })
+}
+
+fn dump_json(dump: Dump, prepared: &PreparedProgram, outcome: &Outcome) -> Value {
+    let story = Story::of(&outcome.first);
+    let entries: Vec<Value> = match dump {
+        Dump::Events => {
+            let all = outcome.first.iter().chain(&outcome.later);
+            all.map(|event| {
+                let region = event.region().map(|region| format!("{}.{}", region.stream, region.seq));
+                json!({"event": event.name(), "region": region, "message": event.to_string()})
+            })
+            .collect()
+        }
+        Dump::Regions => {
+            let names = Names::of(prepared, &story);
+            story.regions.iter().map(|region| region_json(region, &names)).collect()
+        }
+        Dump::Stablehlo => (0..story.regions.len())
+            .map(|index| {
+                let region = story.regions[index].reference();
+                json!({
+                    "region": format!("{}.{}", region.stream, region.seq),
+                    "key": region.key.to_string(),
+                    "module": story.module_of(index).map(|(_, module)| module.text()),
+                })
+            })
+            .collect(),
+    };
+    json!({dump.name(): entries})
+}

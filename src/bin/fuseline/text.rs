@@ -1,0 +1,73 @@
+//! Words and numbers for people.
+
+use std::fmt;
+use std::io::Write as _;
+use std::time::Duration;
+
+/// Adds a line to a text.
+macro_rules! say {
+    ($out:expr) => {{ $out.push('\n'); }};
+    ($out:expr, $($arg:tt)*) => {{
+        // Writing to a string cannot fail.
+        let _ = std::fmt::Write::write_fmt($out, format_args!($($arg)*));
+        $out.push('\n');
+    }};
+}
+
+pub(crate) use say;
+
+/// Writes a line to standard error; when nobody listens, it is lost.
+pub(crate) fn note(words: fmt::Arguments<'_>) {
+    drop(writeln!(std::io::stderr().lock(), "{words}"));
+}
+
+/// A time with three digits and a fitting unit.
+pub(crate) fn time(took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    let (value, unit) = match seconds {
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "µs"),
+    };
+    match value {
+        v if v >= 100.0 => format!("{v:.0} {unit}"),
+        v if v >= 10.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.2} {unit}"),
+    }
+}
+
+/// Milliseconds, for programs.
+pub(crate) fn milliseconds(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}
+
+/// `1 region`, `2 regions`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits() {
+        for (nanos, words) in [
+            (0, "0.00 µs"),
+            (1_500, "1.50 µs"),
+            (999_000, "999 µs"),
+            (12_345_678, "12.3 ms"),
+            (2_000_000_000, "2.00 s"),
+        ] {
+            assert_eq!(time(Duration::from_nanos(nanos)), words);
+        }
+    }
+
+    #[test]
+    fn nouns_agree_with_numbers() {
+        assert_eq!((count(1, "op"), count(0, "op")), ("1 op".to_owned(), "0 ops".to_owned()));
+    }
+}
