@@ -71,7 +71,7 @@ enum Launched {
     Blocked,
 }
 
-thread_local! {
+crate::sync::thread_local! {
     /// This thread is running a driver: user code called from here must not wait for a stream.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }
@@ -91,10 +91,10 @@ impl Driver {
         struct Restore(bool);
         impl Drop for Restore {
             fn drop(&mut self) {
-                DRIVING.set(self.0);
+                DRIVING.with(|driving| driving.set(self.0));
             }
         }
-        let _restore = Restore(DRIVING.replace(true));
+        let _restore = Restore(DRIVING.with(|driving| driving.replace(true)));
         let mut reader = stream.log().read();
         loop {
             // Entries first: sealing a region starts its compile, which then runs while earlier ones are launched.

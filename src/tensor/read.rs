@@ -186,7 +186,7 @@ impl Tensor {
 
     /// Starts to read the value; does not wait. The result is a future, to be polled by any executor.
     pub fn read(&self) -> Read {
-        let slot = Arc::new(Slot { state: Mutex::default(), arrived: Condvar::new() });
+        let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()), arrived: Condvar::new() });
         let read = Read { slot: slot.clone() };
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
