@@ -13,7 +13,7 @@ use crate::config::EngineConfig;
 use crate::counters::{Counters, Live};
 use crate::device::{Device, DeviceError, Executable, PjrtDevice};
 use crate::error::{Error, Result};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, call_user};
 use crate::execute::KnownRegions;
 use crate::pjrt::{self, Plugin, discover};
 use crate::schedule::Pool;
@@ -95,6 +95,14 @@ impl EngineShared {
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if !self.events.emit(event) {
             self.counters.panics.add(1);
+        }
+    }
+
+    /// Calls a callback of the user's from wherever the engine is; see [`call_user`].
+    pub(crate) fn call_back(&self, callback: &'static str, f: impl FnOnce()) {
+        if let Err(message) = call_user(f) {
+            self.counters.panics.add(1);
+            self.emit(|| Event::Panicked { callback, message });
         }
     }
 
@@ -182,7 +190,7 @@ impl Engine {
         Engine::on(config, device)
     }
 
-    fn on(config: EngineConfig, device: Device) -> Result<Engine> {
+    pub(crate) fn on(config: EngineConfig, device: Device) -> Result<Engine> {
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
         let streams = Mutex::new(vec![Arc::downgrade(stream.shared())]);

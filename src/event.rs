@@ -5,6 +5,7 @@
 //! event costs one branch.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use fuseline_fusion::region::{Boundary, Input, Mode, Output};
 use fuseline_fusion::{Bytes, Site};
 
 use crate::error::RegionRef;
+use crate::execute::without_waiting;
 use crate::pjrt;
 use crate::value::RegionInfo;
 
@@ -219,6 +221,13 @@ pub enum Event {
         /// Memory it held.
         size: Bytes,
     },
+    /// A callback of the user's panicked; nothing else came of it.
+    Panicked {
+        /// What kind of callback it was.
+        callback: &'static str,
+        /// The panic's message.
+        message: String,
+    },
     /// A stream waits before handing more to the device: as much is in flight as is allowed.
     Throttled {
         /// The region that waits.
@@ -243,6 +252,7 @@ impl Event {
             Event::Fallback { .. } => "fallback",
             Event::Poisoned { .. } => "poisoned",
             Event::Evicted { .. } => "evicted",
+            Event::Panicked { .. } => "panicked",
             Event::Throttled { .. } => "throttled",
         }
     }
@@ -263,7 +273,7 @@ impl Event {
             | Event::Fallback { region, .. }
             | Event::Poisoned { region, .. }
             | Event::Throttled { region } => Some(region),
-            Event::Evicted { .. } => None,
+            Event::Evicted { .. } | Event::Panicked { .. } => None,
         }
     }
 }
@@ -301,6 +311,7 @@ impl fmt::Display for Event {
             Event::Evicted { key, size } => {
                 write!(f, "the executable {} left the cache ({size})", key.short())
             }
+            Event::Panicked { callback, message } => write!(f, "a {callback} callback panicked: {message}"),
             Event::Throttled { region } => write!(f, "{region} waits: enough is in flight"),
         }
     }
@@ -319,6 +330,19 @@ impl<F: Fn(&Event) + Send + Sync> EventSink for F {
     }
 }
 
+/// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a stream, and a panic in it
+/// goes no further. The error is the panic's message.
+pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+    let called = without_waiting(|| catch_unwind(AssertUnwindSafe(f)));
+    called.map_err(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        // What was thrown may throw again when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        text.unwrap_or_else(|| "no message".to_owned())
+    })
+}
+
 /// The configured sink, if any.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Option<Arc<dyn EventSink>>);
@@ -334,7 +358,7 @@ impl Events {
             None => true,
             Some(sink) => {
                 let event = event();
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sink.event(&event))).is_ok()
+                call_user(|| sink.event(&event)).is_ok()
             }
         }
     }
@@ -362,7 +386,10 @@ impl EventSink for TracingSink {
         let region = event.region().map(ToString::to_string);
         let (name, region) = (event.name(), region.as_deref());
         match event {
-            Event::CompileFailed { .. } | Event::Fallback { .. } | Event::Poisoned { .. } => {
+            Event::CompileFailed { .. }
+            | Event::Fallback { .. }
+            | Event::Poisoned { .. }
+            | Event::Panicked { .. } => {
                 tracing::warn!(target: "fuseline", event = name, region, "{event}");
             }
             _ => tracing::debug!(target: "fuseline", event = name, region, "{event}"),

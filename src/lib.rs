@@ -85,6 +85,8 @@ pub mod pjrt;
 mod record;
 mod result;
 mod run;
+#[cfg(all(test, not(loom)))]
+mod scenarios;
 mod schedule;
 mod stream;
 mod sync;

@@ -160,7 +160,11 @@ impl StreamShared {
     }
 
     fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
-        let Pushed { ticket, awaited } = self.log.push(entry, || self.notify());
+        // The driver may be waiting for this thread, so this thread must not wait for the driver.
+        let Pushed { ticket, awaited } = match is_driving() {
+            true => self.log.push_at_once(entry),
+            false => self.log.push(entry, || self.notify()),
+        };
         if awaited || ticket.is_every(ENTRIES_PER_HINT) {
             self.notify();
         }

@@ -78,6 +78,8 @@ pub(crate) struct Device {
     kind: Kind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
+    #[cfg(test)]
+    later: Option<Later>,
 }
 
 /// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
@@ -108,17 +110,58 @@ pub(crate) struct Executed {
     /// The outputs, in the order of [`Executable::outputs`].
     pub(crate) outputs: SmallVec<[Buffer; 4]>,
     /// Ready when the device is done; `None` when it is already.
-    pub(crate) done: Option<sys::Event>,
+    pub(crate) done: Option<Done>,
+}
+
+/// The end of an execution.
+pub(crate) enum Done {
+    Plugin(sys::Event),
+    /// A test says when.
+    #[cfg(test)]
+    Later(Later),
+}
+
+/// Takes what is to be called at the end of an execution of the reference device, so that a test can be a slow device.
+#[cfg(test)]
+pub(crate) type Later = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
+impl Done {
+    /// Calls `callback` when the device is done, on any thread.
+    pub(crate) fn on_ready(self, callback: impl FnOnce() + Send + 'static) {
+        match self {
+            Done::Plugin(event) => event.on_ready(move |_| callback()),
+            #[cfg(test)]
+            Done::Later(later) => later(Box::new(callback)),
+        }
+    }
 }
 
 impl Device {
     pub(crate) fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
         let environment = fingerprint(&device.describe());
-        Device { kind: Kind::Pjrt(Box::new(device)), faults, environment }
+        Device {
+            kind: Kind::Pjrt(Box::new(device)),
+            faults,
+            environment,
+            #[cfg(test)]
+            later: None,
+        }
     }
 
     pub(crate) fn reference(faults: Option<Faults>) -> Device {
-        Device { kind: Kind::Reference, faults, environment: fingerprint(b"reference interpreter") }
+        Device {
+            kind: Kind::Reference,
+            faults,
+            environment: fingerprint(b"reference interpreter"),
+            #[cfg(test)]
+            later: None,
+        }
+    }
+
+    /// A reference device whose executions end when a test says so.
+    #[cfg(test)]
+    pub(crate) fn slow(faults: Option<Faults>, later: Later) -> Device {
+        Device { later: Some(later), ..Device::reference(faults) }
     }
 
     /// Fingerprint of everything outside a region that its executables depend on.
@@ -194,7 +237,12 @@ impl Device {
                 let packed = executable.pack.pack(scalars);
                 device.execute(loaded, args, &packed, veto, want_done)
             }
-            _ => reference::execute(&executable.region, &executable.outputs, args, scalars),
+            _ => {
+                let executed = reference::execute(&executable.region, &executable.outputs, args, scalars)?;
+                #[cfg(test)]
+                let executed = Executed { done: self.later.clone().map(Done::Later), ..executed };
+                Ok(executed)
+            }
         }
     }
 

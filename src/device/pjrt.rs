@@ -9,7 +9,7 @@ use fuseline_fusion::op::Numerics;
 use fuseline_fusion::{Body, DType, OpCode, TensorType};
 use smallvec::SmallVec;
 
-use super::{Buffer, DeviceError, Executed, Result};
+use super::{Buffer, DeviceError, Done, Executed, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions, Placement};
 
@@ -191,7 +191,7 @@ impl PjrtDevice {
         };
         let execution = executable.execute(&buffers, &options).map_err(fail)?;
         let outputs = execution.outputs.into_iter().map(Buffer::Pjrt).collect();
-        Ok(Executed { outputs, done: execution.done })
+        Ok(Executed { outputs, done: execution.done.map(Done::Plugin) })
     }
 
     pub(super) fn upload(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {

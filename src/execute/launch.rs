@@ -98,7 +98,7 @@ impl Job {
         if let Some(done) = executed.done {
             let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
             flow.take_off(bytes);
-            done.on_ready(move |_| flow.land(bytes, &owner));
+            done.on_ready(move || flow.land(bytes, &owner));
         }
         let mut outputs: Vec<_> = std::mem::take(&mut self.outputs).into_iter().map(Some).collect();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {

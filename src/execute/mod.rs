@@ -71,14 +71,26 @@ enum Launched {
     Blocked,
 }
 
-thread_local! {
-    /// This thread is running a driver: user code called from here must not wait for a stream.
+crate::sync::thread_local! {
+    /// This thread is running a driver, or code of the user's that a driver or a device may be waiting for.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a driver, that is in an event sink or a callback.
+/// Whether the calling thread is inside a driver, an event sink or a callback, and so must not wait for a stream.
 pub(crate) fn is_driving() -> bool {
     DRIVING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Calls `f`, on behalf of which this thread must not wait for a stream.
+pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let _ = DRIVING.try_with(|driving| driving.set(self.0));
+        }
+    }
+    let _restore = Restore(DRIVING.try_with(|driving| driving.replace(true)).unwrap_or(false));
+    f()
 }
 
 impl Driver {
@@ -88,13 +100,10 @@ impl Driver {
 
     /// Works until there is nothing left to do, or what is left waits for something that will notify the stream.
     pub(crate) fn run(&mut self, stream: &Arc<StreamShared>) {
-        struct Restore(bool);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                DRIVING.set(self.0);
-            }
-        }
-        let _restore = Restore(DRIVING.replace(true));
+        without_waiting(|| self.work(stream));
+    }
+
+    fn work(&mut self, stream: &Arc<StreamShared>) {
         let mut reader = stream.log().read();
         loop {
             // Entries first: sealing a region starts its compile, which then runs while earlier ones are launched.

@@ -16,7 +16,9 @@
 //!
 //! A segment is allocated by the first append that needs it and taken out by the consumer after its last slot. At most
 //! `SEGMENTS * SLOTS` entries are in the log; an append beyond that parks until the consumer has made room, which is the
-//! back-pressure of last resort.
+//! back-pressure of last resort. A thread that the consumer may be waiting for must not park: [`Log::push_at_once`] leaves
+//! an entry that does not fit in a list beside the slots, with the ticket that would have been next as its *bound*; the
+//! consumer takes it before the entry of that ticket.
 //!
 //! # States and transitions
 //!
@@ -50,22 +52,31 @@
 //! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED` in. Either that fails
 //!   because the payload is there, or the producer's swap returns `AWAITED` and the producer wakes. Producers that wait for
 //!   room check `head` under the lock that the consumer holds while it stores `head` and notifies.
-//! - L5: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`; `drop` visits the tickets
+//! - L5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under the list's lock, so it is
+//!   beyond the tickets of all appends that happened before, and bounds do not fall along the list. An append that happens
+//!   after it has a ticket from the bound on; the consumer that sees that one's `WRITTEN` sees the list too, and looks there
+//!   before it takes a payload.
+//! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`; `drop` visits the tickets
 //!   from the consumer's place on that are `WRITTEN`.
 
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use crossbeam::utils::CachePadded;
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, UnsafeCell, ordering};
 
 /// Slots of a segment. A segment of 32 slots is about one page.
-const SLOTS: u64 = if cfg!(loom) { 2 } else { 32 };
+const SLOTS: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };
 
 /// Entries of the directory.
-const SEGMENTS: u64 = if cfg!(loom) { 2 } else { 256 };
+const SEGMENTS: u64 = match () {
+    () if cfg!(loom) => 2,
+    () if cfg!(shuttle) => 8,
+    () => 256,
+};
 
 /// Most entries in the log.
 const CAPACITY: u64 = SLOTS * SEGMENTS;
@@ -154,6 +165,10 @@ pub(crate) struct Log<T> {
     /// Held by the consumer while it moves `head`, and by producers while they decide to wait for that.
     room: Mutex<()>,
     made_room: Condvar,
+    /// Entries that did not fit and must not wait, each with its bound.
+    late: Mutex<VecDeque<(u64, T)>>,
+    /// Whether `late` may hold something.
+    has_late: AtomicBool,
 }
 
 /// The reading end, held by one thread at a time.
@@ -180,6 +195,8 @@ impl<T> Log<T> {
             place: Mutex::new(0),
             room: Mutex::new(()),
             made_room: Condvar::new(),
+            late: Mutex::new(VecDeque::new()),
+            has_late: AtomicBool::new(false),
         }
     }
 
@@ -197,6 +214,29 @@ impl<T> Log<T> {
             when_full();
             self.wait_for_room(ticket);
         }
+        self.fill(ticket, entry)
+    }
+
+    /// Appends an entry without ever parking, for threads that the consumer may be waiting for.
+    pub(crate) fn push_at_once(&self, entry: T) -> Pushed {
+        let mut ticket = self.tail.load(Ordering::Relaxed);
+        while ticket < self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
+            match self.tail.compare_exchange_weak(ticket, ticket + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return self.fill(ticket, entry),
+                Err(now) => ticket = now,
+            }
+        }
+        let mut late = self.late.lock();
+        let bound = self.tail.load(Ordering::Relaxed);
+        late.push_back((bound, entry));
+        // Relaxed: who has to find the entry has synchronised with us: by a later append (L5), or because we notify.
+        self.has_late.store(true, Ordering::Relaxed);
+        // Everything below the bound, and then this: what is demanded of the entry is demanded of them.
+        Pushed { ticket: Ticket(bound - 1), awaited: true }
+    }
+
+    /// Writes an entry to the slot of its ticket, for which there is room.
+    fn fill(&self, ticket: u64, entry: T) -> Pushed {
         let segment = self.segment(ticket);
         // SAFETY: holds because `segment` came from the directory for our ticket (L2) and is not freed before our swap
         // below (L3).
@@ -255,7 +295,7 @@ impl<T> Log<T> {
     }
 }
 
-impl<T> Reader<'_, T> {
+impl<'a, T> Reader<'a, T> {
     /// Place of the next entry.
     pub(crate) fn place(&self) -> Ticket {
         Ticket(*self.place)
@@ -264,24 +304,49 @@ impl<T> Reader<'_, T> {
     /// The next entry, if it has been written.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let ticket = *self.place;
-        let entry = &self.log.directory[(ticket / SLOTS % SEGMENTS) as usize];
-        let segment = entry.load(ordering!(Acquire, "log_pop_segment"));
-        if segment.is_null() {
-            return None;
+        let next = self.written(ticket);
+        if self.log.has_late.load(Ordering::Relaxed)
+            && let Some(entry) = self.pop_late(ticket)
+        {
+            return Some(entry);
         }
+        let (entry, segment) = next?;
         // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
         let slot = unsafe { &*segment }.slot(ticket);
-        if slot.state.load(ordering!(Acquire, "log_consume")) != WRITTEN {
-            return None;
-        }
         // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1), and the place moves past
-        // it below, so it is read once (L5).
+        // it below, so it is read once (L6).
         let payload = slot.payload.with(|payload| unsafe { (*payload).assume_init_read() });
         *self.place = ticket + 1;
         if (ticket + 1).is_multiple_of(SLOTS) {
             self.retire(entry, segment, ticket + 1);
         }
         Some(payload)
+    }
+
+    /// The first entry of the list, if it comes before this ticket.
+    #[cold]
+    fn pop_late(&self, ticket: u64) -> Option<T> {
+        let mut late = self.log.late.lock();
+        if late.is_empty() {
+            self.log.has_late.store(false, Ordering::Relaxed);
+        }
+        match late.front() {
+            Some(&(bound, _)) if bound <= ticket => late.pop_front().map(|(_, entry)| entry),
+            _ => None,
+        }
+    }
+
+    /// The segment that holds this ticket's entry and where it is in the directory, if the entry has been written.
+    fn written(&self, ticket: u64) -> Option<(&'a AtomicPtr<Segment<T>>, *mut Segment<T>)> {
+        let log = self.log;
+        let entry = &log.directory[(ticket / SLOTS % SEGMENTS) as usize];
+        let segment = entry.load(ordering!(Acquire, "log_pop_segment"));
+        if segment.is_null() {
+            return None;
+        }
+        // SAFETY: holds because only the consumer, which is us, takes segments out of the directory.
+        let slot = unsafe { &*segment }.slot(ticket);
+        (slot.state.load(ordering!(Acquire, "log_consume")) == WRITTEN).then_some((entry, segment))
     }
 
     /// Takes out a segment that has been read to its end and lets waiting producers in.
@@ -327,7 +392,7 @@ impl<T> Drop for Log<T> {
             // SAFETY: holds because `&mut self` says that nobody else is here, and segments are freed below.
             let slot = unsafe { &*segment }.slot(ticket);
             if slot.state.load(Ordering::Relaxed) == WRITTEN {
-                // SAFETY: holds because the payload was written and, being at or past the place, not read (L5).
+                // SAFETY: holds because the payload was written and, being at or past the place, not read (L6).
                 slot.payload.with_mut(|payload| unsafe { (*payload).assume_init_drop() });
             }
         }

@@ -73,7 +73,7 @@ impl fmt::Debug for Fence {
     }
 }
 
-thread_local! {
+crate::sync::thread_local! {
     static SCOPED_MODE: Cell<Option<Mode>> = const { Cell::new(None) };
 }
 

@@ -117,135 +117,139 @@ mod loom_tests {
 
     use super::*;
     use crate::schedule::Pool;
-    use crate::sync::{Mutex, UnsafeCell};
+    use crate::sync::UnsafeCell;
 
-    /// Items are published by a relaxed store to a cell of their own, so that only the actor's word can make them visible.
-    struct Mailbox {
+    /// An actor, what is asked of it, and what whoever works on it has seen. Demands are plain relaxed stores, as
+    /// `StreamShared::demand` makes them, so only the actor's own word can make them visible.
+    struct Desk {
         actor: Actor,
-        items: Vec<UnsafeCell<u32>>,
-        taken: UnsafeCell<u32>,
+        demanded: [AtomicU32; 2],
+        /// Touched by whoever works on the actor, and by the test when nobody does any more.
+        seen: UnsafeCell<[u32; 2]>,
     }
 
-    // SAFETY: holds because each item is written by one thread before it notifies, and read by runners only (A1, A2).
-    unsafe impl Sync for Mailbox {}
+    // SAFETY: holds because `seen` is touched by one runner at a time (A1), which is what the models check.
+    unsafe impl Sync for Desk {}
     // SAFETY: holds for the same reason.
-    unsafe impl Send for Mailbox {}
+    unsafe impl Send for Desk {}
 
-    impl Mailbox {
-        fn new(items: usize) -> Mailbox {
-            Mailbox {
-                actor: Actor::new(),
-                items: (0..items).map(|_| UnsafeCell::new(0)).collect(),
-                taken: UnsafeCell::new(0),
-            }
+    impl Desk {
+        fn new() -> Arc<Desk> {
+            let demanded = [AtomicU32::new(0), AtomicU32::new(0)];
+            Arc::new(Desk { actor: Actor::new(), demanded, seen: UnsafeCell::new([0; 2]) })
         }
 
-        fn put(&self, item: usize) {
-            // SAFETY: holds because one thread puts each item.
-            self.items[item].with_mut(|item| unsafe { *item = 1 });
-        }
-
-        /// Counts the run; reads the item of a single producer that has notified.
-        fn run(&self, item: usize) {
+        /// What a runner does until there is nothing left: looks at the demands.
+        fn run(&self) {
             loop {
-                // SAFETY: holds because only the runner touches it (A1).
-                self.taken.with_mut(|taken| unsafe { *taken += 1 });
-                // SAFETY: holds because the item was put before the notification that started this run (A2).
-                assert_eq!(self.items[item].with(|item| unsafe { *item }), 1);
+                let found = [0, 1].map(|who: usize| self.demanded[who].load(Ordering::Relaxed));
+                // SAFETY: holds because only one thread works on the actor (A1).
+                self.seen.with_mut(|seen| unsafe { *seen = found });
                 if self.actor.finish() == Finished::Idle {
                     return;
                 }
             }
         }
+
+        /// Demands something and sees to it that somebody looks; true if that has to be another thread, later.
+        fn ask(&self, who: usize) -> bool {
+            self.demanded[who].store(1, Ordering::Relaxed);
+            self.actor.notify() == Notified::Enqueue
+        }
+
+        /// As [`Desk::ask`], by a thread that is about to wait and works on the actor itself.
+        fn ask_here(&self, who: usize) {
+            self.demanded[who].store(1, Ordering::Relaxed);
+            if self.actor.start() {
+                self.run();
+            }
+        }
+
+        /// What the last runner saw; every other thread has been joined.
+        fn seen(&self) -> [u32; 2] {
+            // SAFETY: holds because every runner has ended.
+            self.seen.with(|seen| unsafe { *seen })
+        }
     }
 
-    /// A producer notifies; a pool thread or the main thread, whoever is first, sees the item.
+    /// The actor waits for a thread of the pool while somebody else asks for something more: whoever takes it over sees
+    /// that, or the asker is told to find another thread.
     #[test]
-    fn loom_a_notification_is_seen() {
+    fn loom_what_is_asked_of_a_queued_actor_is_seen() {
         loom::model(|| {
-            let mailbox = Arc::new(Mailbox::new(1));
-            let queue = Arc::new(Mutex::new(Vec::new()));
-            let producer = {
-                let (mailbox, queue) = (mailbox.clone(), queue.clone());
-                loom::thread::spawn(move || {
-                    mailbox.put(0);
-                    if mailbox.actor.notify() == Notified::Enqueue {
-                        queue.lock().push(());
-                    }
-                })
+            let desk = Desk::new();
+            assert!(desk.ask(0));
+            let asker = {
+                let desk = desk.clone();
+                loom::thread::spawn(move || desk.ask(1))
             };
-            producer.join().expect("no panic");
-            let worker = {
-                let mailbox = mailbox.clone();
-                loom::thread::spawn(move || {
-                    if mailbox.actor.start_queued() {
-                        mailbox.run(0);
-                    }
-                })
-            };
-            if mailbox.actor.start() {
-                mailbox.run(0);
+            if desk.actor.start_queued() {
+                desk.run();
             }
-            worker.join().expect("no panic");
-            mailbox.taken.with(|taken| {
-                // SAFETY: holds because every runner has ended.
-                assert!(unsafe { *taken } >= 1);
-            });
+            let again = asker.join().expect("no panic");
+            if again {
+                assert!(desk.actor.start_queued());
+                desk.run();
+            }
+            assert_eq!(desk.seen(), [1, 1]);
         });
     }
 
-    /// A runner is at work while another thread puts something and notifies: it is looked at before the actor is idle.
+    /// The same, and a thread that is about to wait takes the actor over from the pool.
     #[test]
-    fn loom_a_notification_during_a_run_is_seen() {
+    fn loom_what_is_asked_of_an_actor_that_is_taken_over_is_seen() {
         loom::model(|| {
-            let mailbox = Arc::new(Mailbox::new(1));
-            let seen = Arc::new(crate::sync::atomic::AtomicU32::new(0));
-            let runner = {
-                let (mailbox, seen) = (mailbox.clone(), seen.clone());
-                loom::thread::spawn(move || {
-                    if !mailbox.actor.start() {
-                        return;
-                    }
-                    while mailbox.actor.finish() == Finished::Again {
-                        // SAFETY: holds because the notification that made us look again came after the put (A2).
-                        assert_eq!(mailbox.items[0].with(|item| unsafe { *item }), 1);
-                        seen.fetch_add(1, Ordering::Relaxed);
-                    }
-                })
+            let desk = Desk::new();
+            assert!(desk.ask(0));
+            let asker = {
+                let desk = desk.clone();
+                loom::thread::spawn(move || desk.ask(1))
             };
-            mailbox.put(0);
-            let handed_over = mailbox.actor.notify() == Notified::Enqueue;
-            runner.join().expect("no panic");
-            // Either the runner saw it, or we were told to find another thread, or the runner came later and saw it at
-            // its start.
-            if handed_over && mailbox.actor.start_queued() {
-                // SAFETY: holds because it was put by this thread.
-                assert_eq!(mailbox.items[0].with(|item| unsafe { *item }), 1);
+            if desk.actor.start() {
+                desk.run();
             }
+            if asker.join().expect("no panic") {
+                assert!(desk.actor.start_queued());
+                desk.run();
+            }
+            assert!(!desk.actor.start_queued());
+            assert_eq!(desk.seen(), [1, 1]);
         });
     }
 
-    /// Two threads take over at once: the state is never worked on by both.
+    /// Two threads are about to wait. One of them works; the other leaves a note that is looked at.
+    #[test]
+    fn loom_two_that_wait_are_both_served() {
+        loom::model(|| {
+            let desk = Desk::new();
+            let other = {
+                let desk = desk.clone();
+                loom::thread::spawn(move || desk.ask_here(1))
+            };
+            desk.ask_here(0);
+            other.join().expect("no panic");
+            assert_eq!(desk.seen(), [1, 1]);
+        });
+    }
+
+    /// A thread of the pool and one that is about to wait go for it at once: it is never worked on by both (loom sees to
+    /// that at `seen`), and nothing is forgotten.
     #[test]
     fn loom_one_runner_at_a_time() {
         loom::model(|| {
-            let mailbox = Arc::new(Mailbox::new(1));
-            mailbox.put(0);
-            let queued = mailbox.actor.notify() == Notified::Enqueue;
-            assert!(queued);
-            let threads: Vec<_> = (0..2)
-                .map(|me| {
-                    let mailbox = mailbox.clone();
-                    loom::thread::spawn(move || {
-                        let started =
-                            if me == 0 { mailbox.actor.start() } else { mailbox.actor.start_queued() };
-                        if started {
-                            mailbox.run(0);
-                        }
-                    })
+            let desk = Desk::new();
+            assert!(desk.ask(0));
+            let worker = {
+                let desk = desk.clone();
+                loom::thread::spawn(move || {
+                    if desk.actor.start_queued() {
+                        desk.run();
+                    }
                 })
-                .collect();
-            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            };
+            desk.ask_here(1);
+            worker.join().expect("no panic");
+            assert_eq!(desk.seen(), [1, 1]);
         });
     }
 
@@ -253,7 +257,7 @@ mod loom_tests {
     #[test]
     fn loom_the_pool_runs_everything_it_was_given() {
         loom::model(|| {
-            let done = Arc::new(crate::sync::atomic::AtomicU32::new(0));
+            let done = Arc::new(AtomicU32::new(0));
             let seen = done.clone();
             let pool = Pool::start("test", 1, move |item: u32| {
                 seen.fetch_add(item, Ordering::Relaxed);

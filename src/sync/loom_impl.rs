@@ -70,6 +70,9 @@ impl Condvar {
     }
 }
 
+/// Variables of a thread; those of the real thread, which all threads of a model share. No model reads one.
+pub(crate) use std::thread_local;
+
 pub(crate) mod thread {
     use std::time::Instant;
 

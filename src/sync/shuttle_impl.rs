@@ -70,6 +70,9 @@ impl Condvar {
     }
 }
 
+/// Variables of a thread of the scenario; `std`'s would be shared by all, which run on one real thread.
+pub(crate) use shuttle::thread_local;
+
 pub(crate) mod thread {
     use std::time::Instant;
 

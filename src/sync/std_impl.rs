@@ -85,6 +85,9 @@ impl Condvar {
     }
 }
 
+/// Variables of a thread.
+pub(crate) use std::thread_local;
+
 /// Threads.
 pub(crate) mod thread {
     use std::time::Instant;

@@ -1,7 +1,6 @@
 //! Reading values on the host: blocking, with a deadline, as a future, by callback.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -14,6 +13,7 @@ use half::{bf16, f16};
 use super::Tensor;
 use crate::device::{Buffer, DeviceError};
 use crate::error::{Error, Failure, Result};
+use crate::event::call_user;
 use crate::stream::may_wait;
 use crate::sync::{Condvar, Mutex};
 use crate::value::{Maker, Outcome};
@@ -66,7 +66,7 @@ impl Slot {
         self.arrived.notify_all();
         if let Some(waker) = waker {
             // A waker is the executor's code; what it throws must not go through the driver.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            let _ = call_user(|| waker.wake());
         }
     }
 }
@@ -186,7 +186,7 @@ impl Tensor {
 
     /// Starts to read the value; does not wait. The result is a future, to be polled by any executor.
     pub fn read(&self) -> Read {
-        let slot = Arc::new(Slot { state: Mutex::default(), arrived: Condvar::new() });
+        let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()), arrived: Condvar::new() });
         let read = Read { slot: slot.clone() };
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
@@ -221,7 +221,7 @@ impl Tensor {
 
     /// Sees to it that the value is computed, and calls `callback` once it is decided whether it can be: the computation has
     /// been handed to the device, or has failed. Runs on any thread, at once if it is decided already; must not wait for a
-    /// stream. A panic in it is caught and counted.
+    /// stream. A panic in it is caught, counted and told as [`crate::Event::Panicked`].
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
@@ -232,9 +232,7 @@ impl Tensor {
                 Some(Outcome::Data { .. } | Outcome::Scalar(_)) => Ok(()),
                 Some(Outcome::Abandoned) | None => Err(Error::abandoned()),
             };
-            if catch_unwind(AssertUnwindSafe(|| callback(outcome))).is_err() {
-                engine.counters().panics.add(1);
-            }
+            engine.call_back("readiness", || callback(outcome));
         });
     }
 

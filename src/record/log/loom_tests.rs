@@ -176,3 +176,44 @@ fn loom_unread_entries_are_dropped_once() {
         assert_eq!(Arc::strong_count(&entry), 1);
     });
 }
+
+/// The log is full. An entry that must not wait comes after what happened before it and before what happens after it, and
+/// nothing of it is lost.
+#[test]
+fn loom_an_entry_beside_a_full_log_keeps_its_place() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        for number in 0..CAPACITY as u32 {
+            push(&log, &bell, (0, number));
+        }
+        let (other_log, other_bell) = (log.clone(), bell.clone());
+        let other = loom::thread::spawn(move || {
+            if other_log.push_at_once((1, 0)).awaited {
+                other_bell.ring();
+            }
+            push(&other_log, &other_bell, (1, 1));
+        });
+        let seen = drain(&log, &bell, CAPACITY as usize + 2);
+        assert_eq!(seen[..CAPACITY as usize].iter().filter(|entry| entry.0 == 0).count(), CAPACITY as usize);
+        other.join().expect("no panic");
+    });
+}
+
+/// A log with room takes such an entry as any other.
+#[test]
+fn loom_an_entry_that_does_not_wait_meets_one_that_may() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        let (other_log, other_bell) = (log.clone(), bell.clone());
+        let other = loom::thread::spawn(move || {
+            if other_log.push_at_once((1, 0)).awaited {
+                other_bell.ring();
+            }
+        });
+        push(&log, &bell, (2, 0));
+        drain(&log, &bell, 2);
+        other.join().expect("no panic");
+    });
+}

@@ -1,0 +1,389 @@
+//! The whole engine under many threads, on the reference device.
+//!
+//! Each scenario is a program that any schedule must bring to the same end. Under shuttle (tests `shuttle_*`) a small one
+//! runs under many random schedules; on real threads (tests `stress_*`, which the thread sanitizer watches) a large one runs
+//! once.
+//!
+//! What shuttle explores: every access to the engine's own atomics, locks, condition variables and parking, which all come
+//! from `crate::sync`; so the log, the actor, the pools, single flight as the engine uses it, back-pressure, the drop of
+//! everything. Under shuttle the log is small (16 entries), so that producers meet its end.
+//!
+//! What it does not: the insides of third-party crates and of the cache, which use `std` and `parking_lot` (their critical
+//! sections call nothing of ours, so each is one step); memory orderings, since shuttle is sequentially consistent (the loom
+//! models are for that); the plugin; time, so deadlines never pass.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use fuseline_cache::Budget;
+use fuseline_fusion::Bytes;
+use fuseline_fusion::region::{Budgets, Mode};
+
+use crate::config::EngineConfig;
+use crate::device::{Device, FaultPoint};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::event::Event;
+use crate::record::with_mode;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Condvar, Mutex, thread};
+use crate::tensor::Tensor;
+
+/// How large a scenario is.
+#[derive(Clone, Copy)]
+struct Size {
+    threads: usize,
+    /// Rounds of each thread.
+    rounds: usize,
+}
+
+fn small(config: EngineConfig) -> Engine {
+    config.compile_threads(1).drive_threads(1).build_reference().unwrap()
+}
+
+fn vector(engine: &Engine, first: f32) -> Tensor {
+    engine.tensor(&[first, 2.0], &[2]).unwrap()
+}
+
+fn first(tensor: &Tensor) -> f32 {
+    tensor.to_vec::<f32>().unwrap()[0]
+}
+
+/// Runs `f` on so many threads, each with its number, and waits for them.
+fn on_threads(threads: usize, f: impl Fn(usize) + Send + Sync + 'static) {
+    let f = Arc::new(f);
+    let started: Vec<_> = (0..threads)
+        .map(|me| {
+            let f = f.clone();
+            thread::spawn(format!("recorder-{me}"), move || f(me)).unwrap()
+        })
+        .collect();
+    started.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Threads record on one stream, drop what they do not need, and read what they made.
+fn one_stream(size: Size) {
+    let engine = small(EngineConfig::new());
+    let x = vector(&engine, 1.0);
+    on_threads(size.threads, move |me| {
+        let mut y = x.clone();
+        for _ in 0..size.rounds {
+            y = (&y + me as f64).unwrap();
+            drop(y.neg().unwrap());
+        }
+        assert_eq!(first(&y), 1.0 + (me * size.rounds) as f32);
+    });
+    engine.synchronize().unwrap();
+    let counters = engine.counters();
+    // A broadcast, a sum, a negation.
+    assert_eq!(counters.ops, (size.threads * size.rounds * 3) as u64, "every op left the log once");
+    assert_eq!(counters.poisoned, 0);
+}
+
+/// Each thread has a stream, uses a value of the thread before, and another one reads it.
+fn streams_that_use_each_other(size: Size) {
+    let engine = small(EngineConfig::new());
+    let ring: Arc<Vec<Mutex<Tensor>>> =
+        Arc::new((0..size.threads).map(|me| Mutex::new(vector(&engine, me as f32))).collect());
+    let (held, used) = (engine.clone(), ring.clone());
+    on_threads(size.threads, move |me| {
+        let stream = held.new_stream();
+        let mine = stream.tensor(&[1.0f32, 1.0], &[2]).unwrap();
+        for round in 0..size.rounds {
+            let theirs = used[(me + round) % used.len()].lock().clone();
+            let next = mine.add(&theirs.abs().unwrap()).unwrap();
+            // The old value goes while others may be using it.
+            let old = std::mem::replace(&mut *used[me].lock(), next);
+            drop(old);
+        }
+        assert!(first(&used[me].lock().clone()) >= 1.0);
+    });
+    for value in ring.iter() {
+        assert!(first(&value.lock().clone()) >= 1.0);
+    }
+}
+
+/// Threads with streams of their own meet on a key that nobody has compiled.
+fn one_compile_per_key(size: Size) {
+    let compiles = Arc::new(AtomicU32::new(0));
+    let counted = compiles.clone();
+    let engine = EngineConfig::new()
+        .compile_threads(2)
+        .inject_faults(move |point| {
+            if let FaultPoint::Compile { .. } = point {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        })
+        .build_reference()
+        .unwrap();
+    let held = engine.clone();
+    on_threads(size.threads, move |_| {
+        let stream = held.new_stream();
+        for _ in 0..size.rounds {
+            let x = stream.tensor(&[3.0f32], &[1]).unwrap();
+            let y = x.mul(&x).unwrap().neg().unwrap();
+            drop(x);
+            assert_eq!(first(&y), -9.0);
+        }
+    });
+    assert_eq!(compiles.load(Ordering::Relaxed), 1);
+    assert_eq!(engine.counters().executions, (size.threads * size.rounds) as u64);
+}
+
+/// A device that finishes when its own thread comes round to it.
+struct SlowDevice {
+    state: Mutex<(Vec<Box<dyn FnOnce() + Send>>, bool)>,
+    changed: Condvar,
+    in_flight: AtomicU32,
+    most: AtomicU32,
+}
+
+impl SlowDevice {
+    fn work(&self) {
+        loop {
+            let mut state = self.state.lock();
+            while state.0.is_empty() && !state.1 {
+                state = self.changed.wait(state);
+            }
+            let Some(done) = state.0.pop() else { return };
+            drop(state);
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            done();
+        }
+    }
+}
+
+/// No more than so many regions are on the device at once, and everything comes through all the same.
+fn back_pressure(size: Size) {
+    const LIMIT: u32 = 2;
+    let slow = Arc::new(SlowDevice {
+        state: Mutex::new((Vec::new(), false)),
+        changed: Condvar::new(),
+        in_flight: AtomicU32::new(0),
+        most: AtomicU32::new(0),
+    });
+    let device = slow.clone();
+    let later = Arc::new(move |done: Box<dyn FnOnce() + Send>| {
+        let now = device.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        device.most.fetch_max(now, Ordering::Relaxed);
+        device.state.lock().0.push(done);
+        device.changed.notify_all();
+    });
+    let config = EngineConfig::new()
+        .compile_threads(1)
+        .region_budgets(Budgets { ops: 2, ..Budgets::default() })
+        // Two regions of 8 bytes.
+        .in_flight_limits(LIMIT as usize, Bytes(16));
+    let engine = Engine::on(config, Device::slow(None, later)).unwrap();
+    let worker = {
+        let slow = slow.clone();
+        thread::spawn("device".to_owned(), move || slow.work()).unwrap()
+    };
+    let x = vector(&engine, 0.0);
+    on_threads(size.threads, move |_| {
+        let mut y = x.clone();
+        for _ in 0..size.rounds {
+            y = (&y + 1.0).unwrap();
+        }
+        assert_eq!(first(&y), size.rounds as f32);
+    });
+    engine.synchronize().unwrap();
+    assert_eq!(slow.in_flight.load(Ordering::Relaxed), 0, "a fence waits for what is in flight");
+    assert!(slow.most.load(Ordering::Relaxed) <= LIMIT);
+    drop(engine);
+    slow.state.lock().1 = true;
+    slow.changed.notify_all();
+    worker.join().unwrap();
+}
+
+/// The cache has room for one region while threads use several.
+fn eviction_during_use(size: Size) {
+    let engine = small(EngineConfig::new().cache_budget(Budget { entries: 1, bytes: 1 << 20 }));
+    let held = engine.clone();
+    on_threads(size.threads, move |me| {
+        let stream = held.new_stream();
+        for round in 0..size.rounds {
+            let width = 1 + (me + round) % 3;
+            let x = stream.tensor(&vec![2.0f32; width], &[width as u64]).unwrap();
+            assert_eq!(x.mul(&x).unwrap().to_vec::<f32>().unwrap(), vec![4.0; width]);
+            if me == 0 && round % 3 == 2 {
+                held.clear_cache();
+            }
+        }
+    });
+    assert!(engine.counters().cached_executables <= 1);
+}
+
+/// Regions of several ops do not compile; everybody gets results all the same, and an op that does not compile by itself
+/// fails those that use it and nobody else.
+fn compiles_that_fail(size: Size) {
+    let engine = small(EngineConfig::new().inject_faults(|point| match point {
+        FaultPoint::Compile { ops } if ops > 1 => Some("too many".to_owned()),
+        _ => None,
+    }));
+    let held = engine.clone();
+    on_threads(size.threads, move |me| {
+        let stream = held.new_stream();
+        for _ in 0..size.rounds {
+            let x = stream.tensor(&[me as f32, 1.0], &[2]).unwrap();
+            let y = (&x.neg().unwrap() + 1.0).unwrap();
+            assert_eq!(first(&y), 1.0 - me as f32);
+        }
+    });
+    let counters = engine.counters();
+    assert_eq!(counters.fallbacks, (size.threads * size.rounds) as u64);
+    assert_eq!(counters.poisoned, 0);
+}
+
+/// One thread uses a value that nobody will make; exactly what depends on it fails.
+fn poisoning(size: Size) {
+    let engine = small(EngineConfig::new().mode(Mode::Strict));
+    let poisoned = Arc::new(AtomicU32::new(0));
+    let (held, count) = (engine.clone(), poisoned.clone());
+    let x = vector(&engine, 1.0);
+    on_threads(size.threads, move |me| {
+        for _ in 0..size.rounds {
+            let bad = me == 0;
+            let stream = held.new_stream();
+            let base = if bad { abandoned(&stream, x.ty()) } else { x.neg().unwrap() };
+            let next = base.abs().unwrap();
+            let both = next.add(&x).unwrap();
+            match both.to_vec::<f32>() {
+                Ok(values) => {
+                    assert!(!bad);
+                    assert_eq!(values[0], 2.0);
+                }
+                Err(error) => {
+                    assert!(bad, "{error}");
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    assert_eq!(poisoned.load(Ordering::Relaxed), size.rounds as u32);
+    // Two ops of each round of one thread.
+    assert_eq!(engine.counters().poisoned, 2 * size.rounds as u64);
+}
+
+/// A value whose promise has been dropped.
+fn abandoned(stream: &crate::stream::Stream, ty: &fuseline_fusion::TensorType) -> Tensor {
+    let (cell, promise) = crate::value::ValueCell::promised(ty.clone());
+    drop(promise);
+    Tensor::new(cell, stream.shared().clone())
+}
+
+/// The engine goes first, then, on several threads at once, streams, values read and unread.
+fn the_engine_goes_first(size: Size) {
+    let engine = small(EngineConfig::new());
+    let x = vector(&engine, 1.0);
+    let stream = engine.new_stream();
+    let made: Vec<Tensor> = (0..size.threads).map(|me| (&x + me as f64).unwrap().neg().unwrap()).collect();
+    let other = stream.tensor(&[5.0f32, 5.0], &[2]).unwrap().add(&made[0]).unwrap();
+    drop(stream);
+    let made = Arc::new(Mutex::new(made.into_iter().map(Some).collect::<Vec<_>>()));
+    let other = Mutex::new(Some(other));
+    let held = Mutex::new(Some((engine, x)));
+    on_threads(size.threads, move |me| {
+        if me == 0 {
+            drop(held.lock().take());
+        }
+        let mine = made.lock()[me].take().unwrap();
+        if me % 2 == 1 {
+            assert_eq!(first(&mine), -1.0 - me as f32);
+        }
+        drop(mine);
+        if me == size.threads - 1 {
+            let other = other.lock().take().unwrap();
+            assert_eq!(first(&other), 4.0);
+        }
+    });
+}
+
+/// Callbacks and sinks record, drop and panic, on whatever thread they run, while the log is full.
+fn callbacks_that_record(size: Size) {
+    let kept: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Vec::new()));
+    let sink = kept.clone();
+    let engine = small(EngineConfig::new().event_sink(move |event: &Event| {
+        // A sink may drop values and record.
+        if let Event::Launched { .. } = event {
+            let last = sink.lock().pop();
+            drop(last.map(|tensor| tensor.neg().unwrap()));
+        }
+    }));
+    let x = vector(&engine, 1.0);
+    let called = Arc::new(AtomicU32::new(0));
+    let (held, count) = (kept.clone(), called.clone());
+    on_threads(size.threads, move |me| {
+        for round in 0..size.rounds {
+            let y = (&x + me as f64).unwrap();
+            let (kept, called, captured) = (held.clone(), count.clone(), y.clone());
+            y.on_ready(move |outcome| {
+                outcome.unwrap();
+                kept.lock().push(captured.abs().unwrap());
+                assert!(captured.synchronize_stream().is_err(), "a callback must not wait");
+                called.fetch_add(1, Ordering::Relaxed);
+                assert!(round % 2 == 0, "every other callback panics");
+            });
+            assert_eq!(first(&y), 1.0 + me as f32);
+        }
+    });
+    engine.synchronize().unwrap();
+    assert_eq!(called.load(Ordering::Relaxed), (size.threads * size.rounds) as u32);
+    assert_eq!(engine.counters().panics, (size.threads * (size.rounds / 2)) as u64);
+    let rest = std::mem::take(&mut *kept.lock());
+    drop(rest);
+}
+
+impl Tensor {
+    fn synchronize_stream(&self) -> Result<()> {
+        self.on_stream().synchronize()
+    }
+}
+
+/// All modes at once on one stream.
+fn modes(size: Size) {
+    let engine = small(EngineConfig::new());
+    let x = vector(&engine, 1.0);
+    on_threads(size.threads, move |me| {
+        let mode = [Mode::Fused, Mode::Strict, Mode::Debug][me % 3];
+        for _ in 0..size.rounds {
+            let y = with_mode(mode, || (&(&x + 1.0)? * &x)).unwrap();
+            assert_eq!(first(&y), 2.0);
+        }
+    });
+}
+
+/// Every scenario with its name; `shuttle_NAME` and `stress_NAME` are its tests.
+macro_rules! scenarios {
+    ($($name:ident: $shuttle:ident / $stress:ident, $iterations:literal);* $(;)?) => {
+        $(
+            #[cfg(shuttle)]
+            #[test]
+            fn $shuttle() {
+                shuttle::check_random(|| $name(Size { threads: 2, rounds: 2 }), $iterations);
+                shuttle::check_pct(|| $name(Size { threads: 3, rounds: 2 }), $iterations / 2, 3);
+            }
+
+            #[cfg(not(shuttle))]
+            #[test]
+            fn $stress() {
+                $name(Size { threads: 4, rounds: if cfg!(debug_assertions) { 40 } else { 200 } });
+            }
+        )*
+    };
+}
+
+scenarios! {
+    one_stream: shuttle_one_stream / stress_one_stream, 400;
+    streams_that_use_each_other:
+        shuttle_streams_that_use_each_other / stress_streams_that_use_each_other, 300;
+    one_compile_per_key: shuttle_one_compile_per_key / stress_one_compile_per_key, 400;
+    back_pressure: shuttle_back_pressure / stress_back_pressure, 300;
+    eviction_during_use: shuttle_eviction_during_use / stress_eviction_during_use, 300;
+    compiles_that_fail: shuttle_compiles_that_fail / stress_compiles_that_fail, 300;
+    poisoning: shuttle_poisoning / stress_poisoning, 300;
+    the_engine_goes_first: shuttle_the_engine_goes_first / stress_the_engine_goes_first, 400;
+    callbacks_that_record: shuttle_callbacks_that_record / stress_callbacks_that_record, 300;
+    modes: shuttle_modes / stress_modes, 300;
+}
