@@ -135,6 +135,11 @@ fn product(lhs: &Tensor, lhs_contracting: i64, rhs: &Tensor, rhs_contracting: i6
     )
 }
 
+/// A kernel `[kh, kw, in, out]` turned around, its features exchanged.
+fn turned(kernel: &Tensor) -> Result<Tensor> {
+    kernel.reverse(&[0, 1])?.transpose(&[0, 1, 3, 2])
+}
+
 impl<'t> Var<'t> {
     /// The tensor.
     pub(crate) fn value(&self) -> &Tensor {
@@ -270,10 +275,10 @@ impl<'t> Var<'t> {
         let sizes =
             [0, 1].map(|i| (size(&image, i + 1), size(&filter, i), (size(&value, i + 1) - 1) * stride + 1));
         // The image's: the gradient's elements set `stride` apart, convolved with the kernel turned around, whose features
-        // trade places.
+        // trade places. Dimension numbers and a reversed window could say the same without the two ops, but XLA's CPU
+        // backend runs those without its fast convolutions: 1.5 ms instead of 0.25 in the demo.
         let to_image = ConvOptions {
             lhs_dilation: vec![stride; 2],
-            window_reversal: vec![true; 2],
             padding: sizes
                 .iter()
                 .map(|&(image, window, spread)| {
@@ -283,8 +288,6 @@ impl<'t> Var<'t> {
                 .collect(),
             ..ConvOptions::new(2)
         };
-        let exchanged =
-            ConvDimensionNumbers { kernel_input_feature: 3, kernel_output_feature: 2, ..dims.clone() };
         // The kernel's: the image convolved with the gradient as a kernel, its elements `stride` apart. The batch is what
         // is summed over, so it stands where the input features were.
         let to_kernel = ConvOptions {
@@ -309,7 +312,7 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(
             value,
             [
-                (self, Box::new(move |g| g.convolution(&filter, &exchanged, &to_image))),
+                (self, Box::new(move |g| g.convolution(&turned(&filter)?, &dims, &to_image))),
                 (kernel, Box::new(move |g| image.convolution(g, &over_batch, &to_kernel))),
             ],
         ))

@@ -15,8 +15,12 @@ use crate::common::random::Random;
 pub(crate) const SIDE: u64 = 8;
 /// Number of digits.
 pub(crate) const CLASSES: u64 = 10;
-/// Images held out to test the trained network: the last fifth.
+/// Images held out to test the trained network: a fifth.
 const TEST: usize = 360;
+/// Decides which: the seed with which the order of the images is drawn, of which the last are held out. The order of the
+/// file goes by writer, so its own last fifth would ask a different question: how well the digits of unknown hands are read
+/// (93 % here).
+const SPLIT_SEED: u64 = 0;
 
 const PIXELS: usize = (SIDE * SIDE) as usize;
 const FILE: &[u8] = include_bytes!("../data/digits.csv.gz");
@@ -56,15 +60,17 @@ impl Set {
 pub(crate) fn load() -> anyhow::Result<(Set, Set)> {
     let mut text = String::new();
     GzDecoder::new(FILE).read_to_string(&mut text).context("examples/data/digits.csv.gz is damaged")?;
+    let mut lines: Vec<(usize, &str)> = text.lines().enumerate().collect();
+    ensure!(lines.len() > TEST, "there are only {} images", lines.len());
+    Random::new(SPLIT_SEED).shuffle(&mut lines);
     let mut all = Set::default();
-    for (number, line) in text.lines().enumerate() {
+    for (number, line) in lines {
         let fields = line.split(',').map(str::parse).collect::<Result<Vec<i32>, _>>();
         let fields = fields.with_context(|| format!("line {} of the digits", number + 1))?;
         ensure!(fields.len() == PIXELS + 1, "line {} of the digits has {} fields", number + 1, fields.len());
         all.pixels.extend(fields[..PIXELS].iter().map(|&pixel| pixel as f32 / 16.0));
         all.labels.push(fields[PIXELS]);
     }
-    ensure!(all.len() > TEST, "there are only {} images", all.len());
     let train = all.len() - TEST;
     let test = Set { pixels: all.pixels.split_off(train * PIXELS), labels: all.labels.split_off(train) };
     Ok((all, test))
