@@ -141,6 +141,11 @@ fn turned(kernel: &Tensor) -> Result<Tensor> {
 }
 
 impl<'t> Var<'t> {
+    /// The tape that its history is on.
+    pub(crate) fn tape(&self) -> &'t Tape {
+        self.tape
+    }
+
     /// The tensor.
     pub(crate) fn value(&self) -> &Tensor {
         &self.value
@@ -227,6 +232,19 @@ impl<'t> Var<'t> {
             inverse[from as usize] = to as i64;
         }
         Ok(self.tape.result(value, [(self, Box::new(move |g| g.transpose(&inverse)))]))
+    }
+
+    /// Elements `start` to `limit`, not included, of dimension `axis`, and all of the others.
+    pub(crate) fn narrow(&self, axis: usize, start: i64, limit: i64) -> Result<Var<'t>> {
+        let value = self.value.narrow(axis as i64, start, limit)?;
+        let (rank, size) = (self.value.rank(), self.dims()[axis] as i64);
+        let pull = move |g: &Tensor| {
+            let zero = g.on_stream().zeros(g.dtype(), &[])?;
+            let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
+            (low[axis], high[axis]) = (start, size - limit);
+            g.pad(&zero, &low, &high, &vec![0; rank])
+        };
+        Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
     /// The sum over the given dimensions, which disappear.

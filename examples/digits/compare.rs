@@ -133,8 +133,16 @@ impl Comparison {
 
     /// The figures of all modes.
     pub(crate) fn table(&self) -> String {
-        let header =
-            ["mode", "time/step", "ops/step", "runs/step", "executables", "compiles", "compile time", "last loss"];
+        let header = [
+            "mode",
+            "time/step",
+            "ops/step",
+            "runs/step",
+            "executables",
+            "compiles",
+            "compile time",
+            "last loss",
+        ];
         let mut rows = vec![header.map(str::to_owned)];
         for run in &self.runs {
             let timed = (run.losses.len() - WARM_STEPS.min(run.losses.len())).max(1) as f64;

@@ -39,7 +39,7 @@ const WARM_EPOCHS: usize = 2;
 #[derive(Parser)]
 struct Options {
     /// Passes through the training images.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(3..))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(3..))]
     epochs: u32,
     /// Images per step.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -149,13 +149,15 @@ fn training(options: &Options, engine: &Engine, train: &Set, test: &Set) -> anyh
         }
         let seen = model.classify(&test_images)?.to_vec::<i32>()?;
         let right = seen.iter().zip(test.labels()).filter(|(seen, label)| seen == label).count();
-        let result =
-            Epoch { loss: sum / per_epoch as f64, accuracy: right as f64 / test.len() as f64 };
+        let result = Epoch { loss: sum / per_epoch as f64, accuracy: right as f64 / test.len() as f64 };
         trained.epochs.push(result);
         let Epoch { loss, accuracy } = result;
         let number = epoch + 1;
         bar.suspend(|| {
-            println!("epoch {number:>2}: loss {loss:.4}, held-out digits read right {:.2} %", accuracy * 100.0);
+            println!(
+                "epoch {number:>2}: loss {loss:.4}, held-out digits read right {:.2} %",
+                accuracy * 100.0
+            );
         });
         bar.set_message(format!("epoch {}", (number + 1).min(epochs)));
         if number == WARM_EPOCHS {
@@ -189,7 +191,10 @@ fn verdict(trained: &Trained, comparison: &Comparison) -> ExitCode {
     let percent = trained.accuracy() * 100.0;
     check(
         trained.accuracy() >= WANTED_ACCURACY,
-        format!("{percent:.2} % of the held-out digits are read right ({:.0} % wanted).", WANTED_ACCURACY * 100.0),
+        format!(
+            "{percent:.2} % of the held-out digits are read right ({:.0} % wanted).",
+            WANTED_ACCURACY * 100.0
+        ),
     );
     let difference = comparison.largest_difference();
     check(

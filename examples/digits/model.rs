@@ -45,7 +45,7 @@ impl Model {
             let scale = if inputs == 0 { 0.0 } else { (2.0 / inputs as f64).sqrt() };
             parameters.push(AdamState::new(engine.tensor(&random.normals(dims, scale), dims)?)?);
         }
-        let settings = Adam { learning_rate: 3e-3, weight_decay: 1e-4, ..Adam::default() };
+        let settings = Adam { learning_rate: 5e-3, weight_decay: 1e-2, ..Adam::default() };
         Ok(Model { parameters, settings, step: 0 })
     }
 
