@@ -1,0 +1,102 @@
+//! Sets of named tensors in files of the `safetensors` format.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use fuseline::{DType, Engine, Literal, Tensor, TensorType};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+/// The format's name of an element type.
+pub(crate) fn to_safetensors(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Bool => Dtype::BOOL,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::U8 => Dtype::U8,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+    }
+}
+
+/// The element type of one of the format's.
+///
+/// # Errors
+/// When there is none: floats of 4, 6 or 8 bits, complex numbers.
+pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
+    Ok(match dtype {
+        Dtype::BOOL => DType::Bool,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        other => bail!("elements of type {other:?} have no counterpart in Fuseline"),
+    })
+}
+
+/// Tensors as the bytes of a file. All of them are read at once, so what is still pending is computed in one go.
+pub(crate) fn to_bytes<'a>(
+    tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> anyhow::Result<Vec<u8>> {
+    let reads: Vec<_> = tensors.into_iter().map(|(name, tensor)| (name, tensor.read())).collect();
+    let mut data = Vec::with_capacity(reads.len());
+    for (name, read) in reads {
+        let literal = super::block_on(read).with_context(|| format!("reading `{name}`"))?;
+        let dims = literal.dims().iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>()?;
+        data.push((name, dims, literal));
+    }
+    let views = data
+        .iter()
+        .map(|(name, dims, literal)| {
+            let view = TensorView::new(to_safetensors(literal.dtype()), dims.clone(), literal.bytes())?;
+            Ok((*name, view))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(safetensors::serialize(views, None)?)
+}
+
+/// The tensors of a file's bytes, on the device.
+pub(crate) fn from_bytes(engine: &Engine, bytes: &[u8]) -> anyhow::Result<BTreeMap<String, Tensor>> {
+    let file = SafeTensors::deserialize(bytes)?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.iter() {
+        let tensor = tensor_of(engine, &view).with_context(|| format!("loading `{name}`"))?;
+        tensors.insert(name.to_owned(), tensor);
+    }
+    Ok(tensors)
+}
+
+fn tensor_of(engine: &Engine, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
+    let dims: Vec<u64> = view.shape().iter().map(|&dim| dim as u64).collect();
+    let ty = TensorType::of(from_safetensors(view.dtype())?, &dims)?;
+    Ok(engine.from_literal(&Literal::from_bytes(ty, view.data().to_vec())?)?)
+}
+
+/// Writes tensors to a file.
+pub(crate) fn save<'a>(
+    path: &Path,
+    tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> anyhow::Result<()> {
+    std::fs::write(path, to_bytes(tensors)?).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Reads the tensors of a file.
+pub(crate) fn load(engine: &Engine, path: &Path) -> anyhow::Result<BTreeMap<String, Tensor>> {
+    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    from_bytes(engine, &bytes).with_context(|| format!("{} cannot be used", path.display()))
+}
