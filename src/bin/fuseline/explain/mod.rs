@@ -72,7 +72,7 @@ fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation,
     let program = prepared.program();
     Ok(Explanation {
         name: program.name.clone(),
-        ops: program.op_count(),
+        ops: program.ops.len(),
         mode: watched.engine.mode(),
         place: watched.place(),
         names: Names::of(prepared, &first),
