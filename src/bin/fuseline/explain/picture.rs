@@ -31,9 +31,9 @@ svg.diagram .soft { fill: var(--soft); font-size: 10.5px; }
 svg.diagram .region > rect { fill: var(--panel); stroke: var(--line); stroke-width: 1.2; }
 svg.diagram .title { font-weight: 600; font-size: 13px; }
 svg.diagram .op > rect { stroke: var(--edge); stroke-width: 1; fill: var(--paper); }
-svg.diagram .op > rect.stripe { stroke-width: .6; }
 svg.diagram .op.none > rect { stroke-dasharray: 3 3; }
-svg.diagram .op.out > rect:not(.stripe) { stroke: var(--ink); stroke-width: 2; }
+svg.diagram .op.out > rect { stroke: var(--ink); stroke-width: 2; }
+svg.diagram .op > rect.stripe, svg.diagram .op.out > rect.stripe { stroke: var(--edge); stroke-width: .6; }
 svg.diagram .in > rect { fill: var(--paper); stroke: var(--line); }
 svg.diagram .in.scalar > rect { stroke-dasharray: 2 2; }
 svg.diagram path { fill: none; stroke: var(--edge); stroke-width: 1.2; opacity: .8; }
