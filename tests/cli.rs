@@ -95,6 +95,7 @@ fn on_plugin(command: &str, program: &Path, more: &[&str]) -> Answer {
 }
 
 /// Whether there is a plugin; says so if not. A plugin that was named and cannot be used is a failure.
+#[allow(clippy::print_stdout, reason = "how a test says that it skips")]
 fn has_plugin() -> bool {
     static ANSWER: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let look = || {
@@ -459,7 +460,7 @@ fn elements(text: &str) -> Vec<String> {
         if tag.starts_with(['?', '!']) {
             continue;
         }
-        assert!(tag.matches('"').count() % 2 == 0, "{tag}");
+        assert!(tag.matches('"').count().is_multiple_of(2), "{tag}");
         if let Some(name) = tag.strip_prefix('/') {
             assert_eq!(open.pop().as_deref(), Some(name), "at {tag}");
             continue;
