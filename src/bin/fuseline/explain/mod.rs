@@ -113,6 +113,17 @@ impl Explanation {
             .sum()
     }
 
+    /// How much there is to do: `12 ops and 3 constants`. Constants of the file are recorded as ops too.
+    fn size_words(&self) -> String {
+        let recorded: usize = self.first.regions.iter().map(|region| region.reference().ops).sum();
+        match recorded.saturating_sub(self.ops) {
+            0 => count(self.ops, "op"),
+            constants => {
+                format!("{} and {}", count(self.ops, "op"), count(constants, "constant"))
+            }
+        }
+    }
+
     /// What the first run cost, and what of it was compiling.
     fn cold_words(&self) -> String {
         let compiles = self.first.regions.iter().filter(|region| region.compile.is_some()).count();
@@ -165,7 +176,7 @@ fn words(explanation: &Explanation, out: &mut String) {
         out,
         "{}: {} on {}, {} mode",
         explanation.name,
-        count(explanation.ops, "op"),
+        explanation.size_words(),
         explanation.place,
         explanation.mode.name()
     );
