@@ -362,10 +362,6 @@ impl Events {
             }
         }
     }
-
-    pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
-    }
 }
 
 impl fmt::Debug for Events {

@@ -161,7 +161,7 @@ mod tests {
             ("ops[1].operands[0]", Some((3, 19))),
             ("ops[1].operands[1]", Some((4, 3))),
             ("ops2", Some((5, 13))),
-            ("twice[0]", Some((5, 42))),
+            ("twice[0]", Some((5, 41))),
             ("ops[2]", None),
             ("ops[0].operands[0]", None),
             ("nothing", None),

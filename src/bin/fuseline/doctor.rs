@@ -93,13 +93,11 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
                 _ => "usable, but an earlier one is chosen",
             };
             say!(out, "     {verdict}");
-            say!(
-                out,
-                "     {} {}, API {}",
-                client["platform"].as_str().unwrap_or_default(),
-                client["platform_version"].as_str().unwrap_or_default(),
-                client["api_version"].as_str().unwrap_or_default()
-            );
+            let word = |key: &str| client[key].as_str().unwrap_or_default();
+            // XLA's CPU platform calls its version what it calls itself.
+            let version = Some(word("platform_version")).filter(|version| *version != word("platform"));
+            let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
+            say!(out, "     platform {}{version}, API {}", word("platform"), word("api_version"));
             for note in client["notes"].as_array().into_iter().flatten() {
                 say!(out, "     note: {}", note.as_str().unwrap_or_default());
             }

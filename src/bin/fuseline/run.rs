@@ -160,7 +160,7 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
         out,
         "{}: {} on {}, {} mode",
         program.name,
-        count(program.op_count(), "op"),
+        count(program.ops.len(), "op"),
         watched.place(),
         mode.name()
     );
@@ -268,7 +268,7 @@ fn json(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: 
         "status": if outcome.is_wrong() { "mismatch" } else { "ok" },
         "program": {
             "name": program.name,
-            "ops": program.op_count(),
+            "ops": program.ops.len(),
             "outputs": program.outputs.len(),
         },
         "device": watched.place_json(),

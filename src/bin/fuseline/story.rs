@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use fuseline::fusion::attr::{AttrDef, AttrKind};
 use fuseline::fusion::graph::Ref;
 use fuseline::fusion::lower::Module;
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::region::Mode;
-use fuseline::fusion::{Attrs, Bytes, TensorType, ValueId};
+use fuseline::fusion::{AttrValue, Attrs, Bytes, OpDef, TensorType, ValueId};
 use fuseline::pjrt::Executable;
 use fuseline::{Boundary, Event, Miss, PreparedProgram, RegionRef, SealedRegion};
 use serde_json::{Value, json};
@@ -178,32 +179,45 @@ impl Names {
 }
 
 /// The attributes of an op in words: `dimensions = [0], ...`; large data is left out.
-pub(crate) fn attributes(op: &fuseline::fusion::OpDef, attrs: &Attrs) -> String {
-    const MOST: usize = 80;
-    let named = op.attrs.iter().zip(attrs.values()).filter_map(|(def, value)| {
-        use fuseline::fusion::AttrValue;
-        let shown = match value {
-            AttrValue::Absent => return None,
-            AttrValue::Enum(member) => match def.kind {
-                fuseline::fusion::attr::AttrKind::Enum(kind) => kind.members[usize::from(*member)].to_owned(),
-                _ => format!("{value:?}"),
-            },
-            AttrValue::Int(value) => value.to_string(),
-            AttrValue::Bool(value) => value.to_string(),
-            AttrValue::Ints(values) => format!("{:?}", values.as_slice()),
-            AttrValue::DType(dtype) => dtype.to_string(),
-            AttrValue::Shape(shape) => shape.to_string(),
-            AttrValue::Dense(data) if data.ty().elems().0 == 1 => element(data),
-            AttrValue::Dense(data) => data.ty().to_string(),
-            other => format!("{other:?}"),
-        };
-        let shown = match shown.char_indices().nth(MOST) {
-            Some((cut, _)) => format!("{}…", &shown[..cut]),
-            None => shown,
-        };
-        Some(format!("{} = {shown}", def.name))
+pub(crate) fn attributes(op: &OpDef, attrs: &Attrs) -> String {
+    named(op.attrs.iter().zip(attrs.values()))
+}
+
+/// Attributes with their names; absent ones and empty lists are left out.
+fn named<'a>(attrs: impl Iterator<Item = (&'a AttrDef, &'a AttrValue)>) -> String {
+    const MOST: usize = 160;
+    let shown = attrs.filter_map(|(def, value)| {
+        let shown = attribute(def.kind, value)?;
+        Some(match shown.char_indices().nth(MOST) {
+            Some((cut, _)) => format!("{} = {}…", def.name, &shown[..cut]),
+            None => format!("{} = {shown}", def.name),
+        })
     });
-    named.collect::<Vec<_>>().join(", ")
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
+    Some(match (value, kind) {
+        (AttrValue::Absent, _) => return None,
+        (AttrValue::Int(value), _) => value.to_string(),
+        (AttrValue::Bool(value), _) => value.to_string(),
+        (AttrValue::Ints(values), _) if values.is_empty() => return None,
+        (AttrValue::Ints(values), _) => format!("{:?}", values.as_slice()),
+        (AttrValue::Bools(values), _) => format!("{:?}", values.as_slice()),
+        (AttrValue::Pairs(pairs), _) => format!("{:?}", pairs.as_slice()),
+        (AttrValue::Enum(member), AttrKind::Enum(def)) => def.members[usize::from(*member)].to_owned(),
+        (AttrValue::Enums(members), AttrKind::Enums(def)) => {
+            members.iter().map(|&member| def.members[usize::from(member)]).collect::<Vec<_>>().join(" ")
+        }
+        (AttrValue::DType(dtype), _) => dtype.to_string(),
+        (AttrValue::Shape(shape), _) => shape.to_string(),
+        (AttrValue::Dense(data), _) if data.ty().elems().0 == 1 => element(data),
+        (AttrValue::Dense(data), _) => data.ty().to_string(),
+        (AttrValue::Struct(values), AttrKind::Struct(def)) => {
+            format!("({})", named(def.fields.iter().zip(values)))
+        }
+        (other, _) => format!("{other:?}"),
+    })
 }
 
 /// A constant of one element.

@@ -57,7 +57,7 @@ impl Kernels {
 
     /// The kernels of a region: as compiled if the program can be read, else estimated.
     pub(super) fn of(graph: &Graph, compiled: Option<(&OptimizedProgram, &Module)>) -> Kernels {
-        let read = compiled.and_then(|(program, module)| read(program, module, graph.nodes().len()));
+        let read = compiled.and_then(|(program, module)| read(program, module, graph));
         match read {
             Some(all) => Kernels::new(Basis::Compiled, all, graph.nodes().len()),
             None => Kernels::new(Basis::Estimated, estimate(graph), graph.nodes().len()),
@@ -92,7 +92,7 @@ impl Kernels {
             ([], Fusibility::Movement) => {
                 "in no kernel: it became a view, or part of how others read".to_owned()
             }
-            ([], _) => "in no kernel: merged with an equal op, folded, or left out".to_owned(),
+            ([], _) => "in no kernel that tells: merged with an equal op, folded, or rewritten".to_owned(),
             (&[kernel], class) => {
                 let others = self.all[kernel].nodes.len() - 1;
                 let letter = Kernels::letter(kernel);
@@ -166,7 +166,7 @@ struct OpMetadata {
 const MAX_DEPTH: usize = 8;
 
 /// The kernels of an optimised program; `None` when it cannot be read, or does not remember where it comes from.
-fn read(program: &OptimizedProgram, module: &Module, nodes: usize) -> Option<Vec<Kernel>> {
+fn read(program: &OptimizedProgram, module: &Module, graph: &Graph) -> Option<Vec<Kernel>> {
     let bytes = program.bytes.as_slice();
     let hlo = match program.format.as_str() {
         "hlo" => HloModule::decode(bytes).ok()?,
@@ -176,23 +176,46 @@ fn read(program: &OptimizedProgram, module: &Module, nodes: usize) -> Option<Vec
     let mut reader = Reader {
         computations: hlo.computations.iter().map(|computation| (computation.id, computation)).collect(),
         module,
+        graph,
         kernels: Vec::new(),
+        nameless: Vec::new(),
     };
     reader.kernels_of(hlo.entry, 0);
+    reader.name_contractions();
     let mut kernels = reader.kernels;
     for kernel in &mut kernels {
-        kernel.nodes.retain(|&node| node < nodes);
         kernel.nodes.sort_unstable();
         kernel.nodes.dedup();
     }
     kernels.retain(|kernel| !kernel.nodes.is_empty());
-    (!kernels.is_empty() || nodes == 0).then_some(kernels)
+    (!kernels.is_empty() || graph.nodes().is_empty()).then_some(kernels)
+}
+
+/// Whether an instruction moves elements only. XLA makes such instructions when it rewrites others and has them remember
+/// the line of those; so they tell of ops that move elements, and of no others.
+fn moves(opcode: &str) -> bool {
+    matches!(
+        opcode,
+        "bitcast"
+            | "broadcast"
+            | "copy"
+            | "reshape"
+            | "transpose"
+            | "slice"
+            | "pad"
+            | "concatenate"
+            | "reverse"
+            | "iota"
+    )
 }
 
 struct Reader<'a> {
     computations: HashMap<i64, &'a HloComputation>,
     module: &'a Module,
+    graph: &'a Graph,
     kernels: Vec<Kernel>,
+    /// Kernels that are a product or a convolution and do not remember a line.
+    nameless: Vec<usize>,
 }
 
 impl Reader<'_> {
@@ -219,19 +242,47 @@ impl Reader<'_> {
             };
             let mut nodes = Vec::new();
             self.nodes_of(instruction, &mut nodes, 0);
+            if nodes.is_empty()
+                && matches!(instruction.opcode.as_str(), "dot" | "convolution" | "custom-call")
+            {
+                self.nameless.push(self.kernels.len());
+            }
             self.kernels.push(Kernel { name: instruction.name.clone(), kind, nodes });
+        }
+    }
+
+    /// XLA writes batched products anew, without a line. When as many products have no kernel as kernels have no product,
+    /// they belong together, in order.
+    fn name_contractions(&mut self) {
+        let known = |node: &usize| self.kernels.iter().any(|kernel| kernel.nodes.contains(node));
+        let classes = self.graph.nodes().iter().map(|node| node.signature().def().fusibility).enumerate();
+        let contractions = classes.filter(|&(_, class)| class == Fusibility::Contraction);
+        let missing: Vec<usize> = contractions.map(|(node, _)| node).filter(|node| !known(node)).collect();
+        if missing.len() == self.nameless.len() {
+            for (node, kernel) in missing.into_iter().zip(std::mem::take(&mut self.nameless)) {
+                self.kernels[kernel].nodes.push(node);
+            }
         }
     }
 
     /// The ops that an instruction comes from. What a reduction reduces with is not followed: equal ones are shared, so their
     /// lines may be those of another op.
     fn nodes_of(&self, instruction: &HloInstruction, nodes: &mut Vec<usize>, depth: usize) {
-        let line =
-            instruction.metadata.as_ref().and_then(|metadata| usize::try_from(metadata.source_line).ok());
-        nodes.extend(line.and_then(|line| self.module.node_of_line(line)));
-        if depth >= MAX_DEPTH
-            || !matches!(instruction.opcode.as_str(), "fusion" | "call" | "while" | "conditional")
-        {
+        let opcode = instruction.opcode.as_str();
+        // A fusion remembers the line of its last instruction, which speaks for itself.
+        if !matches!(opcode, "fusion" | "call" | "parameter" | "constant") {
+            let line = instruction.metadata.as_ref().map_or(0, |metadata| metadata.source_line);
+            let node = usize::try_from(line).ok().and_then(|line| self.module.node_of_line(line));
+            let class =
+                node.and_then(|node| Some(self.graph.nodes().get(node)?.signature().def().fusibility));
+            let tells = match class {
+                None => false,
+                Some(Fusibility::Movement | Fusibility::Source) => true,
+                Some(_) => !moves(opcode),
+            };
+            nodes.extend(node.filter(|_| tells));
+        }
+        if depth >= MAX_DEPTH || !matches!(opcode, "fusion" | "call" | "while" | "conditional") {
             return;
         }
         for computation in instruction.called.iter().filter_map(|called| self.computations.get(called)) {
@@ -378,12 +429,12 @@ mod tests {
                 entry: 1,
                 computations: vec![HloComputation {
                     id: 1,
-                    instructions: vec![instruction(opcode, 3, &[1])],
+                    instructions: vec![instruction(opcode, 3, &[1]), instruction("add", 3, &[])],
                 }],
             };
             let program = OptimizedProgram { format: "hlo".to_owned(), bytes: hlo.encode_to_vec() };
             let kernels = Kernels::of(&graph, Some((&program, &module)));
-            assert_eq!(kernels.of_node(0), [0], "{opcode}");
+            assert!(!kernels.of_node(0).is_empty(), "{opcode}");
         }
     }
 

@@ -72,7 +72,7 @@ fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation,
     let program = prepared.program();
     Ok(Explanation {
         name: program.name.clone(),
-        ops: program.op_count(),
+        ops: program.ops.len(),
         mode: watched.engine.mode(),
         place: watched.place(),
         names: Names::of(prepared, &first),
@@ -111,6 +111,17 @@ impl Explanation {
             .filter_map(|region| region.compile.as_ref())
             .map(|compile| compile.took)
             .sum()
+    }
+
+    /// How much there is to do: `12 ops and 3 constants`. Constants of the file are recorded as ops too.
+    fn size_words(&self) -> String {
+        let recorded: usize = self.first.regions.iter().map(|region| region.reference().ops).sum();
+        match recorded.saturating_sub(self.ops) {
+            0 => count(self.ops, "op"),
+            constants => {
+                format!("{} and {}", count(self.ops, "op"), count(constants, "constant"))
+            }
+        }
     }
 
     /// What the first run cost, and what of it was compiling.
@@ -165,7 +176,7 @@ fn words(explanation: &Explanation, out: &mut String) {
         out,
         "{}: {} on {}, {} mode",
         explanation.name,
-        count(explanation.ops, "op"),
+        explanation.size_words(),
         explanation.place,
         explanation.mode.name()
     );

@@ -48,7 +48,7 @@ pub(super) fn page(explanation: &Explanation) -> String {
             body {
                 h1 { (explanation.name) }
                 p.soft {
-                    (count(explanation.ops, "op")) " on " (explanation.place) ", " (explanation.mode.name()) " mode, "
+                    (explanation.size_words()) " on " (explanation.place) ", " (explanation.mode.name()) " mode, "
                     (count(regions.len(), "region"))
                 }
                 p { (sentence(&explanation.cold_words())) " " (sentence(&explanation.warm_words())) }

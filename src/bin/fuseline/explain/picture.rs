@@ -33,6 +33,7 @@ svg.diagram .title { font-weight: 600; font-size: 13px; }
 svg.diagram .op > rect { stroke: var(--edge); stroke-width: 1; fill: var(--paper); }
 svg.diagram .op.none > rect { stroke-dasharray: 3 3; }
 svg.diagram .op.out > rect { stroke: var(--ink); stroke-width: 2; }
+svg.diagram .op > rect.stripe, svg.diagram .op.out > rect.stripe { stroke: var(--edge); stroke-width: .6; }
 svg.diagram .in > rect { fill: var(--paper); stroke: var(--line); }
 svg.diagram .in.scalar > rect { stroke-dasharray: 2 2; }
 svg.diagram path { fill: none; stroke: var(--edge); stroke-width: 1.2; opacity: .8; }
@@ -57,6 +58,8 @@ struct Item {
     class: String,
     lines: [String; 2],
     tip: String,
+    /// Colours of the kernels that compute it, when there are several.
+    stripes: Vec<usize>,
 }
 
 impl Item {
@@ -117,6 +120,19 @@ pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
         let y = y + TITLE + top;
         (x, y, y + height)
     };
+    // Down from the op, between the regions on the way, and to the box of the value.
+    let route = |from: (usize, usize), to: (usize, usize)| {
+        let ((x, _, y), (to_x, to_y, _)) = (centre(from), centre(to));
+        let mut points = vec![(x, y)];
+        if let Ok(edge) = edges.binary_search(&(from.0, to.0)) {
+            points.push((x, outer.boxes[from.0].1 + sizes[from.0].1));
+            let bends = &outer.edges[edge];
+            points.extend(&bends[1..bends.len() - 1]);
+            points.push((to_x, outer.boxes[to.0].1));
+        }
+        points.push((to_x, to_y));
+        points
+    };
     let (width, height) = (outer.width + 2.0 * MARGIN, outer.height + 2.0 * MARGIN);
     let shift = format!("translate({MARGIN} {MARGIN})");
     html! {
@@ -128,8 +144,7 @@ pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
             g transform=(shift) {
                 @for (drawn, &(x, y)) in regions.iter().zip(&outer.boxes) { (region(drawn, x, y)) }
                 @for &(from, to) in &between {
-                    @let ((x, _, y), (to_x, to_y, _)) = (centre(from), centre(to));
-                    path.between d=(curve(&[(x, y), (to_x, to_y)])) {}
+                    path.between d=(curve(&route(from, to))) {}
                 }
             }
         }
@@ -162,7 +177,8 @@ fn draw(explanation: &Explanation, index: usize) -> Drawn {
             tip += "\ndies here";
         }
         let class = if input.lifted { "in scalar" } else { "in" };
-        items.push(Item { class: class.to_owned(), lines: [name, ty.to_string()], tip });
+        let lines = [name, ty.to_string()];
+        items.push(Item { class: class.to_owned(), lines, tip, stripes: Vec::new() });
     }
     let params = items.len();
     let mut edges = Vec::new();
@@ -200,7 +216,11 @@ fn draw(explanation: &Explanation, index: usize) -> Drawn {
             false => format!("{} · {}", signature.op().name(), letters.join(" ")),
         };
         let second = format!("{}: {}", results.join(", "), types.join(", "));
-        items.push(Item { class, lines: [label, second], tip });
+        let stripes = match kernels.of_node(node) {
+            [_] => Vec::new(),
+            several => several.iter().map(|kernel| kernel % COLOURS).collect(),
+        };
+        items.push(Item { class, lines: [label, second], tip, stripes });
         for &operand in op.operands() {
             let from = match operand {
                 Ref::Param(param) => param as usize,
@@ -247,6 +267,11 @@ fn region(drawn: &Drawn, x: f64, y: f64) -> Markup {
                     g class=(item.class) transform=(format!("translate({} {})", number(left), number(top))) {
                         title { (item.tip) }
                         rect width=(number(width)) height=(number(height)) rx="5" {}
+                        @for (place, colour) in item.stripes.iter().enumerate() {
+                            @let each = (width - 10.0) / item.stripes.len() as f64;
+                            rect.stripe x=(number(5.0 + place as f64 * each)) y=(number(height - 4.0))
+                                width=(number(each)) height="4" style=(format!("fill: var(--k{colour})")) {}
+                        }
                         text x="9" y="16" { (item.lines[0]) }
                         text.soft x="9" y="30" { (item.lines[1]) }
                     }
