@@ -147,7 +147,8 @@ pub(crate) fn encode_call(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>]) -> Bo
 pub(super) fn encode_region(graph: &Graph, lifted: &[bool]) -> Vec<u8> {
     // A node's operands take two bytes each in all but the largest regions.
     let nodes = graph.nodes().iter();
-    let size: usize = nodes.map(|node| node.signature().encoded().len() + 2 * node.operands().len() + 2).sum();
+    let size: usize =
+        nodes.map(|node| node.signature().encoded().len() + 2 * node.operands().len() + 2).sum();
     let mut out = Writer::with_capacity(size + 32 * graph.params().len() + 16);
     out.byte(FORMAT);
     out.len(graph.params().len());

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Explanation;
 use super::kernels::{Basis, Kernels};
-use super::picture::{COLOURS, STYLE, diagram};
+use super::picture::{COLOURS, diagram, style};
 use crate::story::attributes;
 use crate::text::count;
 
@@ -43,7 +43,7 @@ pub(super) fn page(explanation: &Explanation) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (explanation.name) " explained" }
-                style { (PreEscaped(STYLE)) (PreEscaped(PAGE_STYLE)) }
+                style { (PreEscaped(style())) (PreEscaped(PAGE_STYLE)) }
             }
             body {
                 h1 { (explanation.name) }

@@ -15,16 +15,29 @@ use crate::text::count;
 /// Number of colours; kernels beyond take them again.
 pub(super) const COLOURS: usize = 10;
 
-/// Colours and type of the diagram, light and dark. The page uses the same variables.
-pub(super) const STYLE: &str = r#"
-:root, svg.diagram { color-scheme: light dark;
-  --paper: #ffffff; --ink: #1c1e21; --soft: #667080; --line: #c3c9d2; --panel: #f5f6f8; --edge: #8a94a3; --alarm: #b3261e;
-  --k0: #cfe3ff; --k1: #ffdcb8; --k2: #d0f0d3; --k3: #f6cfe0; --k4: #e2d6fb; --k5: #fff0ae; --k6: #c5eff0; --k7: #f8d1c9;
-  --k8: #dcebb8; --k9: #d6dbe4; }
-@media (prefers-color-scheme: dark) { :root, svg.diagram {
-  --paper: #15171b; --ink: #e7e9ed; --soft: #9aa4b2; --line: #3b424d; --panel: #1d2026; --edge: #77818f; --alarm: #ff8a80;
-  --k0: #1d4778; --k1: #7a4716; --k2: #1f5a2b; --k3: #73294c; --k4: #4b3691; --k5: #665710; --k6: #155a5c; --k7: #7b3222;
-  --k8: #4a5f16; --k9: #454d5b; } }
+/// The colours: name, on light paper, on dark.
+const PALETTE: [(&str, &str, &str); 17] = [
+    ("paper", "#ffffff", "#15171b"),
+    ("ink", "#1c1e21", "#e7e9ed"),
+    ("soft", "#667080", "#9aa4b2"),
+    ("line", "#c3c9d2", "#3b424d"),
+    ("panel", "#f5f6f8", "#1d2026"),
+    ("edge", "#8a94a3", "#77818f"),
+    ("alarm", "#b3261e", "#ff8a80"),
+    ("k0", "#cfe3ff", "#1d4778"),
+    ("k1", "#ffdcb8", "#7a4716"),
+    ("k2", "#d0f0d3", "#1f5a2b"),
+    ("k3", "#f6cfe0", "#73294c"),
+    ("k4", "#e2d6fb", "#4b3691"),
+    ("k5", "#fff0ae", "#665710"),
+    ("k6", "#c5eff0", "#155a5c"),
+    ("k7", "#f8d1c9", "#7b3222"),
+    ("k8", "#dcebb8", "#4a5f16"),
+    ("k9", "#d6dbe4", "#454d5b"),
+];
+
+/// How the diagram looks, in names of colours.
+const RULES: &str = r#"
 svg.diagram { background: var(--paper); font: 12px ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 svg.diagram text { fill: var(--ink); }
 svg.diagram .soft { fill: var(--soft); font-size: 10.5px; }
@@ -44,7 +57,33 @@ svg.diagram .op.k2 > rect { fill: var(--k2); } svg.diagram .op.k3 > rect { fill:
 svg.diagram .op.k4 > rect { fill: var(--k4); } svg.diagram .op.k5 > rect { fill: var(--k5); }
 svg.diagram .op.k6 > rect { fill: var(--k6); } svg.diagram .op.k7 > rect { fill: var(--k7); }
 svg.diagram .op.k8 > rect { fill: var(--k8); } svg.diagram .op.k9 > rect { fill: var(--k9); }
+svg.diagram .op > rect.k0 { fill: var(--k0); } svg.diagram .op > rect.k1 { fill: var(--k1); }
+svg.diagram .op > rect.k2 { fill: var(--k2); } svg.diagram .op > rect.k3 { fill: var(--k3); }
+svg.diagram .op > rect.k4 { fill: var(--k4); } svg.diagram .op > rect.k5 { fill: var(--k5); }
+svg.diagram .op > rect.k6 { fill: var(--k6); } svg.diagram .op > rect.k7 { fill: var(--k7); }
+svg.diagram .op > rect.k8 { fill: var(--k8); } svg.diagram .op > rect.k9 { fill: var(--k9); }
 "#;
+
+/// The style of a page with the diagram: the colours are variables, which the page uses too.
+pub(super) fn style() -> String {
+    let set = |pick: fn(&(&str, &'static str, &'static str)) -> &'static str| -> String {
+        PALETTE.iter().map(|colour| format!(" --{}: {};", colour.0, pick(colour))).collect()
+    };
+    let (light, dark) = (set(|colour| colour.1), set(|colour| colour.2));
+    format!(
+        ":root {{ color-scheme: light dark;{light} }}\n@media (prefers-color-scheme: dark) {{ :root {{{dark} }} }}\n{RULES}"
+    )
+}
+
+/// The style of the diagram as a file of its own: with plain colours, since not every viewer of SVG knows variables.
+fn plain_style() -> String {
+    let (mut light, mut dark) = (RULES.to_owned(), RULES.to_owned());
+    for (name, on_light, on_dark) in PALETTE {
+        light = light.replace(&format!("var(--{name})"), on_light);
+        dark = dark.replace(&format!("var(--{name})"), on_dark);
+    }
+    format!("{light}@media (prefers-color-scheme: dark) {{{dark}}}\n")
+}
 
 /// Width of a character of the type above, and of the smaller one.
 const CHARACTER: f64 = 7.3;
@@ -140,7 +179,7 @@ pub(super) fn diagram(explanation: &Explanation, alone: bool) -> Markup {
             viewBox=(format!("0 0 {} {}", number(width), number(height)))
         {
             title { (explanation.name) ": " (count(regions.len(), "region")) }
-            @if alone { style { (PreEscaped(STYLE)) } }
+            @if alone { style { (PreEscaped(plain_style())) } }
             g transform=(shift) {
                 @for (drawn, &(x, y)) in regions.iter().zip(&outer.boxes) { (region(drawn, x, y)) }
                 @for &(from, to) in &between {
@@ -269,8 +308,8 @@ fn region(drawn: &Drawn, x: f64, y: f64) -> Markup {
                         rect width=(number(width)) height=(number(height)) rx="5" {}
                         @for (place, colour) in item.stripes.iter().enumerate() {
                             @let each = (width - 10.0) / item.stripes.len() as f64;
-                            rect.stripe x=(number(5.0 + place as f64 * each)) y=(number(height - 4.0))
-                                width=(number(each)) height="4" style=(format!("fill: var(--k{colour})")) {}
+                            rect class=(format!("stripe k{colour}")) x=(number(5.0 + place as f64 * each)) y=(number(height - 4.0))
+                                width=(number(each)) height="4" {}
                         }
                         text x="9" y="16" { (item.lines[0]) }
                         text.soft x="9" y="30" { (item.lines[1]) }
