@@ -1,0 +1,187 @@
+//! Every row of the op table, by calls made from choices: valid ones run and survive being written, and what is wrong with
+//! an invalid one is said and never a panic.
+#![allow(missing_docs, reason = "a test")]
+
+mod support;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use fuseline_fusion::canon::{CanonRegion, decode, diff};
+use fuseline_fusion::lower::{Aliases, lower};
+use fuseline_fusion::op::{Aim, Domain, Entropy as _, OPS, OpDef, Seeded, fill};
+use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
+use fuseline_fusion::{AttrValue, Literal, Signature, interp};
+use proptest::test_runner::TestCaseError;
+use support::{Attempt, Sampled, choices, from, graph_of, runner, sampled};
+
+/// Cases per row, and how many of them at least must lead to a call.
+const CASES: u32 = 60;
+const LEAST: u32 = 30;
+
+fn aim(choice: bool) -> Aim {
+    if choice { Aim::Portable } else { Aim::Everything }
+}
+
+/// The call as a program with its results as what is expected.
+fn program(call: &Sampled, results: Vec<Literal>) -> Program {
+    let count = call.operands.len() as u32;
+    let value = |(index, data): (u32, &Arc<Literal>)| ProgramValue {
+        id: ProgramId(index),
+        role: if index % 2 == 0 { Role::Input } else { Role::Const },
+        data: data.clone(),
+    };
+    let outputs: Vec<ProgramId> = (count..count + results.len() as u32).map(ProgramId).collect();
+    Program {
+        name: call.signature.op().name().to_owned(),
+        values: (0..).zip(&call.operands).map(value).collect(),
+        ops: vec![ProgramOp {
+            signature: call.signature.clone(),
+            operands: (0..count).map(ProgramId).collect(),
+            results: outputs.clone(),
+        }],
+        checks: vec![Check::Exact; outputs.len()],
+        expected: results,
+        outputs,
+        ..Program::default()
+    }
+}
+
+/// What holds for every valid call.
+fn holds(call: &Sampled) -> Result<(), String> {
+    // M2, and O1: the results have the inferred types.
+    let results = interp::call(&call.signature, &call.operands).map_err(|error| error.to_string())?;
+    if !results.iter().map(|data| data.ty()).eq(call.signature.results()) {
+        return Err(format!("the results are {results:?}"));
+    }
+    let again = interp::call(&call.signature, &call.operands).map_err(|error| error.to_string())?;
+    if again != results {
+        return Err("run twice it gives other results".to_owned());
+    }
+    let program = program(call, results);
+    let text = program.to_json();
+    let back = Program::parse(&text).map_err(|error| format!("{error} in {text}"))?;
+    if back != program {
+        return Err(format!("written and read it is another program: {text}"));
+    }
+    let graph = graph_of(&call.signature);
+    let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
+    let lifted = graph.params().iter().map(|ty| ty.rank() == 0).collect();
+    let region = CanonRegion::new(graph, lifted);
+    let decoded = decode(region.bytes()).map_err(|error| error.to_string())?;
+    if decoded != region || decoded.graph() != region.graph() || !diff(&region, &decoded).is_empty() {
+        return Err("the canonical bytes decode to another region".to_owned());
+    }
+    // Lowering is total, and says every op by its name or what stands for it.
+    let module = lower(&region, &outputs, &Aliases::none());
+    if !module.text().contains("stablehlo.") || lower(&decoded, &outputs, &Aliases::none()) != module {
+        return Err(format!("lowered to {module}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn every_row_is_sampled_run_and_written() {
+    for def in &OPS {
+        let made = Cell::new(0);
+        let outcome = runner(CASES).run(&(choices(60), proptest::bool::ANY), |(list, portable)| {
+            let Some(call) = sampled(def, &mut from(&list), aim(portable)) else { return Ok(()) };
+            made.set(made.get() + 1);
+            holds(&call).map_err(|error| TestCaseError::fail(format!("{:?}: {error}", call.signature)))
+        });
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", def.name));
+        assert!(made.get() >= LEAST, "{}: only {} of {CASES} choices lead to a call", def.name, made.get());
+    }
+}
+
+/// The samples of a row take every element type that the row takes.
+#[test]
+fn every_element_type_is_sampled() {
+    for def in &OPS {
+        let mut left: Vec<_> = def.dtypes.iter().collect();
+        for seed in 0..2_000 {
+            if left.is_empty() {
+                break;
+            }
+            let Some(call) = sampled(def, &mut Seeded::new(seed), aim(seed % 2 == 0)) else { continue };
+            let first = call.signature.operands().first().or(call.signature.results().first());
+            left.retain(|&dtype| first.is_none_or(|ty| ty.dtype() != dtype));
+        }
+        assert!(left.is_empty(), "{} is never sampled with {left:?}", def.name);
+    }
+}
+
+/// Whether no number of an attribute makes the interpreter visit much.
+fn is_small_value(value: &AttrValue) -> bool {
+    let small = |number: i64| number.unsigned_abs() <= 64;
+    match value {
+        AttrValue::Int(number) => small(*number),
+        AttrValue::Ints(list) => list.iter().all(|&number| small(number)),
+        AttrValue::Pairs(list) => list.iter().all(|&(low, high)| small(low) && small(high)),
+        AttrValue::Struct(values) => values.iter().all(is_small_value),
+        _ => true,
+    }
+}
+
+fn is_small(signature: &Signature) -> bool {
+    let mut types = signature.operands().iter().chain(signature.results());
+    types.all(|ty| ty.elems().0 <= 1 << 12) && signature.attrs().values().iter().all(is_small_value)
+}
+
+/// What holds for a call that was changed: it is refused with words, or it is a call like any other.
+fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String> {
+    let signature = match attempt.infer() {
+        Ok(signature) => Arc::new(signature),
+        Err(error) => {
+            let said = error.op() == def.name && error.to_string().len() > def.name.len() + 4;
+            return if said { Ok(false) } else { Err(format!("refused with {error:?}")) };
+        }
+    };
+    if is_small(&signature) {
+        let mut entropy = Seeded::new(seed);
+        let data = |ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything));
+        let operands: Vec<Arc<Literal>> = signature.operands().iter().map(data).collect();
+        match interp::call(&signature, &operands) {
+            Ok(_) | Err(interp::EvalError::Unspecified { .. } | interp::EvalError::TooLong { .. }) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let graph = graph_of(&signature);
+    let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
+    let lifted = vec![false; graph.params().len()].into();
+    let region = CanonRegion::new(graph, lifted);
+    let decoded = decode(region.bytes()).map_err(|error| error.to_string())?;
+    if decoded.graph() != region.graph() {
+        return Err("the canonical bytes decode to another region".to_owned());
+    }
+    let _ = lower(&region, &outputs, &Aliases::none());
+    Ok(true)
+}
+
+#[test]
+fn hostile_calls_are_refused_with_words() {
+    let (mut refused, mut accepted) = (0, 0);
+    for def in &OPS {
+        let counts = Cell::new((0, 0));
+        let case = (choices(60), choices(24), 1..4_usize);
+        let outcome = runner(1_500).run(&case, |(list, changes, count)| {
+            let Some(call) = sampled(def, &mut from(&list), Aim::Everything) else { return Ok(()) };
+            let mut attempt = Attempt::of(&call.signature);
+            let mut entropy = from(&changes);
+            for _ in 0..count {
+                attempt.change(&mut entropy);
+            }
+            let seed = entropy.draw(u32::MAX).into();
+            let answer = is_answered(def, &attempt, seed)
+                .map_err(|error| TestCaseError::fail(format!("{attempt:?}: {error}")))?;
+            let (no, yes) = counts.get();
+            counts.set(if answer { (no, yes + 1) } else { (no + 1, yes) });
+            Ok(())
+        });
+        outcome.unwrap_or_else(|error| panic!("{}: {error}", def.name));
+        let (no, yes) = counts.get();
+        assert!(no >= 50, "{}: only {no} calls were refused", def.name);
+        (refused, accepted) = (refused + no, accepted + yes);
+    }
+    assert!(accepted > refused / 20, "{accepted} accepted, {refused} refused: the changes are all alike");
+}

@@ -1,0 +1,306 @@
+//! What the property tests share: runners whose choices shrink, sampled calls, and changes of them.
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses a part")]
+
+use std::env;
+use std::sync::Arc;
+
+use fuseline_fusion::op::{Aim, Choices, Domain, Entropy, OpDef, SampleOperand, Sampler, fill};
+use fuseline_fusion::{
+    AttrValue, Attrs, Body, DType, DTypeSet, Graph, Literal, OpError, Ref, Shape, Signature, TensorType,
+};
+use proptest::collection::{VecStrategy, vec};
+use proptest::num::u32::Any;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// A runner of so many cases, times `FUSELINE_CASES` if that is set. It starts from the same seed every time, or from
+/// `FUSELINE_SEED`.
+pub fn runner(cases: u32) -> TestRunner {
+    let number = |name: &str| env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
+    let cases = cases.saturating_mul(number("FUSELINE_CASES").unwrap_or(1));
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+    let mut seed = [0x5e; 32];
+    seed[..4].copy_from_slice(&number("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
+
+/// Lists of choices. A list that has run out goes on with the simplest choice, so shrinking one shrinks what is made of it.
+pub fn choices(most: usize) -> VecStrategy<Any> {
+    vec(proptest::num::u32::ANY, 0..=most)
+}
+
+/// A call with its operands' data.
+#[derive(Clone, Debug)]
+pub struct Sampled {
+    pub signature: Arc<Signature>,
+    pub operands: Vec<Arc<Literal>>,
+}
+
+/// Types that a sampled call may take its operands from.
+fn pool() -> Vec<TensorType> {
+    let types: [(DType, &[u64]); 6] = [
+        (DType::F32, &[2, 3]),
+        (DType::F32, &[]),
+        (DType::I32, &[3]),
+        (DType::Bool, &[2, 3]),
+        (DType::BF16, &[4, 1, 2]),
+        (DType::U8, &[0, 2]),
+    ];
+    types.iter().map(|(dtype, dims)| TensorType::of(*dtype, dims).expect("small")).collect()
+}
+
+/// A call of the op; `None` when the choices lead nowhere.
+pub fn sampled(def: &'static OpDef, entropy: &mut dyn Entropy, aim: Aim) -> Option<Sampled> {
+    let pool = pool();
+    let sample = Sampler::new(def, &mut *entropy, &pool, DTypeSet::ANY, aim).sample()?;
+    let mut data = |operand: &SampleOperand| match operand {
+        SampleOperand::Pool(index) => Arc::new(fill(&mut *entropy, &pool[*index], Domain::Any, aim)),
+        SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut *entropy, ty, *domain, aim)),
+        SampleOperand::Given(data) => data.clone(),
+    };
+    let operands: Vec<Arc<Literal>> = sample.operands.iter().map(&mut data).collect();
+    let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+    let signature = Signature::infer(def.code, sample.attrs, &sample.bodies, &types)
+        .unwrap_or_else(|error| panic!("a sample of {} is refused: {error}", def.name));
+    Some(Sampled { signature: Arc::new(signature), operands })
+}
+
+/// The call as a graph of one op over parameters, one per operand.
+pub fn graph_of(signature: &Arc<Signature>) -> Graph {
+    let mut graph = Graph::new();
+    let operands: Vec<Ref> = signature.operands().iter().map(|ty| graph.param(ty.clone())).collect();
+    graph.push_signature(signature.clone(), operands.into());
+    graph
+}
+
+/// One of a list.
+pub fn pick<T: Clone>(entropy: &mut dyn Entropy, items: &[T]) -> T {
+    items[entropy.draw(items.len() as u32) as usize].clone()
+}
+
+/// A place in a list of this length.
+pub fn place(entropy: &mut dyn Entropy, len: usize) -> usize {
+    entropy.draw(len as u32) as usize
+}
+
+/// Integers at which rules break.
+pub const HOSTILE_INTS: [i64; 18] = [
+    -1,
+    0,
+    1,
+    2,
+    3,
+    -2,
+    7,
+    16,
+    17,
+    64,
+    i32::MAX as i64,
+    i32::MIN as i64,
+    1 << 32,
+    1 << 40,
+    1 << 62,
+    i64::MAX - 1,
+    i64::MAX,
+    i64::MIN,
+];
+
+/// Sizes at which rules break.
+pub const HOSTILE_DIMS: [u64; 10] = [0, 1, 2, 5, 1 << 20, 1 << 31, 1 << 40, 1 << 61, (1 << 63) - 1, u64::MAX];
+
+fn hostile_list<T: Clone>(
+    entropy: &mut dyn Entropy,
+    list: &mut Vec<T>,
+    new: &mut dyn FnMut(&mut dyn Entropy) -> T,
+) {
+    let at = place(entropy, list.len());
+    match entropy.draw(6) {
+        0 | 1 if !list.is_empty() => list[at] = new(entropy),
+        2 if !list.is_empty() => {
+            list.remove(at);
+        }
+        3 if !list.is_empty() => list.push(list[at].clone()),
+        4 => {
+            let many = pick(entropy, &[3, 20, 300]);
+            list.resize(many, new(entropy));
+        }
+        _ => list.insert(at, new(entropy)),
+    }
+}
+
+/// Some type, possibly large; `None` when the library refuses it, as it refuses everything beyond the limits.
+pub fn hostile_type(entropy: &mut dyn Entropy, like: &TensorType) -> Option<TensorType> {
+    let mut dims = like.dims().to_vec();
+    let mut dtype = like.dtype();
+    match entropy.draw(3) {
+        0 => dtype = pick(entropy, &DType::ALL),
+        1 => hostile_list(entropy, &mut dims, &mut |entropy| pick(entropy, &HOSTILE_DIMS)),
+        _ => {
+            dims.resize(pick(entropy, &[0, 1, 2, 5, 8, 15, 16, 17]), 1);
+        }
+    }
+    TensorType::of(dtype, &dims).ok()
+}
+
+/// Another value in place of an attribute, of the same kind or not.
+pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue {
+    // Half of them small: sizes, steps and dimension numbers that are off by a little.
+    let int = |entropy: &mut dyn Entropy| match entropy.draw(2) {
+        0 => pick(entropy, &[0, -1, 1, 2, 3]),
+        _ => pick(entropy, &HOSTILE_INTS),
+    };
+    if entropy.draw(16) == 15 {
+        return pick(
+            entropy,
+            &[
+                AttrValue::Absent,
+                AttrValue::Int(-1),
+                AttrValue::Bool(true),
+                AttrValue::Enum(255),
+                AttrValue::Shape(Shape::scalar()),
+                AttrValue::Struct(Box::new([])),
+                AttrValue::DType(DType::F64),
+            ],
+        );
+    }
+    match value {
+        AttrValue::Absent => AttrValue::Enums([0, 0, 9].into_iter().take(place(entropy, 4)).collect()),
+        AttrValue::Int(_) => AttrValue::Int(int(entropy)),
+        AttrValue::Bool(value) => AttrValue::Bool(!value),
+        AttrValue::Ints(list) => {
+            let mut list = list.to_vec();
+            hostile_list(entropy, &mut list, &mut |entropy| int(entropy));
+            AttrValue::Ints(list.into())
+        }
+        AttrValue::Bools(list) => {
+            let mut list = list.to_vec();
+            hostile_list(entropy, &mut list, &mut |entropy| entropy.draw(2) == 1);
+            AttrValue::Bools(list.into())
+        }
+        AttrValue::Pairs(list) => {
+            let mut list = list.to_vec();
+            hostile_list(entropy, &mut list, &mut |entropy| (int(entropy), int(entropy)));
+            AttrValue::Pairs(list.into())
+        }
+        AttrValue::Enum(_) => AttrValue::Enum(pick(entropy, &[0, 1, 2, 3, 4, 5, 6, 255])),
+        AttrValue::Enums(list) => {
+            let mut list = list.to_vec();
+            hostile_list(entropy, &mut list, &mut |entropy| pick(entropy, &[0, 1, 2, 255]));
+            AttrValue::Enums(list.into())
+        }
+        AttrValue::DType(_) => AttrValue::DType(pick(entropy, &DType::ALL)),
+        AttrValue::Shape(shape) => {
+            let mut dims = shape.dims().to_vec();
+            hostile_list(entropy, &mut dims, &mut |entropy| pick(entropy, &HOSTILE_DIMS));
+            AttrValue::Shape(Shape::new(&dims).unwrap_or_default())
+        }
+        AttrValue::Dense(data) => {
+            let mut bytes = data.bytes().to_vec();
+            let other = match bytes.len() {
+                0 => Literal::scalar(1i8),
+                len => {
+                    // Another element. Of bool, bytes other than 0 and 1 are refused.
+                    bytes[place(entropy, len)] ^= 1;
+                    Literal::from_bytes(data.ty().clone(), bytes).unwrap_or_else(|_| Literal::scalar(1i8))
+                }
+            };
+            AttrValue::Dense(Arc::new(other))
+        }
+        AttrValue::Struct(values) => {
+            let mut values = values.to_vec();
+            if !values.is_empty() {
+                let at = place(entropy, values.len());
+                if entropy.draw(16) == 15 {
+                    values.remove(at);
+                } else {
+                    values[at] = hostile_value(entropy, &values[at]);
+                }
+            }
+            AttrValue::Struct(values.into())
+        }
+    }
+}
+
+/// A call that need not fit the op table.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub def: &'static OpDef,
+    pub operands: Vec<TensorType>,
+    pub attrs: Attrs,
+    pub bodies: Vec<Arc<Body>>,
+}
+
+impl Attempt {
+    pub fn of(signature: &Signature) -> Attempt {
+        Attempt {
+            def: signature.def(),
+            operands: signature.operands().to_vec(),
+            attrs: signature.attrs().clone(),
+            bodies: signature.bodies().to_vec(),
+        }
+    }
+
+    /// Changes an attribute; does nothing to an op without.
+    pub fn change_attr(&mut self, entropy: &mut dyn Entropy) {
+        let mut values = self.attrs.values().to_vec();
+        if !values.is_empty() {
+            let at = place(entropy, values.len());
+            values[at] = hostile_value(entropy, &values[at]);
+        }
+        self.attrs = values.into_iter().collect();
+    }
+
+    /// Changes one thing about the call.
+    pub fn change(&mut self, entropy: &mut dyn Entropy) {
+        let operand = place(entropy, self.operands.len());
+        match entropy.draw(12) {
+            0..=3 => self.change_attr(entropy),
+            4..=7 if !self.operands.is_empty() => {
+                if let Some(ty) = hostile_type(entropy, &self.operands[operand]) {
+                    self.operands[operand] = ty;
+                }
+            }
+            8 if !self.operands.is_empty() => {
+                self.operands.remove(operand);
+            }
+            9 if !self.operands.is_empty() => {
+                let count = pick(entropy, &[1, 1, 2, 3_000]);
+                self.operands.extend(vec![self.operands[operand].clone(); count]);
+            }
+            10 if !self.operands.is_empty() => {
+                let other = place(entropy, self.operands.len());
+                self.operands.swap(operand, other);
+            }
+            11 if !self.bodies.is_empty() => {
+                let at = place(entropy, self.bodies.len());
+                match entropy.draw(3) {
+                    0 => {
+                        self.bodies.remove(at);
+                    }
+                    1 => self.bodies.push(self.bodies[at].clone()),
+                    _ => {
+                        let graph = self.bodies[at].graph();
+                        let returns = self.bodies[at].returns();
+                        let fewer = &returns[..place(entropy, returns.len())];
+                        self.bodies[at] = Arc::new(Body::new(graph.clone(), fewer).expect("they exist"));
+                    }
+                }
+            }
+            _ => {
+                let mut values = self.attrs.values().to_vec();
+                if values.pop().is_none() || entropy.draw(2) == 1 {
+                    values = [values, vec![AttrValue::Int(0); 2]].concat();
+                }
+                self.attrs = values.into_iter().collect();
+            }
+        }
+    }
+
+    pub fn infer(&self) -> Result<Signature, OpError> {
+        Signature::infer(self.def.code, self.attrs.clone(), &self.bodies, &self.operands)
+    }
+}
+
+/// Choices from a list.
+pub fn from(list: &[u32]) -> Choices<'_> {
+    Choices::new(list)
+}
