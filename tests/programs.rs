@@ -1,0 +1,529 @@
+//! Random programs through the public API: whatever is recorded on whatever stream in whatever mode, dropped, copied and
+//! read at whatever time, every value read is the one that the reference interpreter computed.
+//!
+//! Programs come from choices, so a failure shrinks to a small one; it is printed in the program format, with what was done
+//! with its values. `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones, and
+//! `FUSELINE_PROGRAM_LOG` names a file that holds the program under test, for when the plugin takes the process down.
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::env;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use fuseline::fusion::op::{
+    Aim, Choices, Entropy, OPS, ProgramOptions, ProgramSampler, SampleOperand, Sampled, Sampler, Seeded, fill,
+};
+use fuseline::fusion::program::{ProgramId, ProgramValue};
+use fuseline::fusion::{DTypeSet, Signature};
+use fuseline::{Attrs, Counters, Engine, EngineConfig, Literal, Mode, Stage, Stream, Tensor, with_mode};
+use proptest::collection::vec;
+use proptest::num::u32::ANY;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
+
+/// Streams that a program records on.
+const STREAMS: usize = 3;
+
+// ----- scripts -----
+
+/// How a program's value comes to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Upload,
+    Constant,
+    Lifted,
+}
+
+/// One thing that a program does.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Brings an input to the device.
+    Bring(ProgramId, Origin, usize),
+    /// Records an op on a stream, in a mode of its own if there is one.
+    Op(usize, usize, Option<Mode>),
+    /// Makes another handle on a value and drops the first.
+    Swap(ProgramId),
+    /// Reads a value and keeps it.
+    Read(ProgramId),
+    /// Drops a value's handle.
+    Drop(ProgramId),
+    Flush(usize),
+}
+
+/// What a program does, in order. Every value is brought or made, and read or dropped, some of them both.
+fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> {
+    let program = &sampled.program;
+    let mut steps = Vec::new();
+    let mut live: Vec<ProgramId> = Vec::new();
+    let streams = 1 + entropy.draw(STREAMS as u32);
+    let waiting: HashMap<ProgramId, &ProgramValue> =
+        program.values.iter().map(|value| (value.id, value)).collect();
+    for (index, op) in program.ops.iter().enumerate() {
+        for id in &op.operands {
+            let Some(value) = waiting.get(id).filter(|_| !live.contains(id)) else { continue };
+            let origin = match entropy.draw(8) {
+                6 => Origin::Constant,
+                7 if value.data.ty().rank() == 0 => Origin::Lifted,
+                _ => Origin::Upload,
+            };
+            live.push(*id);
+            steps.push(Step::Bring(*id, origin, entropy.draw(streams) as usize));
+        }
+        let mode = match entropy.draw(16) {
+            13 => Some(Mode::Strict),
+            14 => Some(Mode::Debug),
+            15 => Some(Mode::Fused),
+            _ => None,
+        };
+        let stream = if entropy.draw(4) == 3 { entropy.draw(streams) as usize } else { 0 };
+        steps.push(Step::Op(index, stream, mode));
+        live.extend(&op.results);
+        let later = &program.ops[index + 1..];
+        live.retain(|&id| {
+            let used = later.iter().any(|op| op.operands.contains(&id));
+            let dropped = !used && entropy.draw(3) == 2;
+            if dropped {
+                steps.push(Step::Drop(id));
+            }
+            !dropped
+        });
+        let any = |entropy: &mut dyn Entropy, live: &[ProgramId]| {
+            live.get(entropy.draw(live.len() as u32) as usize).copied()
+        };
+        if entropy.draw(12) == 11 {
+            steps.extend(any(entropy, &live).map(Step::Read));
+        }
+        if entropy.draw(12) == 11 {
+            steps.extend(any(entropy, &live).map(Step::Swap));
+        }
+        if entropy.draw(24) == 23 {
+            steps.push(Step::Flush(entropy.draw(streams) as usize));
+        }
+    }
+    // What is left is read in some order, or dropped unread.
+    while !live.is_empty() {
+        let id = live.swap_remove(entropy.draw(live.len() as u32) as usize);
+        if entropy.draw(4) < 3 {
+            steps.push(Step::Read(id));
+        }
+        steps.push(Step::Drop(id));
+    }
+    steps
+}
+
+/// A read that the plugin refused, since it does not compile an op.
+#[derive(Debug, Default)]
+struct Refused(BTreeMap<String, usize>);
+
+/// What came of running a script.
+struct Outcome {
+    reads: u64,
+    ops: u64,
+    refused: bool,
+}
+
+/// Runs a script and checks every value read.
+fn run(
+    sampled: &Sampled,
+    steps: &[Step],
+    streams: &[Stream],
+    refused: &mut Refused,
+) -> Result<Outcome, String> {
+    let mut values: HashMap<ProgramId, Tensor> = HashMap::new();
+    let mut outcome = Outcome { reads: 0, ops: 0, refused: false };
+    // An op that the plugin does not compile is an error with an address, and not a wrong result.
+    let mut refuse = |error: fuseline::Error, outcome: &mut Outcome| {
+        if error.stage() != Stage::Compile {
+            return Err(error.to_string());
+        }
+        let text: String = error.to_string().chars().take(300).collect();
+        *refused.0.entry(text).or_default() += 1;
+        outcome.refused = true;
+        Ok(())
+    };
+    for step in steps {
+        match *step {
+            Step::Bring(id, origin, stream) => {
+                let (stream, data) = (&streams[stream], &sampled.value(id).data);
+                let tensor = match origin {
+                    Origin::Upload => stream.from_literal(data),
+                    Origin::Constant => {
+                        outcome.ops += 1;
+                        stream.constant(Literal::clone(data))
+                    }
+                    Origin::Lifted => {
+                        let mut bits = [0; 8];
+                        bits[..data.bytes().len()].copy_from_slice(data.bytes());
+                        Ok(stream.lift(lifted(data.dtype(), bits)))
+                    }
+                };
+                values.insert(id, tensor.map_err(|error| error.to_string())?);
+            }
+            Step::Op(index, stream, mode) => {
+                let op = &sampled.program.ops[index];
+                let mut operands = Vec::new();
+                for id in &op.operands {
+                    match values.get(id) {
+                        Some(tensor) => operands.push(tensor),
+                        None => break,
+                    }
+                }
+                if operands.len() < op.operands.len() {
+                    // Debug mode refused the op that makes it.
+                    continue;
+                }
+                let signature = &op.signature;
+                let record = || {
+                    let attrs = Attrs::clone(signature.attrs());
+                    streams[stream].record(signature.op(), attrs, signature.bodies(), &operands)
+                };
+                outcome.ops += 1;
+                let results = match mode {
+                    Some(mode) => with_mode(mode, record),
+                    None => record(),
+                };
+                match results {
+                    Ok(results) => values.extend(op.results.iter().copied().zip(results)),
+                    Err(error) => refuse(error, &mut outcome)?,
+                }
+            }
+            Step::Swap(id) => {
+                if let Some(tensor) = values.remove(&id) {
+                    values.insert(id, tensor.clone());
+                }
+            }
+            Step::Read(id) => {
+                let Some(tensor) = values.get(&id) else { continue };
+                outcome.reads += 1;
+                match tensor.to_literal() {
+                    Ok(data) => {
+                        sampled.value(id).check(&data).map_err(|error| format!("value {id}: {error}"))?;
+                    }
+                    Err(error) => refuse(error, &mut outcome)?,
+                }
+            }
+            Step::Drop(id) => drop(values.remove(&id)),
+            Step::Flush(stream) => streams[stream].flush(),
+        }
+    }
+    Ok(outcome)
+}
+
+fn lifted(dtype: fuseline::DType, bits: [u8; 8]) -> fuseline::fusion::Scalar {
+    use fuseline::DType;
+    use fuseline::fusion::Scalar;
+    let word = u64::from_le_bytes(bits);
+    macro_rules! scalar {
+        ($($dtype:ident => $ty:ty),*) => {
+            match dtype {
+                DType::Bool => Scalar::new(word != 0),
+                $(DType::$dtype => Scalar::new(<$ty as fuseline::Element>::read_le(&bits[..size_of::<$ty>()])),)*
+            }
+        };
+    }
+    scalar!(I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
+        F16 => half::f16, BF16 => half::bf16, F32 => f32, F64 => f64)
+}
+
+/// Counters that follow from each other when nothing failed.
+fn is_consistent(did: &Counters, outcome: &Outcome) -> Result<(), String> {
+    let expected = [
+        ("ops", did.ops, outcome.ops),
+        ("host_reads", did.host_reads, outcome.reads),
+        ("panics", did.panics, 0),
+    ];
+    let whole = did.compile_failures == 0 && did.fallbacks == 0 && !outcome.refused;
+    let when_whole = [
+        ("hits, misses and skipped", did.hits + did.misses + did.skipped, did.regions),
+        ("executions and skipped", did.executions + did.skipped, did.regions),
+        ("compiles", did.compiles, did.misses),
+        ("poisoned", did.poisoned, 0),
+    ];
+    for (what, found, wanted) in expected.into_iter().chain(when_whole.into_iter().filter(|_| whole)) {
+        if found != wanted {
+            return Err(format!("{what}: {found} counted, expected {wanted}: {did:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a program in the modes, in Fused mode twice.
+fn check(
+    engine: &Engine,
+    streams: &[Stream],
+    sampled: &Sampled,
+    steps: &[Step],
+    modes: &[Mode],
+    refused: &mut Refused,
+) -> Result<(), String> {
+    // What is compiled must still be there the second time.
+    if engine.counters().cached_executables > 1_000 {
+        engine.clear_cache();
+    }
+    for &mode in modes {
+        let rounds = if mode == Mode::Fused { 2 } else { 1 };
+        for round in 0..rounds {
+            let in_round = |error| format!("{} mode, run {round}: {error}", mode.name());
+            let before = engine.counters();
+            let outcome = with_mode(mode, || run(sampled, steps, streams, refused)).map_err(in_round)?;
+            engine.synchronize().map_err(|error| in_round(error.to_string()))?;
+            let did = engine.counters().since(&before);
+            is_consistent(&did, &outcome).map_err(in_round)?;
+            if round > 0 && (did.compiles, did.misses, did.compile_failures) != (0, 0, 0) {
+                return Err(in_round(format!("it compiles again: {did:?}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+// ----- programs -----
+
+fn number(name: &str) -> Option<u32> {
+    env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// So many programs of up to so many ops.
+struct Batch {
+    programs: u32,
+    ops: usize,
+    modes: &'static [Mode],
+}
+
+fn describe(sampled: &Sampled, steps: &[Step]) -> String {
+    let mut text = String::new();
+    for op in &sampled.program.ops {
+        let _ = writeln!(
+            text,
+            "{:?} = {:?} {:?} {:?}",
+            op.results,
+            op.signature,
+            op.operands,
+            op.signature.attrs()
+        );
+    }
+    let _ = writeln!(text, "{steps:?}\n{}", sampled.program.to_json());
+    text
+}
+
+fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
+    let streams: Vec<Stream> =
+        std::iter::once(engine.stream().clone()).chain((1..STREAMS).map(|_| engine.new_stream())).collect();
+    let log = env::var_os("FUSELINE_PROGRAM_LOG");
+    let refused = std::cell::RefCell::new(Refused::default());
+    let mut total = (0, 0);
+    for batch in batches {
+        let config = Config {
+            cases: batch.programs * number("FUSELINE_PROGRAMS").unwrap_or(1),
+            failure_persistence: None,
+            max_shrink_iters: shrinks,
+            ..Config::default()
+        };
+        let mut seed = [0x5e; 32];
+        seed[..4].copy_from_slice(&number("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
+        let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+        // Long lists, so that most programs are long; a list that is too long costs nothing.
+        let case = (vec(ANY, batch.ops * 8..=batch.ops * 16), vec(ANY, batch.ops * 6), 1..=batch.ops);
+        let counted = std::cell::Cell::new((0, 0));
+        let outcome = runner.run(&case, |(program, how, ops)| {
+            let options = ProgramOptions::new(Aim::Portable);
+            let sampled = ProgramSampler::sample(options, &mut Choices::new(&program), ops);
+            let steps = script(&sampled, &mut Choices::new(&how));
+            if let Some(log) = &log {
+                std::fs::write(log, describe(&sampled, &steps)).expect("the log can be written");
+            }
+            let (programs, ops) = counted.get();
+            counted.set((programs + 1, ops + sampled.program.ops.len()));
+            check(engine, &streams, &sampled, &steps, batch.modes, &mut refused.borrow_mut())
+                .map_err(|error| TestCaseError::fail(format!("{error}\n{}", describe(&sampled, &steps))))
+        });
+        let (programs, ops) = counted.get();
+        total = (total.0 + programs, total.1 + ops);
+        // The choices say nothing that the program does not.
+        match outcome {
+            Ok(()) => {}
+            Err(TestError::Fail(reason, _)) => panic!("{engine:?}: {reason}"),
+            Err(error) => panic!("{engine:?}: {error}"),
+        }
+    }
+    println!("{engine:?}: {} programs, {} ops, {:?}", total.0, total.1, engine.counters());
+    refused.into_inner()
+}
+
+#[test]
+fn programs_on_the_reference_device() {
+    let engine = EngineConfig::new().build_reference().expect("the reference engine needs nothing");
+    let batches = [
+        Batch { programs: 2_000, ops: 24, modes: &MODES },
+        Batch { programs: 40, ops: 200, modes: &[Mode::Fused] },
+    ];
+    let refused = on_engine(&engine, &batches, 2_000);
+    assert!(refused.0.is_empty(), "the interpreter runs everything: {refused:?}");
+}
+
+/// What XLA does not compile, by a part of its message.
+const UNCOMPILED: &[(&str, &str)] = &[];
+
+#[test]
+fn programs_on_the_plugin() {
+    let engine = match EngineConfig::new().build() {
+        Ok(engine) => engine,
+        Err(error) => {
+            println!("skipped: the plugin half of the random programs: {error}");
+            return;
+        }
+    };
+    let batches = [
+        Batch { programs: 36, ops: 8, modes: &MODES },
+        Batch { programs: 24, ops: 24, modes: &[Mode::Fused] },
+        Batch { programs: 3, ops: 200, modes: &[Mode::Fused] },
+    ];
+    let refused = on_engine(&engine, &batches, 200);
+    for (message, count) in &refused.0 {
+        println!("not compiled ({count} times): {message}");
+        assert!(
+            UNCOMPILED.iter().any(|(part, _)| message.contains(part)),
+            "the plugin refuses what is portable: {message}"
+        );
+    }
+}
+
+/// Constants whose quotient the machine does not have. XLA divides constants while it compiles, and dies of these if they
+/// reach it.
+#[test]
+fn constants_are_divided_as_data_is() {
+    for engine in support::engines(EngineConfig::new) {
+        let stream = engine.stream();
+        macro_rules! divided {
+            ($($ty:ident),*) => {$(
+                let least = $ty::MIN;
+                let lhs = [7, 7, 7, least, least, least];
+                let rhs = [2, 0, !0, !0, 0, 1];
+                let constant = |data: &[$ty; 6]| stream.constant(Literal::from_slice(&[6], data).unwrap()).unwrap();
+                let (quotient, rest) = (constant(&lhs).div(&constant(&rhs)), constant(&lhs).rem(&constant(&rhs)));
+                let by = |f: fn($ty, $ty) -> $ty, zero: fn($ty) -> $ty| {
+                    let pairs = lhs.iter().zip(&rhs);
+                    pairs.map(|(&a, &b)| if b == 0 { zero(a) } else { f(a, b) }).collect::<Vec<$ty>>()
+                };
+                assert_eq!(quotient.unwrap().to_vec::<$ty>().unwrap(), by($ty::wrapping_div, |_| !0));
+                assert_eq!(rest.unwrap().to_vec::<$ty>().unwrap(), by($ty::wrapping_rem, |a| a));
+            )*};
+        }
+        divided!(i8, i16, i32, i64, u8, u16, u32, u64);
+    }
+}
+
+/// XLA computes with constants while it compiles, by other code than what it generates. Every op on constants of the kinds
+/// that are computed exactly gives what the interpreter gives.
+#[test]
+fn ops_on_constants_are_folded_to_what_they_compute() {
+    let Ok(engine) = EngineConfig::new().build() else {
+        println!("skipped: the folding of constants: no plugin");
+        return;
+    };
+    let log = env::var_os("FUSELINE_PROGRAM_LOG");
+    let calls = 12 * number("FUSELINE_PROGRAMS").unwrap_or(1) as usize;
+    let exact = |types: &[fuseline::TensorType]| types.iter().all(|ty| !ty.dtype().is_float());
+    let mut failures = Vec::new();
+    for def in &OPS {
+        let mut entropy = Seeded::new(number("FUSELINE_SEED").unwrap_or(0).into());
+        let mut made = Vec::new();
+        // Bodies that are not associative may give anything.
+        let aim = if def.bodies.is_empty() { Aim::Everything } else { Aim::Portable };
+        for _ in 0..20 * calls {
+            let dtypes = DTypeSet::INT_BOOL;
+            let Some(sample) = Sampler::new(def, &mut entropy, &[], dtypes, aim).sample() else {
+                continue;
+            };
+            let operands: Vec<Arc<Literal>> = sample
+                .operands
+                .iter()
+                .map(|operand| match operand {
+                    SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut entropy, ty, *domain, aim)),
+                    SampleOperand::Given(data) => data.clone(),
+                    SampleOperand::Pool(_) => unreachable!("the pool is empty"),
+                })
+                .collect();
+            let types: Vec<_> = operands.iter().map(|data| data.ty().clone()).collect();
+            let signature =
+                Signature::infer(def.code, sample.attrs, &sample.bodies, &types).expect("a sample fits");
+            if made.len() < calls && exact(signature.operands()) && exact(signature.results()) {
+                made.push((signature, operands));
+            }
+        }
+        if let Some(log) = &log {
+            std::fs::write(log, format!("{made:?}")).expect("the log can be written");
+        }
+        // All of them in one region, since compiles are dear.
+        let stream = engine.stream();
+        let results: Vec<_> = made
+            .iter()
+            .map(|(signature, operands)| {
+                let constant =
+                    |data: &Arc<Literal>| stream.constant(Literal::clone(data)).expect("it is small");
+                let operands: Vec<Tensor> = operands.iter().map(constant).collect();
+                let operands: Vec<&Tensor> = operands.iter().collect();
+                stream
+                    .record(def.code, Attrs::clone(signature.attrs()), signature.bodies(), &operands)
+                    .expect("it fits")
+            })
+            .collect();
+        for ((signature, operands), results) in made.iter().zip(results) {
+            let wanted = fuseline::fusion::interp::call(signature, operands).expect("runs");
+            for (wanted, result) in wanted.iter().zip(results) {
+                match result.to_literal() {
+                    Ok(found) if found == *wanted => {}
+                    found => failures
+                        .push(format!("{signature:?} of {operands:?} is {found:?}, expected {wanted:?}")),
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} calls:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The keys of the regions that an engine seals for a program.
+fn keys(
+    config: EngineConfig,
+    build: impl Fn(EngineConfig) -> fuseline::Result<Engine>,
+) -> Option<Vec<String>> {
+    let log = support::Log::default();
+    let engine = build(config.event_sink(log.sink())).ok()?;
+    let x = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap();
+    let y = ((&x * 0.5).unwrap() + &x).unwrap();
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1.5, 3.0]);
+    let sealed = |event| match event {
+        fuseline::Event::Sealed { region, .. } => Some(region.key.to_string()),
+        _ => None,
+    };
+    Some(log.take().into_iter().filter_map(sealed).collect())
+}
+
+/// What an executable depends on besides the region is in the key too.
+#[test]
+fn another_device_or_flag_is_another_key() {
+    let reference = keys(EngineConfig::new(), EngineConfig::build_reference).expect("it needs nothing");
+    assert_eq!(keys(EngineConfig::new(), EngineConfig::build_reference).as_ref(), Some(&reference));
+    let Some(plain) = keys(EngineConfig::new(), EngineConfig::build) else {
+        println!("skipped: the plugin half of the keys: no plugin");
+        return;
+    };
+    assert_eq!((reference.len(), plain.len()), (1, 1));
+    assert_ne!(plain, reference);
+    assert_eq!(keys(EngineConfig::new(), EngineConfig::build).as_ref(), Some(&plain));
+    let mut known = vec![plain];
+    for (flag, value) in [
+        ("xla_cpu_enable_fast_math", true),
+        ("xla_cpu_enable_fast_math", false),
+        ("xla_cpu_fast_math_honor_nans", true),
+    ] {
+        let flagged = keys(EngineConfig::new().compiler_flag(flag, value), EngineConfig::build);
+        let flagged = flagged.expect("there is a plugin");
+        assert!(!known.contains(&flagged), "{flag} = {value} changes no key");
+        known.push(flagged);
+    }
+}
