@@ -4,20 +4,24 @@
 //! Programs come from choices, so a failure shrinks to a small one; it is printed in the program format, with what was done
 //! with its values. `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones, and
 //! `FUSELINE_PROGRAM_LOG` names a file that holds the program under test, for when the plugin takes the process down.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
+use fuseline::fusion::op::{
+    Aim, Choices, Entropy, OPS, ProgramOptions, ProgramSampler, SampleOperand, Sampled, Sampler, Seeded, fill,
+};
 use fuseline::fusion::program::{ProgramId, ProgramValue};
+use fuseline::fusion::{DTypeSet, Signature};
 use fuseline::{Attrs, Counters, Engine, EngineConfig, Literal, Mode, Stage, Stream, Tensor, with_mode};
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -339,7 +343,12 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
         });
         let (programs, ops) = counted.get();
         total = (total.0 + programs, total.1 + ops);
-        outcome.unwrap_or_else(|error| panic!("{engine:?}: {error}"));
+        // The choices say nothing that the program does not.
+        match outcome {
+            Ok(()) => {}
+            Err(TestError::Fail(reason, _)) => panic!("{engine:?}: {reason}"),
+            Err(error) => panic!("{engine:?}: {error}"),
+        }
     }
     println!("{engine:?}: {} programs, {} ops, {:?}", total.0, total.1, engine.counters());
     refused.into_inner()
@@ -406,6 +415,75 @@ fn constants_are_divided_as_data_is() {
         }
         divided!(i8, i16, i32, i64, u8, u16, u32, u64);
     }
+}
+
+/// XLA computes with constants while it compiles, by other code than what it generates. Every op on constants of the kinds
+/// that are computed exactly gives what the interpreter gives.
+#[test]
+fn ops_on_constants_are_folded_to_what_they_compute() {
+    let Ok(engine) = EngineConfig::new().build() else {
+        println!("skipped: the folding of constants: no plugin");
+        return;
+    };
+    let log = env::var_os("FUSELINE_PROGRAM_LOG");
+    let calls = 12 * number("FUSELINE_PROGRAMS").unwrap_or(1) as usize;
+    let exact = |types: &[fuseline::TensorType]| types.iter().all(|ty| !ty.dtype().is_float());
+    let mut failures = Vec::new();
+    for def in &OPS {
+        let mut entropy = Seeded::new(number("FUSELINE_SEED").unwrap_or(0).into());
+        let mut made = Vec::new();
+        // Bodies that are not associative may give anything.
+        let aim = if def.bodies.is_empty() { Aim::Everything } else { Aim::Portable };
+        for _ in 0..20 * calls {
+            let dtypes = DTypeSet::INT_BOOL;
+            let Some(sample) = Sampler::new(def, &mut entropy, &[], dtypes, aim).sample() else {
+                continue;
+            };
+            let operands: Vec<Arc<Literal>> = sample
+                .operands
+                .iter()
+                .map(|operand| match operand {
+                    SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut entropy, ty, *domain, aim)),
+                    SampleOperand::Given(data) => data.clone(),
+                    SampleOperand::Pool(_) => unreachable!("the pool is empty"),
+                })
+                .collect();
+            let types: Vec<_> = operands.iter().map(|data| data.ty().clone()).collect();
+            let signature =
+                Signature::infer(def.code, sample.attrs, &sample.bodies, &types).expect("a sample fits");
+            if made.len() < calls && exact(signature.operands()) && exact(signature.results()) {
+                made.push((signature, operands));
+            }
+        }
+        if let Some(log) = &log {
+            std::fs::write(log, format!("{made:?}")).expect("the log can be written");
+        }
+        // All of them in one region, since compiles are dear.
+        let stream = engine.stream();
+        let results: Vec<_> = made
+            .iter()
+            .map(|(signature, operands)| {
+                let constant =
+                    |data: &Arc<Literal>| stream.constant(Literal::clone(data)).expect("it is small");
+                let operands: Vec<Tensor> = operands.iter().map(constant).collect();
+                let operands: Vec<&Tensor> = operands.iter().collect();
+                stream
+                    .record(def.code, Attrs::clone(signature.attrs()), signature.bodies(), &operands)
+                    .expect("it fits")
+            })
+            .collect();
+        for ((signature, operands), results) in made.iter().zip(results) {
+            let wanted = fuseline::fusion::interp::call(signature, operands).expect("runs");
+            for (wanted, result) in wanted.iter().zip(results) {
+                match result.to_literal() {
+                    Ok(found) if found == *wanted => {}
+                    found => failures
+                        .push(format!("{signature:?} of {operands:?} is {found:?}, expected {wanted:?}")),
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} calls:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// The keys of the regions that an engine seals for a program.

@@ -164,7 +164,7 @@ fn hostile_calls_are_refused_with_words() {
     for def in &OPS {
         let counts = Cell::new((0, 0));
         let case = (choices(60), choices(24), 1..4_usize);
-        let outcome = runner(600).run(&case, |(list, changes, count)| {
+        let outcome = runner(1_500).run(&case, |(list, changes, count)| {
             let Some(call) = sampled(def, &mut from(&list), Aim::Everything) else { return Ok(()) };
             let mut attempt = Attempt::of(&call.signature);
             let mut entropy = from(&changes);

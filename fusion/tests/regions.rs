@@ -432,6 +432,11 @@ fn canonical_bytes_have_one_reading() {
             }
         }
         is_told_apart(&region, &[bytes, &[0]].concat())?;
+        // LEB128 has longer spellings of every integer.
+        for (at, &byte) in bytes.iter().enumerate().take(200) {
+            let long = [&bytes[..at], &[byte | 0x80, 0], &bytes[at + 1..]].concat();
+            is_told_apart(&region, &long)?;
+        }
         // Every bit of a short encoding, and of a long one so many as there are in a short one.
         let flips = (bytes.len() * 8).min(512);
         for flip in 0..flips {

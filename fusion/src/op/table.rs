@@ -97,7 +97,7 @@ macro_rules! unary_rows {
             summary: $summary,
             dtypes: DTypeSet::$dtypes,
             numerics: Numerics::$numerics,
-            lower: expand::rounding,
+            lower: expand::unary,
             ..ROW
         }),*];
     };
@@ -367,6 +367,7 @@ const OTHER: &[OpDef] = &[
         fusibility: Fusibility::Contraction,
         numerics: Numerics::Rounded,
         infer: contraction::convolution,
+        lower: expand::convolution,
         eval: interp::contraction::convolution,
         sample: sample::contraction::convolution,
         ..ROW

@@ -143,7 +143,11 @@ pub fn hostile_type(entropy: &mut dyn Entropy, like: &TensorType) -> Option<Tens
 
 /// Another value in place of an attribute, of the same kind or not.
 pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue {
-    let int = |entropy: &mut dyn Entropy| pick(entropy, &HOSTILE_INTS);
+    // Half of them small: sizes, steps and dimension numbers that are off by a little.
+    let int = |entropy: &mut dyn Entropy| match entropy.draw(2) {
+        0 => pick(entropy, &[0, -1, 1, 2, 3]),
+        _ => pick(entropy, &HOSTILE_INTS),
+    };
     if entropy.draw(16) == 15 {
         return pick(
             entropy,

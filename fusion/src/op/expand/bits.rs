@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Builder, Lowered, expanded, unsigned};
 use crate::attr::Attrs;
-use crate::dtype::DType;
+use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
 use crate::graph::{Body, Ref};
 use crate::literal::Literal;
@@ -41,15 +41,31 @@ fn infinity_bits(dtype: DType) -> u64 {
     (1u64 << (dtype.bits() - 1)) - (1u64 << mantissa_bits(dtype))
 }
 
-/// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a subnormal number; for
-/// `ceil` of a positive and `floor` of a negative one it is 1. Those are told by their bits and set apart.
-pub(in crate::op) fn rounding(call: &Call<'_>) -> Lowered {
+/// Ops of one operand that XLA gets wrong.
+pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Ceil | OpCode::Floor => expanded(subnormals_apart(call)),
+        OpCode::CountLeadingZeros if call.operand(0).dtype().class() == DTypeClass::Signed => {
+            expanded(zeros_of_words(call))
+        }
         _ => Lowered::Itself,
     }
 }
 
+/// XLA's folder counts the zeros of a negative constant after widening it to 64 bits with its sign, and returns -32 for one
+/// of 32 bits. An unsigned one is widened with zeros.
+fn zeros_of_words(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let dtype = call.operand(0).dtype();
+    let (mut graph, params) = Builder::of(call);
+    let word = attrs::convert(unsigned(dtype.bits()));
+    let bits = graph.op(OpCode::BitcastConvert, word, &params)?;
+    let zeros = graph.op(OpCode::CountLeadingZeros, Attrs::none(), &[bits])?;
+    let result = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[zeros])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA's CPU backend computes with subnormal numbers read as zero. For most ops the difference is a subnormal number; for
+/// `ceil` of a positive and `floor` of a negative one it is 1. Those are told by their bits and set apart.
 fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let (dtype, shape) = (operand.dtype(), operand.shape());

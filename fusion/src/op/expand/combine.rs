@@ -81,12 +81,23 @@ fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 /// `select_and_scatter` with negative padding selects other elements: it works on the part of the operand that the padding
-/// leaves, and the rest of the result has the initial value.
+/// leaves, and the rest of the result has the initial value. Where there are no positions, XLA's folder scatters all the
+/// same; the result is the initial value everywhere.
 pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Lowered {
+    if call.operand(1).elems().0 == 0 {
+        return expanded(initial_values(call));
+    }
     if is_uniform(call) && !is_negative(call.attr().pairs(2)) {
         return Lowered::Itself;
     }
     expanded(on_what_is_left(call))
+}
+
+fn initial_values(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, operands) = converted(call)?;
+    let shape = call.operand(0).shape().clone();
+    let result = graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[operands[2]])?;
+    Ok(graph.returning(&[result]))
 }
 
 /// One dimension after its negative padding has been cut off.

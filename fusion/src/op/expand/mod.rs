@@ -14,12 +14,13 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(super) use bits::{bitcast_convert, reduce_precision, rounding};
+pub(super) use bits::{bitcast_convert, reduce_precision, unary};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
 
 use super::attrs;
 use super::call::Call;
 use super::code::{Comparison, OpCode};
+use super::rules::contraction::conv_attr;
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, Element};
 use crate::error::{Fault, OpError};
@@ -86,6 +87,23 @@ fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     // The remainder of a division by -1 is that of one by 1.
     let of_zero = if divides { ones } else { lhs };
     let result = graph.op(OpCode::Select, Attrs::none(), &[by_zero, of_zero, result])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums wrap. It does not look
+/// behind a barrier, which costs nothing here: a kernel is read from memory in any case.
+pub(super) fn convolution(call: &Call<'_>) -> Lowered {
+    if call.attr().dtype(conv_attr::DTYPE).is_float() {
+        Lowered::Itself
+    } else {
+        expanded(kernel_hidden(call))
+    }
+}
+
+fn kernel_hidden(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, params) = Builder::of(call);
+    let kernel = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &params[1..])?;
+    let result = graph.op(OpCode::Convolution, call.attrs.clone(), &[params[0], kernel])?;
     Ok(graph.returning(&[result]))
 }
 
