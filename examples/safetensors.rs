@@ -29,7 +29,8 @@ fn main() -> anyhow::Result<()> {
 
     // Values whose bits are easily lost on the way: NaN with a payload, -0, subnormal numbers, the ends of the ranges.
     let nan = f32::from_bits(0x7fc1_2345);
-    let weights = engine.tensor(&[1.0f32, -0.0, f32::MIN_POSITIVE / 2.0, nan, f32::INFINITY, -1.5], &[2, 3])?;
+    let weights =
+        engine.tensor(&[1.0f32, -0.0, f32::MIN_POSITIVE / 2.0, nan, f32::INFINITY, -1.5], &[2, 3])?;
     let halves = engine.tensor(&[f16::MAX, f16::from_bits(0x0001), f16::NEG_ZERO], &[3])?;
     let brains = engine.tensor(&[bf16::MAX, bf16::from_bits(0x0001), bf16::from_f32(0.1)], &[3, 1])?;
     let steps = engine.tensor(&[i64::MIN, i64::MAX], &[2])?;
