@@ -1,5 +1,5 @@
 //! The functions of `fuseline::nn` against plain loops over `f64`, and what they say about shapes that do not fit.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../examples/common/random.rs"]
 #[allow(dead_code, reason = "the test uses a part")]
@@ -323,7 +323,7 @@ fn adam_compiles_once_for_all_steps_and_rates() -> Result<()> {
     for step in 1..=20 {
         let settings = Adam { learning_rate: 0.1 / f64::from(step), weight_decay: 0.01, ..Adam::default() };
         state = nn::adam(state, &gradient, step, &settings)?;
-        let _ = state.value.read();
+        drop(state.value.read());
         engine.synchronize()?;
         if step == 2 {
             // The first step also makes the zeros that the running means start from.
