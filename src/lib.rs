@@ -79,6 +79,8 @@ mod engine;
 mod error;
 mod event;
 mod execute;
+#[cfg(feature = "ndarray")]
+mod interop;
 mod limits;
 pub mod nn;
 pub mod pjrt;

@@ -8,23 +8,30 @@ use fuseline_fusion::op::attrs::DotDimensionNumbers;
 use fuseline_fusion::{DType, Fault, OpError, Site};
 
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, constant_like};
 
-/// Reduces over `axis` and keeps it as a dimension of size 1.
+// No closure records an op here: `#[track_caller]` does not reach into closures, and an error would name this file.
+
+/// Puts back, with size 1, the dimension of `x` that it was reduced over.
 #[track_caller]
-fn keep(x: &Tensor, axis: i64, reduce: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+fn keep(x: &Tensor, axis: i64, reduced: &Tensor) -> Result<Tensor> {
     let mut dims = x.dims().to_vec();
-    let reduced = reduce(x)?;
     let place = if axis < 0 { axis + dims.len() as i64 } else { axis };
     // The reduction has checked the axis.
     dims[place as usize] = 1;
     reduced.reshape(&dims)
 }
 
+/// A shape that the ops would take, but not this function.
+#[track_caller]
+fn unfit(op: &'static str, given: String, rule: &'static str) -> Error {
+    Error::op(OpError::new(op, Fault::Shape, given, rule), Site::Rust(std::panic::Location::caller()))
+}
+
 /// `max(x, 0)`.
 ///
 /// # Errors
-/// When the elements are bool.
+/// When a Debug stream finds that an op failed.
 #[track_caller]
 pub fn relu(x: &Tensor) -> Result<Tensor> {
     let zero = x.on_stream().zeros(x.dtype(), x.dims())?;
@@ -47,11 +54,10 @@ pub fn silu(x: &Tensor) -> Result<Tensor> {
 /// When the elements are not floats.
 #[track_caller]
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    let constant = |value: f64| crate::tensor::constant_like(x, value);
     let cube = x.mul(x)?.mul(x)?;
-    let inner = x.add(&cube.mul(&constant(0.044_715)?)?)?;
-    let gate = inner.mul(&constant((2.0 / std::f64::consts::PI).sqrt())?)?.tanh()?;
-    x.mul(&constant(0.5)?)?.mul(&gate.add(&constant(1.0)?)?)
+    let inner = x.add(&cube.mul(&constant_like(x, 0.044_715)?)?)?;
+    let gate = inner.mul(&constant_like(x, (2.0 / std::f64::consts::PI).sqrt())?)?.tanh()?;
+    x.mul(&constant_like(x, 0.5)?)?.mul(&gate.add(&constant_like(x, 1.0)?)?)
 }
 
 /// `exp(x) / sum(exp(x))` along `axis`, computed from `x - max(x)` so that nothing overflows.
@@ -60,9 +66,9 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
 /// When the elements are not floats or the dimension does not exist.
 #[track_caller]
 pub fn softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
-    let largest = keep(x, axis, |x| x.max(&[axis]))?;
+    let largest = keep(x, axis, &x.max(&[axis])?)?;
     let powers = x.sub(&largest)?.exp()?;
-    let total = keep(&powers, axis, |powers| powers.sum(&[axis]))?;
+    let total = keep(&powers, axis, &powers.sum(&[axis])?)?;
     powers.div(&total)
 }
 
@@ -72,33 +78,32 @@ pub fn softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
 /// When the elements are not floats or the dimension does not exist.
 #[track_caller]
 pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
-    let largest = keep(x, axis, |x| x.max(&[axis]))?;
+    let largest = keep(x, axis, &x.max(&[axis])?)?;
     let shifted = x.sub(&largest)?;
-    let total = keep(&shifted.exp()?, axis, |powers| powers.sum(&[axis]))?;
+    let total = keep(x, axis, &shifted.exp()?.sum(&[axis])?)?;
     shifted.sub(&total.log()?)
 }
 
 /// The mean cross-entropy between logits `[batch..., classes]` and integer labels `[batch...]`, in nats.
 ///
 /// # Errors
-/// When the shapes do not fit.
+/// When the shapes do not fit. Labels are not broadcast.
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    let Some(&classes) = logits.dims().last() else {
-        let error = OpError::new(
-            "reduce",
-            Fault::Shape,
-            "the logits are a scalar",
-            "they need a dimension of classes",
-        );
-        return Err(Error::op(error, Site::Rust(std::panic::Location::caller())));
+    let Some((&classes, batch)) = logits.dims().split_last() else {
+        let rule = "they need a dimension of classes";
+        return Err(unfit("reduce", "the logits are a scalar".to_owned(), rule));
     };
+    if labels.dims() != batch {
+        let given = format!("the logits are {} and the labels {}", logits.ty(), labels.ty());
+        return Err(unfit("reduce", given, "each row of logits needs one label"));
+    }
     let hot = labels.one_hot(classes, logits.dtype())?;
     let picked = log_softmax(logits, -1)?.mul(&hot)?;
     let axes: Vec<i64> = (0..picked.rank() as i64).collect();
     let count = labels.ty().elems().0.max(1);
     let total = picked.sum(&axes)?.neg()?;
-    total.div(&crate::tensor::constant_like(&total, count as f64)?)
+    total.div(&constant_like(&total, count as f64)?)
 }
 
 /// Layer normalisation over the last dimension (Ba, Kiros and Hinton, 2016): `(x - mean) / sqrt(variance + epsilon)`, times
@@ -118,9 +123,9 @@ pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, epsilon: f64) -> Re
 /// When `x` is a scalar or its elements are not floats.
 #[track_caller]
 pub fn normalize(x: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor)> {
-    let centered = x.sub(&keep(x, -1, |x| x.mean(&[-1]))?)?;
-    let variance = keep(&centered.mul(&centered)?, -1, |squares| squares.mean(&[-1]))?;
-    let scale = variance.add(&crate::tensor::constant_like(&variance, epsilon)?)?.rsqrt()?;
+    let centered = x.sub(&keep(x, -1, &x.mean(&[-1])?)?)?;
+    let variance = keep(x, -1, &centered.mul(&centered)?.mean(&[-1])?)?;
+    let scale = variance.add(&constant_like(&variance, epsilon)?)?.rsqrt()?;
     Ok((centered.mul(&scale)?, scale))
 }
 
@@ -143,7 +148,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> R
             rhs_contracting: &[3],
         },
     )?;
-    let scores = scores.mul(&crate::tensor::constant_like(&scores, 1.0 / (width as f64).sqrt())?)?;
+    let scores = scores.mul(&constant_like(&scores, 1.0 / (width as f64).sqrt())?)?;
     let scores = match mask {
         Some(mask) => scores.add(mask)?,
         None => scores,
@@ -173,7 +178,7 @@ pub fn causal_mask(like: &Tensor, length: u64) -> Result<Tensor> {
         (stream.iota(DType::I32, &[length, length], 0)?, stream.iota(DType::I32, &[length, length], 1)?);
     let seen = row.greater_equal(&column)?;
     let zero = stream.zeros(like.dtype(), &[])?;
-    let hidden = crate::tensor::constant_like(&zero, -1e9)?;
+    let hidden = constant_like(&zero, -1e9)?;
     seen.select(&zero, &hidden)
 }
 
@@ -242,14 +247,19 @@ impl AdamState {
 #[track_caller]
 pub fn adam(state: AdamState, gradient: &Tensor, step: u32, settings: &Adam) -> Result<AdamState> {
     let AdamState { value, mean, square } = state;
+    if gradient.ty() != value.ty() {
+        let given = format!("the parameter is {} and its gradient {}", value.ty(), gradient.ty());
+        return Err(unfit("subtract", given, "they must have the same type"));
+    }
     let Adam { learning_rate, beta1, beta2, epsilon, weight_decay } = *settings;
     let power = f64::from(step);
-    let constant = |value: f64| crate::tensor::constant_like(gradient, value);
-    let mean = mean.mul(&constant(beta1)?)?.add(&gradient.mul(&constant(1.0 - beta1)?)?)?;
+    let fresh = gradient.mul(&constant_like(gradient, 1.0 - beta1)?)?;
+    let mean = mean.mul(&constant_like(gradient, beta1)?)?.add(&fresh)?;
     let squared = gradient.mul(gradient)?;
-    let square = square.mul(&constant(beta2)?)?.add(&squared.mul(&constant(1.0 - beta2)?)?)?;
+    let fresh = squared.mul(&constant_like(gradient, 1.0 - beta2)?)?;
+    let square = square.mul(&constant_like(gradient, beta2)?)?.add(&fresh)?;
     let corrected = (&square * (1.0 / (1.0 - beta2.powf(power))))?;
-    let root = corrected.sqrt()?.add(&constant(epsilon)?)?;
+    let root = corrected.sqrt()?.add(&constant_like(gradient, epsilon)?)?;
     let change = (&mean * (learning_rate / (1.0 - beta1.powf(power))))?.div(&root)?;
     let value = if weight_decay == 0.0 { value } else { (&value * (1.0 - learning_rate * weight_decay))? };
     Ok(AdamState { value: value.sub(&change)?, mean, square })

@@ -1,5 +1,5 @@
 //! The examples' tape: every gradient against finite differences, in f64 on the reference interpreter.
-#![allow(missing_docs, dead_code, reason = "a test of a part of the examples")]
+#![allow(missing_docs, dead_code, clippy::unwrap_used, reason = "a test of a part of the examples")]
 
 #[path = "../examples/common/random.rs"]
 mod random;

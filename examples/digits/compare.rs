@@ -41,6 +41,11 @@ impl Run {
         times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
+    /// The least of the times per step, in milliseconds: the one least disturbed by what else the machine does.
+    pub(crate) fn best(&self) -> f64 {
+        self.times.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
     /// Trains with some batches; returns the time it took, to the end of the last computation.
     fn steps(&mut self, train: &Set, batches: &[Vec<usize>], total: usize) -> fuseline::Result<Duration> {
         let first = self.losses.len();
@@ -136,6 +141,7 @@ impl Comparison {
         let header = [
             "mode",
             "time/step",
+            "best",
             "ops/step",
             "runs/step",
             "executables",
@@ -150,6 +156,7 @@ impl Comparison {
             rows.push([
                 run.mode.name().to_owned(),
                 format!("{:.3} ms", run.time()),
+                format!("{:.3} ms", run.best()),
                 format!("{:.0}", steady.ops as f64 / timed),
                 format!("{:.0}", steady.executions as f64 / timed),
                 run.end.cached_executables.to_string(),

@@ -131,7 +131,7 @@ fn differences(area: &Area<'_>, comparison: &Comparison) -> anyhow::Result<()> {
     chart
         .configure_mesh()
         .x_desc("step")
-        .y_desc("absolute difference")
+        .y_desc("absolute difference (0 at 1e-8)")
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.0e}"))
         .label_style(TEXT)
@@ -156,7 +156,7 @@ fn differences(area: &Area<'_>, comparison: &Comparison) -> anyhow::Result<()> {
         .background_style(WHITE.mix(0.9))
         .border_style(BLACK.mix(0.2))
         .label_font(TEXT)
-        .position(SeriesLabelPosition::LowerRight)
+        .position(SeriesLabelPosition::UpperRight)
         .draw()?;
     Ok(())
 }

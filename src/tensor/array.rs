@@ -1,7 +1,7 @@
 //! Moving elements: shapes, slices, concatenation, indexing.
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{DType, Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{DType, DTypeClass, Fault, OpCode, OpError, Shape, Site};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
@@ -230,6 +230,11 @@ impl Tensor {
     #[track_caller]
     pub fn one_hot(&self, classes: u64, dtype: DType) -> Result<Tensor> {
         let site = here();
+        if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
+            let given = format!("{} was given", self.ty());
+            let error = OpError::new("one_hot", Fault::DType, given, "places are integers");
+            return Err(Tensor::refuse(error, site));
+        }
         let mut dims = self.dims().to_vec();
         dims.push(classes);
         let shape = Shape::new(&dims)?;
