@@ -85,12 +85,7 @@ pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let Some(&classes) = logits.dims().last() else {
-        let error = OpError::new(
-            "reduce",
-            Fault::Shape,
-            "the logits are a scalar",
-            "they need a dimension of classes",
-        );
+        let error = OpError::new("reduce", Fault::Shape, "the logits are a scalar", "they need a dimension of classes");
         return Err(Error::op(error, Site::Rust(std::panic::Location::caller())));
     };
     let hot = labels.one_hot(classes, logits.dtype())?;
@@ -169,8 +164,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> R
 #[track_caller]
 pub fn causal_mask(like: &Tensor, length: u64) -> Result<Tensor> {
     let stream = like.on_stream();
-    let (row, column) =
-        (stream.iota(DType::I32, &[length, length], 0)?, stream.iota(DType::I32, &[length, length], 1)?);
+    let (row, column) = (stream.iota(DType::I32, &[length, length], 0)?, stream.iota(DType::I32, &[length, length], 1)?);
     let seen = row.greater_equal(&column)?;
     let zero = stream.zeros(like.dtype(), &[])?;
     let hidden = crate::tensor::constant_like(&zero, -1e9)?;

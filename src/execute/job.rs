@@ -250,6 +250,7 @@ impl Job {
     pub(super) fn poison(self: Box<Self>, failure: Arc<Failure>, stream: &StreamShared) -> Step {
         let engine = stream.engine();
         engine.counters().poisoned.add(self.needed.len() as u64);
+        engine.keep_failure(&failure);
         let (region, values) = (self.info.reference, self.needed.len());
         engine.emit(|| Event::Poisoned { region, values, why: failure.to_string() });
         for output in self.outputs {
