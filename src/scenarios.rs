@@ -131,9 +131,13 @@ fn one_compile_per_key(size: Size) {
     assert_eq!(engine.counters().executions, (size.threads * size.rounds) as u64);
 }
 
+/// What is to be called at the end of an execution.
+type Landing = Box<dyn FnOnce() + Send>;
+
 /// A device that finishes when its own thread comes round to it.
 struct SlowDevice {
-    state: Mutex<(Vec<Box<dyn FnOnce() + Send>>, bool)>,
+    /// Executions under way, and whether there will be no more.
+    state: Mutex<(Vec<Landing>, bool)>,
     changed: Condvar,
     in_flight: AtomicU32,
     most: AtomicU32,
@@ -164,7 +168,7 @@ fn back_pressure(size: Size) {
         most: AtomicU32::new(0),
     });
     let device = slow.clone();
-    let later = Arc::new(move |done: Box<dyn FnOnce() + Send>| {
+    let later = Arc::new(move |done: Landing| {
         let now = device.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         device.most.fetch_max(now, Ordering::Relaxed);
         device.state.lock().0.push(done);
@@ -348,7 +352,7 @@ fn modes(size: Size) {
     on_threads(size.threads, move |me| {
         let mode = [Mode::Fused, Mode::Strict, Mode::Debug][me % 3];
         for _ in 0..size.rounds {
-            let y = with_mode(mode, || (&(&x + 1.0)? * &x)).unwrap();
+            let y = with_mode(mode, || &(&x + 1.0)? * &x).unwrap();
             assert_eq!(first(&y), 2.0);
         }
     });

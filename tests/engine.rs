@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fuseline::{
-    Budgets, Bytes, DType, Engine, EngineConfig, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage,
-    Tensor, with_mode,
+    Budgets, Bytes, DType, Engine, EngineConfig, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result,
+    Stage, Tensor, with_mode,
 };
 use support::{Log, close, engines, on_engines};
 
@@ -313,7 +313,10 @@ fn a_refused_op_says_what_the_rule_is_and_where() {
     let error = a.matmul(&b).unwrap_err();
     let line = line!() - 1;
     let text = error.to_string();
-    assert!(text.starts_with("dot_general: contracting dimension 1 of lhs is 3, dimension 0 of rhs is 2"), "{text}");
+    assert!(
+        text.starts_with("dot_general: contracting dimension 1 of lhs is 3, dimension 0 of rhs is 2"),
+        "{text}"
+    );
     assert!(text.ends_with(&format!("(at tests/engine.rs:{line})")), "{text}");
     assert_eq!(error.stage(), Stage::Record);
     let error = a.add(&b).unwrap_err();
@@ -368,9 +371,10 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
         assert_eq!(counters.fallbacks, 100);
         assert!(counters.compile_failures <= 3, "the key is not retried for ever: {counters:?}");
         assert_eq!(counters.poisoned, 0);
-        let reasons = log.take().into_iter().filter(|event| {
-            matches!(event, Event::Fallback { why, .. } if why == "too many ops for today")
-        });
+        let reasons = log
+            .take()
+            .into_iter()
+            .filter(|event| matches!(event, Event::Fallback { why, .. } if why == "too many ops for today"));
         assert_eq!(reasons.count(), 100);
         Ok(())
     });
@@ -398,8 +402,9 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
         let counted = counted.clone();
         counted.store(0, Ordering::Relaxed);
         EngineConfig::new().mode(Mode::Strict).inject_faults(move |point| match point {
-            FaultPoint::Execute { .. } => (counted.fetch_add(1, Ordering::Relaxed) == 1)
-                .then(|| "the device is on fire".to_owned()),
+            FaultPoint::Execute { .. } => {
+                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| "the device is on fire".to_owned())
+            }
             _ => None,
         })
     };

@@ -1,6 +1,6 @@
 //! Memory stays flat however many distinct regions a program goes through: the cache is bounded, and so is everything else
 //! that remembers regions.
-#![allow(missing_docs, clippy::disallowed_types, reason = "a test")]
+#![allow(missing_docs, clippy::print_stdout, reason = "a test, which says its figures")]
 
 use fuseline::{Budget, Engine, EngineConfig, Result};
 
@@ -32,7 +32,14 @@ fn region(engine: &Engine, number: usize) -> Result<f32> {
 
 /// Goes through `regions` distinct ones, looking at the memory at each of `marks`, and checks that it grows by at most
 /// `allowed` KiB from `settled` on.
-fn flat(name: &str, engine: &Engine, regions: usize, marks: &[usize], settled: usize, allowed: u64) -> Result<()> {
+fn flat(
+    name: &str,
+    engine: &Engine,
+    regions: usize,
+    marks: &[usize],
+    settled: usize,
+    allowed: u64,
+) -> Result<()> {
     if resident().is_none() {
         println!("skipped: no /proc/self/statm here, so resident memory cannot be read");
         return Ok(());
@@ -56,7 +63,10 @@ fn flat(name: &str, engine: &Engine, regions: usize, marks: &[usize], settled: u
     assert_eq!(done.compiles, regions as u64, "the regions are distinct");
     assert!(done.cached_executables <= BOUND);
     let grown = resident().unwrap_or(0).saturating_sub(base);
-    assert!(grown <= allowed, "{name}: {grown} KiB more at the end than after {settled} regions: {figures:?}");
+    assert!(
+        grown <= allowed,
+        "{name}: {grown} KiB more at the end than after {settled} regions: {figures:?}"
+    );
     Ok(())
 }
 

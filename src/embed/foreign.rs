@@ -32,7 +32,9 @@ impl Session {
         };
         // SAFETY: holds because the caller vouches for the memory until `release` is called.
         let data = unsafe { HostData::foreign(data, len, release) };
-        self.keep_tensor(self.stream(stream, "upload_foreign").and_then(|stream| stream.upload_owned(ty, data)))
+        self.keep_tensor(
+            self.stream(stream, "upload_foreign").and_then(|stream| stream.upload_owned(ty, data)),
+        )
     }
 
     /// A value from a buffer of the engine's own PJRT client that somebody else made; the type is asked of the plugin. The

@@ -92,7 +92,11 @@ impl<T: Clone> Table<T> {
     }
 
     /// Works on the slot of an id.
-    fn with<R>(&self, id: u64, f: impl FnOnce(&mut Shard<T>, u32) -> Result<R, Missing>) -> Result<R, Missing> {
+    fn with<R>(
+        &self,
+        id: u64,
+        f: impl FnOnce(&mut Shard<T>, u32) -> Result<R, Missing>,
+    ) -> Result<R, Missing> {
         let (generation, slot) = ((id >> 32) as u32, (id as u32) >> SHARD_BITS);
         let mut shard = self.shards[(id % SHARDS) as usize].lock();
         let entry = shard.slots.get(slot as usize).ok_or(Missing::Unknown)?;

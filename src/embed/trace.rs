@@ -84,7 +84,8 @@ impl Trace {
         site: Site,
     ) -> Result<SmallVec<[Held; 1]>> {
         let types = operands.iter().map(Held::ty);
-        let signature = memo::signature(op, attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
+        let signature =
+            memo::signature(op, attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
         let mut ids = Vec::new();
         for operand in operands {
             match operand {
@@ -167,7 +168,8 @@ impl Session {
         // Whoever ended it gives its id back.
         self.close_stream(handle)?;
         let name = name.to_owned();
-        let program = Program { name, source: "traced".to_owned(), values, ops, outputs: ids, ..Program::default() };
+        let program =
+            Program { name, source: "traced".to_owned(), values, ops, outputs: ids, ..Program::default() };
         self.add_function(Function { program, inputs, scalars })
     }
 
@@ -246,7 +248,10 @@ impl Session {
             if let Some(given) = values.get(&value.id) {
                 if given.ty() != value.data.ty() {
                     let (wanted, given) = (value.data.ty(), given.ty());
-                    return refuse(format!("call of {}: an input is {wanted}, {given} was given", program.name));
+                    return refuse(format!(
+                        "call of {}: an input is {wanted}, {given} was given",
+                        program.name
+                    ));
                 }
                 continue;
             }
@@ -272,7 +277,12 @@ impl Session {
         for id in &program.outputs {
             match values.get(id) {
                 Some(value) => outputs.push(value.clone()),
-                None => return refuse(format!("call of {}: it returns {id}, which it does not define", program.name)),
+                None => {
+                    return refuse(format!(
+                        "call of {}: it returns {id}, which it does not define",
+                        program.name
+                    ));
+                }
             }
         }
         drop(values);

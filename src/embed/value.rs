@@ -134,7 +134,9 @@ impl Session {
         data: impl AsRef<[u8]> + Send + 'static,
     ) -> Result<ValueHandle> {
         let data = HostData::zero_copy(data);
-        self.keep_tensor(self.stream(stream, "upload_shared").and_then(|stream| stream.upload_owned(ty, data)))
+        self.keep_tensor(
+            self.stream(stream, "upload_shared").and_then(|stream| stream.upload_owned(ty, data)),
+        )
     }
 
     /// A constant: its data is part of the key and compiled in.
@@ -295,7 +297,8 @@ impl Session {
             false => Ok(()),
         };
         let swapped = self.0.values.replace(value.0, held, check);
-        let (old, version) = swapped.map_err(|missing| value.missing(missing, "replace", &Site::Unknown))??;
+        let (old, version) =
+            swapped.map_err(|missing| value.missing(missing, "replace", &Site::Unknown))??;
         // A placeholder that nobody can fill any more fails what depends on it, rather than hold it up for ever.
         let unfilled = self.0.unfilled.lock().remove(&value);
         drop(unfilled);

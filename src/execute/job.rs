@@ -206,7 +206,9 @@ impl Job {
         if self.ops() > 1 {
             return self.split(error.message.clone(), stream);
         }
-        let failure = self.failure(0, error, error.message.clone());
+        // What went wrong first is what to say.
+        let failure = self.failed_input();
+        let failure = failure.unwrap_or_else(|| self.failure(0, error, error.message.clone()));
         self.poison(failure, stream)
     }
 

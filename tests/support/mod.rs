@@ -1,5 +1,11 @@
 //! What the integration tests share.
-#![allow(dead_code, missing_docs, reason = "each test uses a part")]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses a part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    reason = "tests, on real threads"
+)]
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +13,6 @@ use fuseline::{Engine, EngineConfig, Event, Result};
 
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
-#[allow(clippy::disallowed_types, reason = "a test's own log, on real threads")]
 pub struct Log(Arc<Mutex<Vec<Event>>>);
 
 impl Log {

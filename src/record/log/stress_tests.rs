@@ -1,5 +1,7 @@
 //! Real threads, for ThreadSanitizer and for the rare schedules of a long run.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,7 +64,7 @@ fn stress_a_stuck_producer_blocks_nobody() {
         let (log, done) = (log.clone(), done.clone());
         // The entry's own construction is the middle of nothing, so hold the ticket by hand.
         std::thread::spawn(move || {
-            let ticket = log.tail.fetch_add(1, super::Ordering::Relaxed);
+            let ticket = log.tail.fetch_add(1, Ordering::Relaxed);
             while !done.load(Ordering::Acquire) {
                 std::thread::park();
             }
@@ -71,7 +73,7 @@ fn stress_a_stuck_producer_blocks_nobody() {
             let slot = unsafe { &*segment }.slot(ticket);
             // SAFETY: holds for the same reason.
             slot.payload.with_mut(|payload| unsafe { (*payload).write(u64::MAX) });
-            slot.state.swap(super::WRITTEN, super::Ordering::Release);
+            slot.state.swap(super::WRITTEN, Ordering::Release);
         })
     };
     while log.tail.load(Ordering::Relaxed) == 0 {
