@@ -34,7 +34,14 @@
 //! # Callbacks
 //!
 //! Callbacks run on whatever thread the event happens on, at once if it has happened already. They may record and release,
-//! but a call that waits is refused there. A panic in one is caught and told as [`crate::Event::Panicked`].
+//! but a call that waits is refused there, and a lock that they take must not be held by anybody who records: recording
+//! waits when a stream is far ahead of its device. A panic in one is caught and told as [`crate::Event::Panicked`].
+//!
+//! # What is not here
+//!
+//! Shape inference and promotion in the framework's own sense: the record layer is exact. Strides: a view is an op
+//! (`slice`, `transpose`, ...), a write through a view an update of the whole. Executables that were compiled elsewhere,
+//! dynamic sizes and collectives have no calls yet; ids, [`Call`] and [`Session::register`] are where they fit in.
 //!
 //! # Example
 //!
