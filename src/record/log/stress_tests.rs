@@ -92,3 +92,37 @@ fn stress_a_stuck_producer_blocks_nobody() {
         assert_eq!(reader.pop(), Some(number));
     }
 }
+
+/// Producers that must not wait, mixed with one that may, overrun the consumer again and again: each one's entries come in
+/// its order, whether they went to a slot or beside the slots.
+#[test]
+fn stress_entries_that_do_not_wait_keep_their_order() {
+    const PRODUCERS: u64 = 3;
+    const EACH: u64 = 4 * super::CAPACITY;
+    let log = Arc::new(Log::new());
+    let threads: Vec<_> = (0..PRODUCERS)
+        .map(|producer| {
+            let log = log.clone();
+            std::thread::spawn(move || {
+                for number in 0..EACH {
+                    let entry = Box::new((producer, number));
+                    let _ = if producer == 0 { log.push(entry, || ()) } else { log.push_at_once(entry) };
+                }
+            })
+        })
+        .collect();
+    let mut next = [0u64; PRODUCERS as usize];
+    let mut reader = log.read();
+    while next.iter().sum::<u64>() < PRODUCERS * EACH {
+        let Some(entry) = reader.pop() else {
+            // Long enough for the log to fill.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            continue;
+        };
+        let (producer, number) = *entry;
+        assert_eq!(number, next[producer as usize], "producer {producer} out of order");
+        next[producer as usize] += 1;
+    }
+    drop(reader);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
