@@ -1,5 +1,6 @@
 //! The engine: one device, its caches and threads.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use crate::capture::Captures;
 use crate::config::EngineConfig;
 use crate::counters::{Counters, Live};
 use crate::device::{Device, DeviceError, Executable, PjrtDevice};
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::KnownRegions;
+use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Plugin, discover};
 use crate::schedule::Pool;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
@@ -33,6 +35,8 @@ pub(crate) struct EngineShared {
     events: Events,
     counters: Live,
     captures: Captures,
+    /// The latest failures, for those who ask the engine rather than the values.
+    failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
     streams: AtomicU32,
     drive: Arc<Pool<Arc<StreamShared>>>,
@@ -52,6 +56,7 @@ impl EngineShared {
             events: Events::to(config.sink()),
             counters: Live::new(),
             captures: Captures::new(),
+            failures: Mutex::new(VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
             drive: Arc::new(drive.map_err(threads)?),
@@ -96,6 +101,23 @@ impl EngineShared {
         if !self.events.emit(event) {
             self.counters.panics.add(1);
         }
+    }
+
+    /// Keeps a failure for [`EngineShared::take_failures`], once however many values it poisons.
+    pub(crate) fn keep_failure(&self, failure: &Arc<Failure>) {
+        let mut failures = self.failures.lock();
+        if failures.iter().any(|known| Arc::ptr_eq(known, failure)) {
+            return;
+        }
+        if failures.len() == MAX_KEPT_FAILURES {
+            failures.pop_front();
+        }
+        failures.push_back(failure.clone());
+    }
+
+    /// The failures kept since this was last asked.
+    pub(crate) fn take_failures(&self) -> VecDeque<Arc<Failure>> {
+        std::mem::take(&mut *self.failures.lock())
     }
 
     /// Calls a callback of the user's from wherever the engine is; see [`call_user`].

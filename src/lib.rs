@@ -75,6 +75,7 @@ mod capture;
 mod config;
 mod counters;
 mod device;
+pub mod embed;
 mod engine;
 mod error;
 mod event;

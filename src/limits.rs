@@ -13,3 +13,6 @@ pub(crate) const MAX_KNOWN_REGIONS: usize = 1_024;
 
 /// Differences told of one miss.
 pub(crate) const MAX_TOLD_DIFFERENCES: usize = 4;
+
+/// Failures kept for whoever asks the engine for them; older ones are forgotten.
+pub(crate) const MAX_KEPT_FAILURES: usize = 64;

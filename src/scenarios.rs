@@ -16,11 +16,12 @@
 use std::sync::Arc;
 
 use fuseline_cache::Budget;
-use fuseline_fusion::Bytes;
 use fuseline_fusion::region::{Budgets, Mode};
+use fuseline_fusion::{Bytes, DType, OpCode, TensorType};
 
 use crate::config::EngineConfig;
 use crate::device::{Device, FaultPoint};
+use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::Event;
@@ -131,9 +132,13 @@ fn one_compile_per_key(size: Size) {
     assert_eq!(engine.counters().executions, (size.threads * size.rounds) as u64);
 }
 
+/// What is to be called at the end of an execution.
+type Landing = Box<dyn FnOnce() + Send>;
+
 /// A device that finishes when its own thread comes round to it.
 struct SlowDevice {
-    state: Mutex<(Vec<Box<dyn FnOnce() + Send>>, bool)>,
+    /// Executions under way, and whether there will be no more.
+    state: Mutex<(Vec<Landing>, bool)>,
     changed: Condvar,
     in_flight: AtomicU32,
     most: AtomicU32,
@@ -164,7 +169,7 @@ fn back_pressure(size: Size) {
         most: AtomicU32::new(0),
     });
     let device = slow.clone();
-    let later = Arc::new(move |done: Box<dyn FnOnce() + Send>| {
+    let later = Arc::new(move |done: Landing| {
         let now = device.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         device.most.fetch_max(now, Ordering::Relaxed);
         device.state.lock().0.push(done);
@@ -267,7 +272,7 @@ fn poisoning(size: Size) {
 }
 
 /// A value whose promise has been dropped.
-fn abandoned(stream: &crate::stream::Stream, ty: &fuseline_fusion::TensorType) -> Tensor {
+fn abandoned(stream: &crate::stream::Stream, ty: &TensorType) -> Tensor {
     let (cell, promise) = crate::value::ValueCell::promised(ty.clone());
     drop(promise);
     Tensor::new(cell, stream.shared().clone())
@@ -341,6 +346,49 @@ impl Tensor {
     }
 }
 
+/// Threads keep, replace and give back the same ids: each reference is given back once, and every write is there.
+fn ids_that_threads_share(size: Size) {
+    let session = Session::reference(EngineConfig::new().compile_threads(1)).unwrap();
+    let stream = session.open_stream().unwrap();
+    let bytes = |number: f32| number.to_le_bytes();
+    let ty = TensorType::of(DType::F32, &[1]).unwrap();
+    let x = session.upload(stream, &ty, &bytes(1.0)).unwrap();
+    let hole = session.placeholder(stream, &ty).unwrap();
+    let contested = session.upload(stream, &ty, &bytes(1.0)).unwrap();
+    let (filled, given_back) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (held, fills, releases) = (session.clone(), filled.clone(), given_back.clone());
+    on_threads(size.threads, move |me| {
+        let op = |op, operands: &[ValueHandle]| {
+            held.record(stream, Call::new(op, operands)).map(|made| made[0].id)
+        };
+        for _ in 0..size.rounds {
+            held.retain(x).unwrap();
+            let y = op(OpCode::Abs, &[x]).unwrap();
+            held.replace(x, y).unwrap();
+            held.release(y).unwrap();
+            assert!(held.release(y).is_err(), "an id that was given back");
+            held.release(x).unwrap();
+        }
+        // One fills the placeholder; whoever reads what depends on it gets it.
+        let z = op(OpCode::Negate, &[hole]).unwrap();
+        if held.fill(hole, &bytes(me as f32 + 5.0)).is_ok() {
+            fills.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(held.read(z).unwrap().to_vec::<f32>().unwrap()[0] <= -5.0);
+        held.release(z).unwrap();
+        // All try to give back the one reference there is.
+        if held.release(contested).is_ok() {
+            releases.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert_eq!((filled.load(Ordering::Relaxed), given_back.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!(session.read(x).unwrap().to_vec::<f32>().unwrap(), [1.0]);
+    assert_eq!(session.version(x).unwrap(), (size.threads * size.rounds) as u64);
+    session.release(x).unwrap();
+    session.release(hole).unwrap();
+    assert_eq!(session.live_values(), 0);
+}
+
 /// All modes at once on one stream.
 fn modes(size: Size) {
     let engine = small(EngineConfig::new());
@@ -348,7 +396,7 @@ fn modes(size: Size) {
     on_threads(size.threads, move |me| {
         let mode = [Mode::Fused, Mode::Strict, Mode::Debug][me % 3];
         for _ in 0..size.rounds {
-            let y = with_mode(mode, || (&(&x + 1.0)? * &x)).unwrap();
+            let y = with_mode(mode, || &(&x + 1.0)? * &x).unwrap();
             assert_eq!(first(&y), 2.0);
         }
     });
@@ -375,15 +423,16 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    one_stream: shuttle_one_stream / stress_one_stream, 400;
+    one_stream: shuttle_one_stream / stress_one_stream, 2_000;
     streams_that_use_each_other:
-        shuttle_streams_that_use_each_other / stress_streams_that_use_each_other, 300;
-    one_compile_per_key: shuttle_one_compile_per_key / stress_one_compile_per_key, 400;
-    back_pressure: shuttle_back_pressure / stress_back_pressure, 300;
-    eviction_during_use: shuttle_eviction_during_use / stress_eviction_during_use, 300;
-    compiles_that_fail: shuttle_compiles_that_fail / stress_compiles_that_fail, 300;
-    poisoning: shuttle_poisoning / stress_poisoning, 300;
-    the_engine_goes_first: shuttle_the_engine_goes_first / stress_the_engine_goes_first, 400;
-    callbacks_that_record: shuttle_callbacks_that_record / stress_callbacks_that_record, 300;
-    modes: shuttle_modes / stress_modes, 300;
+        shuttle_streams_that_use_each_other / stress_streams_that_use_each_other, 2_000;
+    one_compile_per_key: shuttle_one_compile_per_key / stress_one_compile_per_key, 2_000;
+    back_pressure: shuttle_back_pressure / stress_back_pressure, 2_000;
+    eviction_during_use: shuttle_eviction_during_use / stress_eviction_during_use, 2_000;
+    compiles_that_fail: shuttle_compiles_that_fail / stress_compiles_that_fail, 2_000;
+    poisoning: shuttle_poisoning / stress_poisoning, 2_000;
+    the_engine_goes_first: shuttle_the_engine_goes_first / stress_the_engine_goes_first, 2_000;
+    callbacks_that_record: shuttle_callbacks_that_record / stress_callbacks_that_record, 600;
+    ids_that_threads_share: shuttle_ids_that_threads_share / stress_ids_that_threads_share, 1_000;
+    modes: shuttle_modes / stress_modes, 2_000;
 }

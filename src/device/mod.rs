@@ -255,6 +255,15 @@ impl Device {
         }
     }
 
+    /// As [`Device::upload`], of data that the device may use in place.
+    pub(crate) fn upload_owned(&self, ty: &TensorType, data: sys::HostData) -> Result<Buffer> {
+        self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
+        match &self.kind {
+            Kind::Pjrt(device) => device.upload_owned(ty, data),
+            Kind::Reference => reference::upload(ty, data.as_bytes()),
+        }
+    }
+
     /// Waits for data and copies it to the host: dense, row-major.
     pub(crate) fn download(&self, buffer: &Buffer) -> Result<Vec<u8>> {
         self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
@@ -319,6 +328,19 @@ impl Buffer {
                 .and_then(|event| event.wait())
                 .map_err(|error| DeviceError::pjrt(Stage::Execute, &error)),
             Buffer::Reference(_) => Ok(()),
+        }
+    }
+
+    /// As [`Buffer::wait`], by callback, on any thread, possibly before this returns.
+    pub(crate) fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        match self {
+            Buffer::Pjrt(buffer) => match buffer.ready_event() {
+                Ok(event) => event.on_ready(move |ready| {
+                    callback(ready.map_err(|error| DeviceError::pjrt(Stage::Execute, &error)));
+                }),
+                Err(error) => callback(Err(DeviceError::pjrt(Stage::Execute, &error))),
+            },
+            Buffer::Reference(_) => callback(Ok(())),
         }
     }
 

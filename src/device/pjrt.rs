@@ -194,6 +194,13 @@ impl PjrtDevice {
         Ok(Executed { outputs, done: execution.done.map(Done::Plugin) })
     }
 
+    pub(super) fn upload_owned(&self, ty: &TensorType, data: pjrt::HostData) -> Result<Buffer> {
+        self.client()
+            .buffer_from_owned(ty, data, Placement::Device(&self.device))
+            .map(Buffer::Pjrt)
+            .map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
+    }
+
     pub(super) fn upload(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
         self.client()
             .buffer_from_host(ty, bytes, Placement::Device(&self.device))

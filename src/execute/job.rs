@@ -220,7 +220,9 @@ impl Job {
         if self.ops() > 1 {
             return self.split(error.message.clone(), stream);
         }
-        let failure = self.failure(0, error, error.message.clone());
+        // What went wrong first is what to say.
+        let failure = self.failed_input();
+        let failure = failure.unwrap_or_else(|| self.failure(0, error, error.message.clone()));
         self.poison(failure, stream)
     }
 
@@ -264,6 +266,7 @@ impl Job {
     pub(super) fn poison(self, failure: Arc<Failure>, stream: &StreamShared) -> Step {
         let engine = stream.engine();
         engine.counters().poisoned.add(self.needed.len() as u64);
+        engine.keep_failure(&failure);
         let (region, values) = (self.info.reference, self.needed.len());
         engine.emit(|| Event::Poisoned { region, values, why: failure.to_string() });
         for output in self.outputs {

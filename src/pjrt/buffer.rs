@@ -16,12 +16,13 @@ use fuseline_fusion::{DType, TensorType};
 use pjrt_sys::*;
 use smallvec::{SmallVec, smallvec};
 
-use super::api::{Api, call};
+use super::api::{Api, call, list};
 use super::client::Client;
 use super::device::{Device, Memory};
 use super::error::{Code, Error, count_destroy};
 use super::event::Event;
 use super::read::{self, HostCopy};
+use super::types::{dtype, tensor_type};
 
 /// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
 /// allocation each.
@@ -111,6 +112,13 @@ impl Buffer {
     #[inline]
     pub(super) fn api(&self) -> &'static Api {
         self.home.client.api()
+    }
+
+    /// The plugin's own handle, a `PJRT_Buffer *`, for other code that uses the plugin: to be read from while this lives,
+    /// and never destroyed.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.raw.as_ptr().cast()
     }
 
     /// The client the buffer belongs to.
@@ -302,6 +310,40 @@ impl Buffer {
     /// As [`Buffer::unsafe_pointer`].
     pub fn aliases(&self, data: *const u8) -> Result<bool, Error> {
         Ok(self.unsafe_pointer()? == data.addr())
+    }
+}
+
+impl Device {
+    /// Takes over a buffer on this device that other code made with the same client; its type is asked of the plugin.
+    ///
+    /// # Safety
+    /// `raw` is null or a `PJRT_Buffer *` of the plugin of this device's client, alive, which nobody else owns, deletes,
+    /// donates or destroys from now on, with the plugin's default layout.
+    ///
+    /// # Errors
+    /// When the buffer is on another device or client, or its type has no name here. Then the caller still owns it.
+    pub unsafe fn adopt_buffer(&self, raw: *mut c_void) -> Result<Buffer, Error> {
+        const FUNCTION: &str = "PJRT_Buffer_Device";
+        let raw: *mut PJRT_Buffer = raw.cast();
+        if raw.is_null() {
+            return Err(Error::invalid(FUNCTION, "the pointer to the buffer is null"));
+        }
+        let api = self.client().api();
+        // SAFETY: holds because the caller says that the buffer is alive.
+        let on = unsafe { call!(api, PJRT_Buffer_Device_Args { buffer: raw }) }?.device;
+        if !std::ptr::eq(on, self.raw()) {
+            return Err(Error::invalid(FUNCTION, format!("the buffer is not on {self:?} of this client")));
+        }
+        // SAFETY: holds because the caller says that the buffer is alive.
+        let element = unsafe { call!(api, PJRT_Buffer_ElementType_Args { buffer: raw }) }?.type_;
+        let element = dtype(element, "PJRT_Buffer_ElementType")?;
+        // SAFETY: holds because the caller says that the buffer is alive.
+        let out = unsafe { call!(api, PJRT_Buffer_Dimensions_Args { buffer: raw }) }?;
+        // SAFETY: holds because the call gave us that many sizes, which live as long as the buffer.
+        let dims = unsafe { list(out.dims, out.num_dims) };
+        let ty = tensor_type(element, dims, "PJRT_Buffer_Dimensions")?;
+        // SAFETY: holds because the buffer is on a device of this client, of that type, and the caller gives it away.
+        unsafe { Buffer::single(raw, self.client(), &ty, Some(self), FUNCTION) }
     }
 }
 

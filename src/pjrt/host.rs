@@ -151,6 +151,33 @@ impl HostData {
         HostData { start: data.as_ptr(), len: data.len(), semantics, owner }
     }
 
+    /// Memory of somebody else's that the plugin may use in place, read-only. `release` is called when the plugin is done
+    /// with it, on any thread.
+    ///
+    /// # Safety
+    /// `start` is the address of `len` readable bytes, which stay and do not change until `release` is called.
+    pub unsafe fn foreign(start: *const u8, len: usize, release: impl FnOnce() + Send + 'static) -> HostData {
+        struct Release<F: FnOnce()>(Option<F>);
+        impl<F: FnOnce()> Drop for Release<F> {
+            fn drop(&mut self) {
+                if let Some(release) = self.0.take() {
+                    release();
+                }
+            }
+        }
+        let owner = Owner(Box::into_raw(Box::new(Release(Some(release)))));
+        // No bytes need no memory, and a null pointer is no address.
+        let start = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { start };
+        HostData { start, len, semantics: HostSemantics::ZeroCopy, owner }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: holds because the owner keeps `len` bytes there, and nobody writes to them before the plugin has them.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
     /// Where the data lies.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {

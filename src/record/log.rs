@@ -315,7 +315,7 @@ impl<'a, T> Reader<'a, T> {
         let slot = unsafe { &*segment }.slot(ticket);
         // SAFETY: holds because `WRITTEN` was seen with `Acquire`, so the payload is there (L1), and the place moves past
         // it below, so it is read once (L6).
-        let payload = slot.payload.with(|payload| unsafe { (*payload).assume_init_read() });
+        let payload = slot.payload.with(|payload| unsafe { payload.cast::<T>().read() });
         *self.place = ticket + 1;
         if (ticket + 1).is_multiple_of(SLOTS) {
             self.retire(entry, segment, ticket + 1);
@@ -393,7 +393,7 @@ impl<T> Drop for Log<T> {
             let slot = unsafe { &*segment }.slot(ticket);
             if slot.state.load(Ordering::Relaxed) == WRITTEN {
                 // SAFETY: holds because the payload was written and, being at or past the place, not read (L6).
-                slot.payload.with_mut(|payload| unsafe { (*payload).assume_init_drop() });
+                slot.payload.with_mut(|payload| unsafe { payload.cast::<T>().drop_in_place() });
             }
         }
         for entry in self.directory.iter().chain([&self.spare]) {

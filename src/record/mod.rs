@@ -82,6 +82,11 @@ pub(crate) fn scoped_mode() -> Option<Mode> {
     SCOPED_MODE.try_with(Cell::get).ok().flatten()
 }
 
+/// Sets the mode that the calling thread is in; returns the one before.
+pub(crate) fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
+    SCOPED_MODE.try_with(|scoped| scoped.replace(mode)).ok().flatten()
+}
+
 /// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever stream. Scopes nest, and end
 /// when `f` returns or panics. The mode is captured when an op is recorded, so nothing has to be flushed at either end.
 ///

@@ -92,7 +92,12 @@ pub(crate) use std::thread_local;
 pub(crate) mod thread {
     use std::time::Instant;
 
-    pub(crate) use std::thread::{JoinHandle, current, park};
+    pub(crate) use std::thread::{JoinHandle, current};
+
+    /// Parks until unparked; may wake early.
+    pub(crate) fn park() {
+        std::thread::park();
+    }
 
     /// Starts a thread with a name that shows in debuggers and panics.
     pub(crate) fn spawn(name: String, f: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

@@ -6,27 +6,49 @@ use fuseline_fusion::op::{RngAlgorithm, attrs};
 use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, Scalar, Shape, TensorType};
 
 use super::{Tensor, here};
-use crate::device::DeviceError;
+use crate::device::{Buffer, DeviceError};
 use crate::error::{Error, Failure, Result};
-use crate::pjrt::bytes_of;
+use crate::pjrt::{self, HostData, bytes_of};
 use crate::stream::{RecordCall, Stream};
 use crate::value::{Outcome, ValueCell};
 
+/// The error of a transfer.
+fn refused(error: DeviceError) -> Error {
+    let DeviceError { stage, message, resource_exhausted } = error;
+    let site = fuseline_fusion::Site::Unknown;
+    let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted };
+    Error::device(Arc::new(failure))
+}
+
 impl Stream {
-    fn upload(&self, ty: TensorType, bytes: &[u8]) -> Result<Tensor> {
+    pub(crate) fn upload(&self, ty: TensorType, bytes: &[u8]) -> Result<Tensor> {
+        let buffer = self.upload_buffer(&ty, bytes)?;
+        Ok(self.of_data(ty, buffer))
+    }
+
+    /// Moves host data to the device.
+    pub(crate) fn upload_buffer(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
         let engine = self.shared().engine();
         engine.counters().bytes_up.add(bytes.len() as u64);
-        match engine.device().upload(&ty, bytes) {
-            Ok(buffer) => {
-                let cell = ValueCell::known(ty, Outcome::Data { buffer, maker: None });
-                Ok(Tensor::new(cell, self.shared().clone()))
-            }
-            Err(DeviceError { stage, message, resource_exhausted }) => {
-                let site = fuseline_fusion::Site::Unknown;
-                let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted };
-                Err(Error::device(Arc::new(failure)))
-            }
-        }
+        engine.device().upload(ty, bytes).map_err(refused)
+    }
+
+    /// A tensor from host data that the device may use in place.
+    pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
+        let engine = self.shared().engine();
+        engine.counters().bytes_up.add(data.len() as u64);
+        let buffer = engine.device().upload_owned(ty, data).map_err(refused)?;
+        Ok(self.of_data(ty.clone(), buffer))
+    }
+
+    /// A tensor of a buffer on the engine's device.
+    pub(crate) fn of_buffer(&self, buffer: pjrt::Buffer) -> Tensor {
+        self.of_data(buffer.ty().clone(), Buffer::Pjrt(buffer))
+    }
+
+    fn of_data(&self, ty: TensorType, buffer: Buffer) -> Tensor {
+        let cell = ValueCell::known(ty, Outcome::Data { buffer, maker: None });
+        Tensor::new(cell, self.shared().clone())
     }
 
     /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied.

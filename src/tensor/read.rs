@@ -188,24 +188,29 @@ impl Tensor {
     pub fn read(&self) -> Read {
         let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()), arrived: Condvar::new() });
         let read = Read { slot: slot.clone() };
+        self.deliver(move |data| slot.put(data));
+        read
+    }
+
+    /// Starts to read the value; `put` gets its data, on any thread, possibly before this returns.
+    pub(crate) fn deliver(&self, put: impl FnOnce(Result<Literal>) + Send + 'static) {
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
-        let cell = self.cell().clone();
         let ty = self.ty().clone();
-        self.stream().need(&cell, Boundary::HostRead);
-        let value = cell.clone();
-        cell.outcome().subscribe(move || {
+        self.stream().need(self.cell(), Boundary::HostRead);
+        let value = self.cell().clone();
+        self.cell().outcome().subscribe(move || {
             let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
             if let Outcome::Scalar(scalar) = outcome {
-                return slot.put(Ok(scalar.to_literal()));
+                return put(Ok(scalar.to_literal()));
             }
             match data(outcome) {
-                Err(error) => slot.put(Err(error)),
+                Err(error) => put(Err(error)),
                 Ok((buffer, maker)) => {
                     let maker = maker.cloned();
                     let counters = engine.clone();
                     engine.device().download_async(buffer, move |bytes| {
-                        slot.put(match bytes {
+                        put(match bytes {
                             Ok(bytes) => {
                                 counters.counters().bytes_down.add(bytes.len() as u64);
                                 Literal::from_bytes(ty, bytes).map_err(Error::from)
@@ -216,7 +221,43 @@ impl Tensor {
                 }
             }
         });
-        read
+    }
+
+    /// Sees to it that the value is computed, and calls `callback` when its data is there, or it is known that it never will
+    /// be. Otherwise as [`Tensor::on_ready`].
+    pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        self.stream().need(self.cell(), Boundary::HostRead);
+        let value = self.cell().clone();
+        let engine = self.stream().engine().clone();
+        let callback = move |outcome| engine.call_back("readiness", || callback(outcome));
+        self.cell().outcome().subscribe(move || {
+            let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
+            if let Outcome::Scalar(_) = outcome {
+                return callback(Ok(()));
+            }
+            match data(outcome) {
+                Err(error) => callback(Err(error)),
+                Ok((buffer, maker)) => {
+                    let maker = maker.cloned();
+                    buffer.on_ready(move |ready| {
+                        let failed = |error| Error::device(Arc::new(failure(error, maker.as_ref())));
+                        callback(ready.map_err(failed));
+                    });
+                }
+            }
+        });
+    }
+
+    /// The PJRT buffer with the value's data; waits until the op that makes it has been handed to the device.
+    pub(crate) fn pjrt_buffer(&self) -> Result<&crate::pjrt::Buffer> {
+        let none = |what| Error::misuse(format!("{what} has no PJRT buffer"), Site::Unknown);
+        if self.cell().as_scalar().is_some() {
+            return Err(none("a lifted scalar"));
+        }
+        match data(self.settle(None)?)? {
+            (Buffer::Pjrt(buffer), _) => Ok(buffer),
+            (Buffer::Reference(_), _) => Err(none("a value of the reference device")),
+        }
     }
 
     /// Sees to it that the value is computed, and calls `callback` once it is decided whether it can be: the computation has
@@ -241,10 +282,16 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::to_literal`].
     pub fn wait(&self) -> Result<()> {
+        self.wait_until(None)
+    }
+
+    /// As [`Tensor::wait`], at most until `deadline` for the op to be handed to the device and then for as long as that
+    /// takes.
+    pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> Result<()> {
         if self.cell().as_scalar().is_some() {
             return Ok(());
         }
-        let (buffer, maker) = data(self.settle(None)?)?;
+        let (buffer, maker) = data(self.settle(deadline)?)?;
         may_wait()?;
         buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))
     }

@@ -1,5 +1,7 @@
 //! Real threads, for ThreadSanitizer and for the rare schedules of a long run.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,7 +64,7 @@ fn stress_a_stuck_producer_blocks_nobody() {
         let (log, done) = (log.clone(), done.clone());
         // The entry's own construction is the middle of nothing, so hold the ticket by hand.
         std::thread::spawn(move || {
-            let ticket = log.tail.fetch_add(1, super::Ordering::Relaxed);
+            let ticket = log.tail.fetch_add(1, Ordering::Relaxed);
             while !done.load(Ordering::Acquire) {
                 std::thread::park();
             }
@@ -71,7 +73,7 @@ fn stress_a_stuck_producer_blocks_nobody() {
             let slot = unsafe { &*segment }.slot(ticket);
             // SAFETY: holds for the same reason.
             slot.payload.with_mut(|payload| unsafe { (*payload).write(u64::MAX) });
-            slot.state.swap(super::WRITTEN, super::Ordering::Release);
+            slot.state.swap(super::WRITTEN, Ordering::Release);
         })
     };
     while log.tail.load(Ordering::Relaxed) == 0 {
@@ -89,4 +91,38 @@ fn stress_a_stuck_producer_blocks_nobody() {
     for number in 0..1_000 {
         assert_eq!(reader.pop(), Some(number));
     }
+}
+
+/// Producers that must not wait, mixed with one that may, overrun the consumer again and again: each one's entries come in
+/// its order, whether they went to a slot or beside the slots.
+#[test]
+fn stress_entries_that_do_not_wait_keep_their_order() {
+    const PRODUCERS: u64 = 3;
+    const EACH: u64 = 4 * super::CAPACITY;
+    let log = Arc::new(Log::new());
+    let threads: Vec<_> = (0..PRODUCERS)
+        .map(|producer| {
+            let log = log.clone();
+            std::thread::spawn(move || {
+                for number in 0..EACH {
+                    let entry = Box::new((producer, number));
+                    let _ = if producer == 0 { log.push(entry, || ()) } else { log.push_at_once(entry) };
+                }
+            })
+        })
+        .collect();
+    let mut next = [0u64; PRODUCERS as usize];
+    let mut reader = log.read();
+    while next.iter().sum::<u64>() < PRODUCERS * EACH {
+        let Some(entry) = reader.pop() else {
+            // Long enough for the log to fill.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            continue;
+        };
+        let (producer, number) = *entry;
+        assert_eq!(number, next[producer as usize], "producer {producer} out of order");
+        next[producer as usize] += 1;
+    }
+    drop(reader);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

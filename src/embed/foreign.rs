@@ -1,0 +1,63 @@
+//! Memory and buffers of others, by pointer: the seam's unsafe calls. What is done with the pointers stands in `pjrt`.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use fuseline_fusion::{Site, TensorType};
+
+use super::{Session, StreamHandle, ValueHandle};
+use crate::error::{Error, Result};
+use crate::pjrt::HostData;
+
+impl Session {
+    /// As [`Session::upload_shared`], of memory of the caller's; `release` is called, on any thread, when nothing needs it
+    /// any more, also when this fails.
+    ///
+    /// # Safety
+    /// `data` is the start of `len` readable bytes, which stay and do not change until `release` is called.
+    ///
+    /// # Errors
+    /// As [`Session::upload`].
+    pub unsafe fn upload_foreign(
+        &self,
+        stream: StreamHandle,
+        ty: &TensorType,
+        (data, len): (*const u8, usize),
+        release: impl FnOnce() + Send + 'static,
+    ) -> Result<ValueHandle> {
+        let engine = Arc::downgrade(self.0.engine.shared());
+        let release = move || match engine.upgrade() {
+            Some(engine) => engine.call_back("release", release),
+            None => drop(crate::event::call_user(release)),
+        };
+        // SAFETY: holds because the caller vouches for the memory until `release` is called.
+        let data = unsafe { HostData::foreign(data, len, release) };
+        self.keep_tensor(
+            self.stream(stream, "upload_foreign").and_then(|stream| stream.upload_owned(ty, data)),
+        )
+    }
+
+    /// A value from a buffer of the engine's own PJRT client that somebody else made; the type is asked of the plugin. The
+    /// session owns the buffer from now on and destroys it; its memory may be reused for results.
+    ///
+    /// # Safety
+    /// `buffer` is a `PJRT_Buffer *` of the plugin that the engine uses, which is alive, which nobody else owns, uses for
+    /// donation, deletes or destroys, and whose data has the plugin's default layout.
+    ///
+    /// # Errors
+    /// When the stream's id stands for nothing or a trace, the engine has no plugin, the buffer is on another client or
+    /// device, or its type is none of ours. Then the caller still owns it.
+    pub unsafe fn adopt_buffer(&self, stream: StreamHandle, buffer: *mut c_void) -> Result<ValueHandle> {
+        self.keep_tensor(self.stream(stream, "adopt_buffer").and_then(|stream| {
+            let engine = stream.shared().engine();
+            let Some(device) = engine.device().pjrt() else {
+                let message = "adopt_buffer: the reference device has no PJRT buffers";
+                return Err(Error::misuse(message, Site::Unknown));
+            };
+            // SAFETY: holds because the caller vouches for the buffer.
+            let buffer = unsafe { device.device().adopt_buffer(buffer) }
+                .map_err(|error| Error::misuse(format!("adopt_buffer: {error}"), Site::Unknown))?;
+            Ok(stream.of_buffer(buffer))
+        }))
+    }
+}

@@ -1,0 +1,142 @@
+//! Between values and the host: readiness, reads, buffers lent out.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use fuseline_fusion::{Literal, Site};
+
+use super::report::told;
+use super::{Session, ValueHandle};
+use crate::error::{Error, Result};
+use crate::pjrt;
+use crate::tensor::Tensor;
+
+/// A value's PJRT buffer, lent to other code. While this lives the value is alive, and its memory is not reused.
+#[derive(Debug)]
+pub struct Lent {
+    tensor: Tensor,
+}
+
+impl Lent {
+    /// The buffer. Its data may still be on its way: order reads after [`pjrt::Buffer::ready_event`].
+    ///
+    /// # Errors
+    /// When the value failed, or there is no buffer.
+    pub fn buffer(&self) -> Result<&pjrt::Buffer> {
+        self.tensor.pjrt_buffer()
+    }
+
+    /// The `PJRT_Buffer *`, to be read from and never destroyed, deleted or donated.
+    ///
+    /// # Errors
+    /// As [`Lent::buffer`].
+    pub fn as_ptr(&self) -> Result<*mut c_void> {
+        Ok(self.buffer()?.as_ptr())
+    }
+}
+
+impl Session {
+    /// Whether it is decided if a value can be computed. Never waits and causes nothing.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn is_decided(&self, value: ValueHandle) -> Result<bool> {
+        told(self.tensor(value, "is_decided")).map(|tensor| tensor.is_decided())
+    }
+
+    /// Sees to it that a value is computed, and calls `callback` when its data is there or it is known that it never will
+    /// be, with the reason. See the module on where callbacks run. Later replacements of the id change nothing: it is about
+    /// the value that the id stands for now.
+    ///
+    /// # Errors
+    /// When the id stands for nothing; `callback` is dropped.
+    pub fn on_ready(
+        &self,
+        value: ValueHandle,
+        callback: impl FnOnce(ValueHandle, Result<()>) + Send + 'static,
+    ) -> Result<()> {
+        told(self.tensor(value, "on_ready")).map(|tensor| {
+            tensor.on_computed(move |outcome| callback(value, outcome));
+        })
+    }
+
+    /// Waits until a value has been computed, at most for `timeout`, without copying it.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, the value failed, the time is over, or in a callback.
+    pub fn wait(&self, value: ValueHandle, timeout: Option<Duration>) -> Result<()> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline)))
+    }
+
+    /// A value's data. Waits until it has been computed.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, the value failed (the error says op, call site and region), or in a callback.
+    pub fn read(&self, value: ValueHandle) -> Result<Literal> {
+        told(self.tensor(value, "read").and_then(|tensor| tensor.to_literal()))
+    }
+
+    /// A value's data, dense and row-major, into memory of the caller's. Waits until it has been computed.
+    ///
+    /// # Errors
+    /// As [`Session::read`], and when the length is not the type's.
+    pub fn read_into(&self, value: ValueHandle, out: &mut [u8]) -> Result<()> {
+        told(self.tensor(value, "read_into").and_then(|tensor| {
+            let wanted = tensor.ty().bytes().0;
+            if wanted != out.len() as u64 {
+                let message = format!(
+                    "read_into: {value} is {} and takes {wanted} bytes, room for {} was given",
+                    tensor.ty(),
+                    out.len()
+                );
+                return Err(Error::misuse(message, Site::Unknown));
+            }
+            out.copy_from_slice(tensor.to_literal()?.bytes());
+            Ok(())
+        }))
+    }
+
+    /// The data of several values, in order: what they need is handed to the device before the first is waited for.
+    ///
+    /// # Errors
+    /// As [`Session::read`], the first that there is.
+    pub fn read_all(&self, values: &[ValueHandle]) -> Result<Vec<Literal>> {
+        self.flush_values(values)?;
+        told(self.tensors(values, "read_all"))?.iter().map(|tensor| told(tensor.to_literal())).collect()
+    }
+
+    /// Starts to read a value; `callback` gets its data. See the module on where callbacks run.
+    ///
+    /// # Errors
+    /// When the id stands for nothing; `callback` is dropped.
+    pub fn read_async(
+        &self,
+        value: ValueHandle,
+        callback: impl FnOnce(ValueHandle, Result<Literal>) + Send + 'static,
+    ) -> Result<()> {
+        told(self.tensor(value, "read_async")).map(|tensor| {
+            let engine = tensor.stream().engine().clone();
+            tensor.deliver(move |data| engine.call_back("read", || callback(value, data)));
+        })
+    }
+
+    /// Lends a value's PJRT buffer out. Waits until the op that makes it has been handed to the device, not for the data.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, the value failed, is a lifted scalar, the engine has no plugin, or in a callback.
+    pub fn lend(&self, value: ValueHandle) -> Result<Lent> {
+        told(self.tensor(value, "lend").and_then(|tensor| {
+            let lent = Lent { tensor };
+            lent.buffer()?;
+            Ok(lent)
+        }))
+    }
+}
+
+impl fmt::Display for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the buffer of {:?}", self.tensor)
+    }
+}

@@ -1,0 +1,366 @@
+//! The seam for frameworks: the engine by ids, plain data and callbacks.
+//!
+//! A framework backend (PyTorch's `PrivateUse1`, Burn, or a C interface) does not hold Rust handles: its storage objects
+//! hold numbers, and its calls come from any thread. A [`Session`] is an engine seen that way. It is the same engine: ids
+//! stand for the tensors that the rest of this crate hands out, and ops go through the same recorder, regions and caches.
+//!
+//! | a framework needs | here |
+//! |---|---|
+//! | values | [`Session::upload`], [`Session::upload_shared`], [`Session::adopt_buffer`], [`Session::constant`], [`Session::scalar`], [`Session::placeholder`] |
+//! | ops, with results and their types at once | [`Session::record`] |
+//! | lifetimes by its own storage objects | [`Session::retain`], [`Session::release`] |
+//! | views and in-place writes over values that never change | [`Session::replace`], [`Session::version`] |
+//! | flushes, waits, readiness | [`Session::flush`], [`Session::synchronize`], [`Session::on_ready`] |
+//! | host reads, export of buffers | [`Session::read_into`], [`Session::read_async`], [`Session::lend`] |
+//! | modes | [`Session::set_mode`], [`Session::set_stream_mode`], [`swap_mode`], [`crate::with_mode`] |
+//! | whole graphs | [`Session::begin_trace`], [`Session::end_trace`], [`Session::call`] |
+//! | ops of its own, made of recorded ones | [`Session::register`], [`Session::call`] |
+//! | events and faults | [`crate::EngineConfig::event_sink`], [`crate::EngineConfig::inject_faults`] |
+//! | errors as data | [`ErrorReport`], [`take_last_error`], [`Session::take_failures`] |
+//!
+//! # Ids
+//!
+//! Ids are numbers with a generation: one that was released, or never given out, is an error in every call, never undefined
+//! behaviour and never another value. An id counts references; the release of the last one ends the value's life at this
+//! place of its stream's program, so the framework must release where its program drops, on any thread.
+//!
+//! # In-place writes
+//!
+//! Values never change. A framework that has storages lets each hold one id; a write records the functional form of the op
+//! and lets the id stand for the result ([`Session::replace`]). Ops recorded before keep the old value, ops recorded after
+//! get the new one, whatever thread they come from; the version that [`Session::version`] counts is what an autograd system
+//! compares. The old value's memory is reused by the op that made the new one if nobody else holds it.
+//!
+//! # Callbacks
+//!
+//! Callbacks run on whatever thread the event happens on, at once if it has happened already. They may record and release,
+//! but a call that waits is refused there, and a lock that they take must not be held by anybody who records: recording
+//! waits when a stream is far ahead of its device. A panic in one is caught and told as [`crate::Event::Panicked`].
+//!
+//! # What is not here
+//!
+//! Shape inference and promotion in the framework's own sense: the record layer is exact. Strides: a view is an op
+//! (`slice`, `transpose`, ...), a write through a view an update of the whole. Executables that were compiled elsewhere,
+//! dynamic sizes and collectives have no calls yet; ids, [`Call`] and [`Session::register`] are where they fit in.
+//!
+//! # Example
+//!
+//! A storage with an in-place sum, as a backend would build it:
+//!
+//! ```
+//! # fn main() -> fuseline::Result<()> {
+//! use fuseline::embed::{Call, Session, StreamHandle, ValueHandle};
+//! use fuseline::{DType, EngineConfig, OpCode, Site, TensorType};
+//!
+//! /// What the framework's tensors point to.
+//! struct Storage<'s> {
+//!     session: &'s Session,
+//!     value: ValueHandle,
+//! }
+//!
+//! impl Drop for Storage<'_> {
+//!     fn drop(&mut self) {
+//!         self.session.release(self.value).expect("a storage owns its id");
+//!     }
+//! }
+//!
+//! /// `a += b`, called from line 7 of the user's script.
+//! fn add_(a: &Storage<'_>, b: &Storage<'_>, stream: StreamHandle) -> fuseline::Result<()> {
+//!     let operands = [a.value, b.value];
+//!     let call = Call::new(OpCode::Add, &operands).at(Site::Host("train.py:7".into()));
+//!     let sum = a.session.record(stream, call)?;
+//!     a.session.replace(a.value, sum[0].id)?;
+//!     a.session.release(sum[0].id)
+//! }
+//!
+//! let session = Session::reference(EngineConfig::new())?;
+//! let stream = session.open_stream()?;
+//! let ty = TensorType::of(DType::F32, &[2])?;
+//! let new = |data: [f32; 2]| -> fuseline::Result<Storage<'_>> {
+//!     let value = session.upload(stream, &ty, fuseline::pjrt::bytes_of(&data))?;
+//!     Ok(Storage { session: &session, value })
+//! };
+//! let (a, b) = (new([1.0, 2.0])?, new([10.0, 20.0])?);
+//! add_(&a, &b, stream)?;
+//! add_(&a, &b, stream)?;
+//! assert_eq!(session.read(a.value)?.to_vec::<f32>()?, [21.0, 42.0]);
+//! assert_eq!(session.version(a.value)?, 2);
+//! # Ok(())
+//! # }
+//! ```
+
+mod foreign;
+mod host;
+mod report;
+mod table;
+mod trace;
+mod value;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuseline_fusion::Site;
+use fuseline_fusion::region::{Boundary, Mode};
+
+pub use host::Lent;
+pub use report::{ErrorReport, take_last_error};
+pub use trace::FunctionHandle;
+pub use value::{Call, Made};
+
+use crate::config::EngineConfig;
+use crate::counters::Counters;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::record::swap_scoped_mode;
+use crate::stream::Stream;
+use crate::sync::Mutex;
+use crate::value::ValuePromise;
+use report::told;
+use table::{Missing, Table};
+use trace::{Function, Trace};
+use value::Held;
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            pub struct $name(u64);
+
+            impl $name {
+                /// From a number that [`Self::to_raw`] gave. Any number is allowed: one that stands for nothing is an error
+                /// where it is used.
+                #[must_use]
+                pub const fn from_raw(raw: u64) -> $name {
+                    $name(raw)
+                }
+
+                /// The number, for a foreign interface; never 0 for an id that was given out.
+                #[must_use]
+                pub const fn to_raw(self) -> u64 {
+                    self.0
+                }
+
+                /// The error for an id that stands for nothing.
+                #[cold]
+                fn missing(self, missing: Missing, what: &str, site: &Site) -> Error {
+                    Error::misuse(format!("{what}: {self} {missing}"), site.clone())
+                }
+            }
+
+            impl fmt::Display for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    write!(f, concat!($what, " {:#x}"), self.0)
+                }
+            }
+
+            impl fmt::Debug for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    write!(f, "{self}")
+                }
+            }
+        )*
+    };
+}
+use handles;
+
+handles! {
+    /// Id of a value of a session.
+    ValueHandle, "value";
+    /// Id of a stream, or of a trace, of a session.
+    StreamHandle, "stream";
+}
+
+/// Where ops go.
+#[derive(Clone)]
+enum Lane {
+    /// To a stream, to be run.
+    Stream(Stream),
+    /// Into a program.
+    Trace(Arc<Trace>),
+}
+
+struct Shared {
+    engine: Engine,
+    streams: Table<Lane>,
+    values: Table<Held>,
+    functions: Table<Arc<Function>>,
+    /// Placeholders that nobody has filled.
+    unfilled: Mutex<HashMap<ValueHandle, ValuePromise>>,
+}
+
+/// An engine, seen by ids. See the module's documentation. Cheap to clone; `Send + Sync`.
+#[derive(Clone)]
+pub struct Session(Arc<Shared>);
+
+impl Session {
+    /// A session on a PJRT device.
+    ///
+    /// # Errors
+    /// As [`EngineConfig::build`].
+    pub fn new(config: EngineConfig) -> Result<Session> {
+        told(config.build()).map(Session::on)
+    }
+
+    /// A session on the reference interpreter.
+    ///
+    /// # Errors
+    /// As [`EngineConfig::build_reference`].
+    pub fn reference(config: EngineConfig) -> Result<Session> {
+        told(config.build_reference()).map(Session::on)
+    }
+
+    /// A session on an engine that exists. Several sessions may share one.
+    #[must_use]
+    pub fn on(engine: Engine) -> Session {
+        Session(Arc::new(Shared {
+            engine,
+            streams: Table::new(),
+            values: Table::new(),
+            functions: Table::new(),
+            unfilled: Mutex::new(HashMap::new()),
+        }))
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    /// What the engine has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.0.engine.counters()
+    }
+
+    /// Number of values that have an id: what is left at the end has leaked.
+    #[must_use]
+    pub fn live_values(&self) -> usize {
+        self.0.values.len()
+    }
+
+    /// Failures of values since this was last asked, of all sessions of the engine, whether or not anybody read the values:
+    /// op, call site, region and the device's words of each, once however many values it poisoned. Only the latest are
+    /// kept, and they are told, not sticky: nothing else fails because of them.
+    #[must_use]
+    pub fn take_failures(&self) -> Vec<ErrorReport> {
+        let failures = self.0.engine.shared().take_failures();
+        failures.into_iter().map(|failure| ErrorReport::from(&Error::device(failure))).collect()
+    }
+
+    // ----- streams -----
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn open_stream(&self) -> Result<StreamHandle> {
+        self.open(Lane::Stream(self.0.engine.new_stream()))
+    }
+
+    fn open(&self, lane: Lane) -> Result<StreamHandle> {
+        let added = self.0.streams.insert(lane).map(StreamHandle);
+        told(added.map_err(|missing| Error::misuse(format!("a stream: the table {missing}"), Site::Unknown)))
+    }
+
+    /// Gives a stream's id back. What was recorded on it goes on, and its values stay good.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn close_stream(&self, stream: StreamHandle) -> Result<()> {
+        let closed = self.0.streams.release(stream.0);
+        told(closed.map(drop).map_err(|missing| stream.missing(missing, "close", &Site::Unknown)))
+    }
+
+    fn lane(&self, stream: StreamHandle, what: &str, site: &Site) -> Result<Lane> {
+        self.0.streams.get(stream.0).map_err(|missing| stream.missing(missing, what, site))
+    }
+
+    /// The stream that an id stands for.
+    fn stream(&self, stream: StreamHandle, what: &str) -> Result<Stream> {
+        match self.lane(stream, what, &Site::Unknown)? {
+            Lane::Stream(stream) => Ok(stream),
+            Lane::Trace(_) => {
+                Err(Error::misuse(format!("{what}: {stream} is a trace, which does not run"), Site::Unknown))
+            }
+        }
+    }
+
+    /// Ends the region that is being recorded on a stream and lets it run; does not wait.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, or for a trace.
+    pub fn flush(&self, stream: StreamHandle) -> Result<()> {
+        told(self.stream(stream, "flush")).map(|stream| stream.flush())
+    }
+
+    /// Waits until everything recorded so far on a stream has been computed, at most for `timeout`. Failures of single
+    /// values stay with the values.
+    ///
+    /// # Errors
+    /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
+    pub fn synchronize(&self, stream: StreamHandle, timeout: Option<Duration>) -> Result<()> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        told(self.stream(stream, "synchronize").and_then(|stream| stream.shared().synchronize(deadline)))
+    }
+
+    /// Waits until everything recorded so far on any stream of the engine has been computed.
+    ///
+    /// # Errors
+    /// In a callback.
+    pub fn synchronize_all(&self) -> Result<()> {
+        told(self.0.engine.synchronize())
+    }
+
+    // ----- modes -----
+
+    /// Sets the mode of ops recorded from now on, where neither their stream nor their thread says otherwise.
+    pub fn set_mode(&self, mode: Mode) {
+        self.0.engine.set_mode(mode);
+    }
+
+    /// Sets the mode of ops recorded on a stream from now on; `None` is the engine's.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, or for a trace.
+    pub fn set_stream_mode(&self, stream: StreamHandle, mode: Option<Mode>) -> Result<()> {
+        told(self.stream(stream, "set_stream_mode")).map(|stream| stream.set_mode(mode))
+    }
+
+    /// The mode in force for an op that the calling thread records on a stream now.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, or for a trace.
+    pub fn mode(&self, stream: StreamHandle) -> Result<Mode> {
+        told(self.stream(stream, "mode")).map(|stream| stream.mode())
+    }
+
+    /// Sees to it that values are computed without being asked again; does not wait. All of one stream end up in as few
+    /// regions as if one were asked for.
+    ///
+    /// # Errors
+    /// When an id stands for nothing; then nothing is flushed.
+    pub fn flush_values(&self, values: &[ValueHandle]) -> Result<()> {
+        told(self.tensors(values, "flush_values")).map(|tensors| {
+            // The last one first: the region that makes it most likely makes the others too.
+            for tensor in tensors.iter().rev() {
+                tensor.stream().need(tensor.cell(), Boundary::Flush);
+            }
+        })
+    }
+}
+
+/// Sets the mode of ops that the calling thread records from now on, on whatever stream, and returns what it was before:
+/// for interfaces that enter and leave scopes by calls. `None` is the stream's. Rust code uses [`crate::with_mode`].
+pub fn swap_mode(mode: Option<Mode>) -> Option<Mode> {
+    swap_scoped_mode(mode)
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({:?})", self.0.engine)
+    }
+}

@@ -1,0 +1,322 @@
+//! Whole graphs: ops recorded into a program instead of being run, and programs called like ops.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
+use fuseline_fusion::op::{Effect, attrs};
+use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
+use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
+use smallvec::SmallVec;
+
+use super::report::told;
+use super::table::Missing;
+use super::value::Held;
+use super::{Lane, Made, Session, StreamHandle, ValueHandle, handles};
+use crate::error::{Error, Result};
+use crate::record::memo;
+use crate::sync::Mutex;
+
+handles! {
+    /// Id of a function of a session.
+    FunctionHandle, "function";
+}
+
+#[derive(Default)]
+struct State {
+    values: Vec<ProgramValue>,
+    inputs: Vec<ProgramId>,
+    /// Those of the values that are lifted scalars.
+    scalars: HashMap<ProgramId, Scalar>,
+    ops: Vec<ProgramOp>,
+    next: u32,
+}
+
+impl State {
+    fn fresh(&mut self) -> ProgramId {
+        self.next += 1;
+        ProgramId(self.next - 1)
+    }
+}
+
+/// A program that is being recorded; `None` after its end.
+pub(super) struct Trace(Mutex<Option<State>>);
+
+impl Trace {
+    fn with<R>(&self, site: &Site, f: impl FnOnce(&mut State) -> R) -> Result<R> {
+        let mut state = self.0.lock();
+        match state.as_mut() {
+            Some(state) => Ok(f(state)),
+            None => Err(Error::misuse("the trace has ended", site.clone())),
+        }
+    }
+
+    /// A value of the program that comes from outside, with this data.
+    pub(super) fn bound(&self, data: Literal) -> Result<ProgramId> {
+        self.with(&Site::Unknown, |state| {
+            let id = state.fresh();
+            state.values.push(ProgramValue { id, role: Role::Input, data: Arc::new(data) });
+            id
+        })
+    }
+
+    /// A lifted scalar of the program.
+    pub(super) fn scalar(&self, value: Scalar) -> Result<ProgramId> {
+        let id = self.bound(value.to_literal())?;
+        self.with(&Site::Unknown, |state| state.scalars.insert(id, value))?;
+        Ok(id)
+    }
+
+    /// A value of the program that each call gives.
+    pub(super) fn input(&self, ty: &TensorType) -> Result<ProgramId> {
+        let id = self.bound(Literal::zeros(ty.clone()))?;
+        self.with(&Site::Unknown, |state| state.inputs.push(id))?;
+        Ok(id)
+    }
+
+    pub(super) fn record(
+        self: &Arc<Self>,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[Held],
+        site: Site,
+    ) -> Result<SmallVec<[Held; 1]>> {
+        let types = operands.iter().map(Held::ty);
+        let signature =
+            memo::signature(op, attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
+        let mut ids = Vec::new();
+        for operand in operands {
+            match operand {
+                Held::Traced { trace, id, .. } if Arc::ptr_eq(trace, self) => ids.push(*id),
+                _ => {
+                    let message = format!(
+                        "{op}: an operand is no value of this trace; make placeholders for what comes from outside"
+                    );
+                    return Err(Error::misuse(message, site));
+                }
+            }
+        }
+        self.with(&site, |state| {
+            let results: Vec<ProgramId> = signature.results().iter().map(|_| state.fresh()).collect();
+            let held = results.iter().zip(signature.results()).map(|(&id, ty)| Held::Traced {
+                trace: self.clone(),
+                id,
+                ty: ty.clone(),
+            });
+            let held = held.collect();
+            state.ops.push(ProgramOp { signature: signature.clone(), operands: ids, results });
+            held
+        })
+    }
+}
+
+/// A program to be called.
+pub(super) struct Function {
+    program: Program,
+    /// The values that a call gives, in order.
+    inputs: Vec<ProgramId>,
+    scalars: HashMap<ProgramId, Scalar>,
+}
+
+impl Session {
+    /// Begins a program: ops recorded under the id returned are checked and typed as always and not run. Its inputs are the
+    /// placeholders made under that id, in order; lifted scalars and constants made under it keep their values. Any thread
+    /// may record, but the order of a program is that of the calls.
+    ///
+    /// # Errors
+    /// When there are too many streams.
+    pub fn begin_trace(&self) -> Result<StreamHandle> {
+        self.open(Lane::Trace(Arc::new(Trace(Mutex::new(Some(State::default()))))))
+    }
+
+    /// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands for nothing any more;
+    /// the ids of its values are still to be released.
+    ///
+    /// # Errors
+    /// When an id stands for nothing, or an output is no value of the trace; then the trace goes on.
+    pub fn end_trace(
+        &self,
+        trace: StreamHandle,
+        name: &str,
+        outputs: &[ValueHandle],
+    ) -> Result<FunctionHandle> {
+        told(self.finish_trace(trace, name, outputs))
+    }
+
+    fn finish_trace(
+        &self,
+        handle: StreamHandle,
+        name: &str,
+        outputs: &[ValueHandle],
+    ) -> Result<FunctionHandle> {
+        let refuse = |message: String| Err(Error::misuse(message, Site::Unknown));
+        let Lane::Trace(trace) = self.lane(handle, "end_trace", &Site::Unknown)? else {
+            return refuse(format!("end_trace: {handle} is no trace"));
+        };
+        let mut ids = Vec::new();
+        for &output in outputs {
+            match self.held(output, "end_trace", &Site::Unknown)? {
+                Held::Traced { trace: of, id, .. } if Arc::ptr_eq(&of, &trace) => ids.push(id),
+                _ => return refuse(format!("end_trace: {output} is no value of this trace")),
+            }
+        }
+        let Some(State { values, inputs, scalars, ops, .. }) = trace.0.lock().take() else {
+            return refuse("end_trace: the trace has ended".to_owned());
+        };
+        // Whoever ended it gives its id back.
+        self.close_stream(handle)?;
+        let name = name.to_owned();
+        let program =
+            Program { name, source: "traced".to_owned(), values, ops, outputs: ids, ..Program::default() };
+        self.add_function(Function { program, inputs, scalars })
+    }
+
+    /// Makes a function of a program: an op of the framework's own, made of recorded ones, called by
+    /// [`Session::call`] and fused like any other. Its inputs are the program's, in order.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn register(&self, program: Program) -> Result<FunctionHandle> {
+        let is_input = |value: &&ProgramValue| value.role == Role::Input;
+        let inputs = program.values.iter().filter(is_input).map(|value| value.id).collect();
+        told(self.add_function(Function { program, inputs, scalars: HashMap::new() }))
+    }
+
+    fn add_function(&self, function: Function) -> Result<FunctionHandle> {
+        let added = self.0.functions.insert(Arc::new(function)).map(FunctionHandle);
+        added.map_err(|missing| Error::misuse(format!("a function: the table {missing}"), Site::Unknown))
+    }
+
+    fn function(&self, function: FunctionHandle, what: &str, site: &Site) -> Result<Arc<Function>> {
+        self.0.functions.get(function.0).map_err(|missing: Missing| function.missing(missing, what, site))
+    }
+
+    /// Gives a function's id back.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn forget(&self, function: FunctionHandle) -> Result<()> {
+        let gone = self.0.functions.release(function.0);
+        told(gone.map(drop).map_err(|missing| function.missing(missing, "forget", &Site::Unknown)))
+    }
+
+    /// The program of a function, to be saved, looked at or run elsewhere. What a call gives stands in it as zeros.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn program(&self, function: FunctionHandle) -> Result<Program> {
+        told(self.function(function, "program", &Site::Unknown)).map(|function| function.program.clone())
+    }
+
+    /// Records a function's ops on a stream, or into a trace, and returns its outputs. They stand in regions with the ops
+    /// before and after like any others; flush before and after where they should not.
+    ///
+    /// # Errors
+    /// When an id stands for nothing, or number or types of the operands are not the function's inputs'.
+    pub fn call(
+        &self,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        operands: &[ValueHandle],
+        site: Site,
+    ) -> Result<SmallVec<[Made; 1]>> {
+        told(self.call_one(stream, function, operands, site))
+    }
+
+    fn call_one(
+        &self,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        operands: &[ValueHandle],
+        site: Site,
+    ) -> Result<SmallVec<[Made; 1]>> {
+        let lane = self.lane(stream, "call", &site)?;
+        let function = self.function(function, "call", &site)?;
+        let Function { program, inputs, scalars } = &*function;
+        let refuse = |message: String| Err(Error::misuse(message, site.clone()));
+        if operands.len() != inputs.len() {
+            let (wanted, given) = (inputs.len(), operands.len());
+            return refuse(format!("call of {}: it has {wanted} inputs, {given} were given", program.name));
+        }
+        let mut values: HashMap<ProgramId, Held> = HashMap::new();
+        for (&id, &operand) in inputs.iter().zip(operands) {
+            values.insert(id, self.held(operand, &program.name, &site)?);
+        }
+        for value in &program.values {
+            if let Some(given) = values.get(&value.id) {
+                if given.ty() != value.data.ty() {
+                    let (wanted, given) = (value.data.ty(), given.ty());
+                    return refuse(format!(
+                        "call of {}: an input is {wanted}, {given} was given",
+                        program.name
+                    ));
+                }
+                continue;
+            }
+            let scalar = scalars.get(&value.id).copied();
+            values.insert(value.id, bind(&lane, value, scalar, &site)?);
+        }
+        for op in &program.ops {
+            let read = |id: &ProgramId| {
+                let value = values.get(id).cloned();
+                value.ok_or_else(|| {
+                    let message = format!("call of {}: it uses {id}, which it does not define", program.name);
+                    Error::misuse(message, site.clone())
+                })
+            };
+            let operands: Vec<Held> = op.operands.iter().map(read).collect::<Result<_>>()?;
+            let signature = &op.signature;
+            let (attrs, bodies) = (Attrs::clone(signature.attrs()), signature.bodies());
+            let results =
+                lane.record(signature.op(), attrs, bodies, &operands, Effect::Pure, site.clone())?;
+            values.extend(op.results.iter().copied().zip(results));
+        }
+        let mut outputs: SmallVec<[Held; 4]> = SmallVec::new();
+        for id in &program.outputs {
+            match values.get(id) {
+                Some(value) => outputs.push(value.clone()),
+                None => {
+                    return refuse(format!(
+                        "call of {}: it returns {id}, which it does not define",
+                        program.name
+                    ));
+                }
+            }
+        }
+        drop(values);
+        self.keep_all(outputs)
+    }
+}
+
+/// A value that the program brings along.
+fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<Held> {
+    let data = &value.data;
+    let constant = |lane: &Lane| {
+        let attrs = attrs::constant(data.clone());
+        let mut made = lane.record(OpCode::Constant, attrs, &[], &[], Effect::Pure, site.clone())?;
+        made.pop().ok_or_else(|| crate::error::bug!("a constant has one result"))
+    };
+    let small = data.ty().bytes().0 <= MAX_CONSTANT_BYTES;
+    match (lane, value.role) {
+        (lane, Role::Const) if small => constant(lane),
+        (Lane::Stream(stream), _) => Ok(Held::Tensor(match scalar {
+            Some(scalar) => stream.lift(scalar),
+            None => stream.from_literal(data)?,
+        })),
+        (Lane::Trace(trace), _) => {
+            let id = match scalar {
+                Some(scalar) => trace.scalar(scalar)?,
+                None => trace.bound(Literal::clone(data))?,
+            };
+            Ok(Held::Traced { trace: trace.clone(), id, ty: data.ty().clone() })
+        }
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({}, {} ops)", self.program.name, self.program.ops.len())
+    }
+}

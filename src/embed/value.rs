@@ -1,0 +1,356 @@
+//! Values by id: made, recorded, kept, replaced.
+
+use std::sync::Arc;
+
+use fuseline_fusion::op::{Effect, attrs};
+use fuseline_fusion::program::ProgramId;
+use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
+use smallvec::SmallVec;
+
+use super::report::told;
+use super::trace::Trace;
+use super::{Lane, Session, StreamHandle, ValueHandle};
+use crate::error::{Error, Result};
+use crate::pjrt::HostData;
+use crate::stream::RecordCall;
+use crate::tensor::Tensor;
+use crate::value::{Outcome, ValueCell};
+
+/// What an id of a value stands for.
+#[derive(Clone)]
+pub(super) enum Held {
+    /// A value that is, or will be, on the device.
+    Tensor(Tensor),
+    /// A value of a program that is being traced.
+    Traced { trace: Arc<Trace>, id: ProgramId, ty: TensorType },
+}
+
+impl Held {
+    pub(super) fn ty(&self) -> &TensorType {
+        match self {
+            Held::Tensor(tensor) => tensor.ty(),
+            Held::Traced { ty, .. } => ty,
+        }
+    }
+}
+
+/// An op to be recorded.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// The op.
+    pub op: OpCode,
+    /// Its attributes.
+    pub attrs: Attrs,
+    /// Its functions, for ops that have some.
+    pub bodies: &'a [Arc<Body>],
+    /// What it reads, of whatever streams.
+    pub operands: &'a [ValueHandle],
+    /// What it does besides computing its results, where that is more than the op table says.
+    pub effect: Effect,
+    /// Where the user called it, as the framework wants it printed; kept for errors and events, never part of a key.
+    pub site: Site,
+}
+
+impl<'a> Call<'a> {
+    /// A pure op without attributes and functions, from an unknown place.
+    #[must_use]
+    pub fn new(op: OpCode, operands: &'a [ValueHandle]) -> Call<'a> {
+        Call { op, attrs: Attrs::none(), bodies: &[], operands, effect: Effect::Pure, site: Site::Unknown }
+    }
+
+    /// With attributes.
+    #[must_use]
+    pub fn with(mut self, attrs: Attrs) -> Call<'a> {
+        self.attrs = attrs;
+        self
+    }
+
+    /// With a call site.
+    #[must_use]
+    pub fn at(mut self, site: Site) -> Call<'a> {
+        self.site = site;
+        self
+    }
+}
+
+/// A value that a call made: its id, which the caller owns one reference of, and its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The id.
+    pub id: ValueHandle,
+    /// Element type and shape.
+    pub ty: TensorType,
+}
+
+impl Session {
+    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<Held> {
+        self.0.values.get(value.0).map_err(|missing| value.missing(missing, what, site))
+    }
+
+    /// The tensor that an id stands for.
+    pub(super) fn tensor(&self, value: ValueHandle, what: &str) -> Result<Tensor> {
+        match self.held(value, what, &Site::Unknown)? {
+            Held::Tensor(tensor) => Ok(tensor),
+            Held::Traced { .. } => {
+                let message = format!("{what}: {value} belongs to a trace and has no data");
+                Err(Error::misuse(message, Site::Unknown))
+            }
+        }
+    }
+
+    pub(super) fn tensors(&self, values: &[ValueHandle], what: &str) -> Result<Vec<Tensor>> {
+        values.iter().map(|&value| self.tensor(value, what)).collect()
+    }
+
+    pub(super) fn keep(&self, held: Held) -> Result<ValueHandle> {
+        let kept = self.0.values.insert(held).map(ValueHandle);
+        kept.map_err(|missing| Error::misuse(format!("a new value: the table {missing}"), Site::Unknown))
+    }
+
+    pub(super) fn keep_tensor(&self, tensor: Result<Tensor>) -> Result<ValueHandle> {
+        told(tensor.and_then(|tensor| self.keep(Held::Tensor(tensor))))
+    }
+
+    // ----- making values -----
+
+    /// A value from dense, row-major bytes, which are copied before this returns.
+    ///
+    /// # Errors
+    /// When the stream's id stands for nothing or a trace, the length does not fit the type, or the device refuses.
+    pub fn upload(&self, stream: StreamHandle, ty: &TensorType, bytes: &[u8]) -> Result<ValueHandle> {
+        self.keep_tensor(self.stream(stream, "upload").and_then(|stream| stream.upload(ty.clone(), bytes)))
+    }
+
+    /// A value from dense, row-major bytes that the device may use in place: they must not change while `data` is alive,
+    /// which is dropped, on any thread, when nothing needs them any more. On XLA:CPU bytes aligned to
+    /// [`crate::pjrt::ZERO_COPY_ALIGN`] are not copied. Such memory is never reused for results.
+    ///
+    /// # Errors
+    /// As [`Session::upload`]; `data` is dropped.
+    pub fn upload_shared(
+        &self,
+        stream: StreamHandle,
+        ty: &TensorType,
+        data: impl AsRef<[u8]> + Send + 'static,
+    ) -> Result<ValueHandle> {
+        let data = HostData::zero_copy(data);
+        self.keep_tensor(
+            self.stream(stream, "upload_shared").and_then(|stream| stream.upload_owned(ty, data)),
+        )
+    }
+
+    /// A constant: its data is part of the key and compiled in.
+    ///
+    /// # Errors
+    /// When the stream's id stands for nothing, or the data is larger than
+    /// [`fuseline_fusion::limits::MAX_CONSTANT_BYTES`].
+    pub fn constant(&self, stream: StreamHandle, data: Literal, site: Site) -> Result<ValueHandle> {
+        let attrs = attrs::constant(Arc::new(data));
+        let mut made = self.record(stream, Call::new(OpCode::Constant, &[]).with(attrs).at(site))?;
+        Ok(made.remove(0).id)
+    }
+
+    /// A lifted scalar: a rank-0 value that is passed to each execution and is no part of any key. In a trace, an input with
+    /// this value.
+    ///
+    /// # Errors
+    /// When the stream's id stands for nothing.
+    pub fn scalar(&self, stream: StreamHandle, value: Scalar) -> Result<ValueHandle> {
+        told(self.lane(stream, "scalar", &Site::Unknown).and_then(|lane| match lane {
+            Lane::Stream(stream) => self.keep(Held::Tensor(stream.lift(value))),
+            Lane::Trace(trace) => {
+                let ty = TensorType::scalar(value.dtype());
+                let id = trace.scalar(value)?;
+                self.keep(Held::Traced { trace, id, ty })
+            }
+        }))
+    }
+
+    /// A value without data yet. On a stream it is filled later ([`Session::fill`]): ops may be recorded with it before, and
+    /// hold up their stream once they have to run, so whoever waits for them in the meantime waits. Released without having
+    /// been filled, it fails what depends on it. In a trace it is an input of the program, and never filled.
+    ///
+    /// # Errors
+    /// When the stream's id stands for nothing.
+    pub fn placeholder(&self, stream: StreamHandle, ty: &TensorType) -> Result<ValueHandle> {
+        told(self.lane(stream, "placeholder", &Site::Unknown).and_then(|lane| match lane {
+            Lane::Stream(stream) => {
+                let (cell, promise) = ValueCell::promised(ty.clone());
+                let value = self.keep(Held::Tensor(Tensor::new(cell, stream.shared().clone())))?;
+                self.0.unfilled.lock().insert(value, promise);
+                Ok(value)
+            }
+            Lane::Trace(trace) => {
+                let id = trace.input(ty)?;
+                self.keep(Held::Traced { trace, id, ty: ty.clone() })
+            }
+        }))
+    }
+
+    /// Gives a placeholder its data, once.
+    ///
+    /// # Errors
+    /// When the id stands for nothing or is no unfilled placeholder, the length does not fit, or the device refuses; in the
+    /// last two cases it can be filled still.
+    pub fn fill(&self, placeholder: ValueHandle, bytes: &[u8]) -> Result<()> {
+        told(self.tensor(placeholder, "fill").and_then(|tensor| {
+            let none = || {
+                let message = format!("fill: {placeholder} is no placeholder, or was filled before");
+                Error::misuse(message, Site::Unknown)
+            };
+            if !self.0.unfilled.lock().contains_key(&placeholder) {
+                return Err(none());
+            }
+            let buffer = tensor.on_stream().upload_buffer(tensor.ty(), bytes)?;
+            let promise = self.0.unfilled.lock().remove(&placeholder).ok_or_else(none)?;
+            drop(promise.resolve(Outcome::Data { buffer, maker: None }));
+            Ok(())
+        }))
+    }
+
+    // ----- recording -----
+
+    /// Records an op on a stream, or into a trace, and returns its results at once, each with one reference.
+    ///
+    /// # Errors
+    /// When an id stands for nothing, a value of a trace is used outside of it or the other way round, or the op table
+    /// refuses the call; the error says op and call site. In Debug mode, when the op fails.
+    pub fn record(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[Made; 1]>> {
+        told(self.record_one(stream, call))
+    }
+
+    fn record_one(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[Made; 1]>> {
+        let name = call.op.name();
+        let lane = self.lane(stream, name, &call.site)?;
+        let mut operands: SmallVec<[Held; 4]> = SmallVec::new();
+        for &operand in call.operands {
+            operands.push(self.held(operand, name, &call.site)?);
+        }
+        let results = lane.record(call.op, call.attrs, call.bodies, &operands, call.effect, call.site)?;
+        self.keep_all(results)
+    }
+
+    pub(super) fn keep_all(&self, results: impl IntoIterator<Item = Held>) -> Result<SmallVec<[Made; 1]>> {
+        results
+            .into_iter()
+            .map(|held| {
+                let ty = held.ty().clone();
+                Ok(Made { id: self.keep(held)?, ty })
+            })
+            .collect()
+    }
+
+    // ----- lifetimes and versions -----
+
+    /// One more reference to a value.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn retain(&self, value: ValueHandle) -> Result<()> {
+        let retained = self.0.values.retain(value.0);
+        told(retained.map_err(|missing| value.missing(missing, "retain", &Site::Unknown)))
+    }
+
+    /// One reference less. With the last one the id stands for nothing any more, and the value's life ends at this place of
+    /// its stream's program.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, as it does after its last release.
+    pub fn release(&self, value: ValueHandle) -> Result<()> {
+        let released = self.0.values.release(value.0);
+        let released = told(released.map_err(|missing| value.missing(missing, "release", &Site::Unknown)))?;
+        if let Some(Held::Tensor(tensor)) = &released
+            && !tensor.is_decided()
+        {
+            let unfilled = self.0.unfilled.lock().remove(&value);
+            drop(unfilled);
+        }
+        drop(released);
+        Ok(())
+    }
+
+    /// Lets an id stand for another value from now on: what an in-place write comes to. Both ids stay; `new` keeps its own
+    /// reference. Returns how often the id has been replaced.
+    ///
+    /// # Errors
+    /// When an id stands for nothing, or the types differ (see [`Session::rebind`]); then nothing has changed.
+    pub fn replace(&self, value: ValueHandle, new: ValueHandle) -> Result<u64> {
+        told(self.swap(value, new, true))
+    }
+
+    /// As [`Session::replace`], of any type: what resizing a storage comes to.
+    ///
+    /// # Errors
+    /// When an id stands for nothing.
+    pub fn rebind(&self, value: ValueHandle, new: ValueHandle) -> Result<u64> {
+        told(self.swap(value, new, false))
+    }
+
+    fn swap(&self, value: ValueHandle, new: ValueHandle, same_type: bool) -> Result<u64> {
+        let held = self.held(new, "replace", &Site::Unknown)?;
+        let ty = held.ty().clone();
+        let check = |old: &Held| match same_type && *old.ty() != ty {
+            true => {
+                let message = format!("replace: {value} is {}, and the new value is {ty}", old.ty());
+                Err(Error::misuse(message, Site::Unknown))
+            }
+            false => Ok(()),
+        };
+        let swapped = self.0.values.replace(value.0, held, check);
+        let (old, version) =
+            swapped.map_err(|missing| value.missing(missing, "replace", &Site::Unknown))??;
+        // A placeholder that nobody can fill any more fails what depends on it, rather than hold it up for ever.
+        let unfilled = self.0.unfilled.lock().remove(&value);
+        drop(unfilled);
+        drop(old);
+        Ok(version)
+    }
+
+    /// How often the id has been replaced.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn version(&self, value: ValueHandle) -> Result<u64> {
+        let version = self.0.values.version(value.0);
+        told(version.map_err(|missing| value.missing(missing, "version", &Site::Unknown)))
+    }
+
+    /// Element type and shape of what an id stands for now.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn ty(&self, value: ValueHandle) -> Result<TensorType> {
+        told(self.held(value, "ty", &Site::Unknown)).map(|held| held.ty().clone())
+    }
+}
+
+impl Lane {
+    /// Records an op.
+    pub(super) fn record(
+        &self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[Held],
+        effect: Effect,
+        site: Site,
+    ) -> Result<SmallVec<[Held; 1]>> {
+        match self {
+            Lane::Trace(trace) => trace.record(op, attrs, bodies, operands, site),
+            Lane::Stream(stream) => {
+                let mut tensors: SmallVec<[&Tensor; 4]> = SmallVec::new();
+                for operand in operands {
+                    match operand {
+                        Held::Tensor(tensor) => tensors.push(tensor),
+                        Held::Traced { .. } => {
+                            let message = format!("{op}: an operand belongs to a trace and has no data");
+                            return Err(Error::misuse(message, site));
+                        }
+                    }
+                }
+                let call = RecordCall { op, attrs, bodies, operands: &tensors, effect, site };
+                Ok(stream.shared().record(call)?.into_iter().map(Held::Tensor).collect())
+            }
+        }
+    }
+}
