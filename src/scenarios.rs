@@ -272,7 +272,7 @@ fn poisoning(size: Size) {
 }
 
 /// A value whose promise has been dropped.
-fn abandoned(stream: &crate::stream::Stream, ty: &fuseline_fusion::TensorType) -> Tensor {
+fn abandoned(stream: &crate::stream::Stream, ty: &TensorType) -> Tensor {
     let (cell, promise) = crate::value::ValueCell::promised(ty.clone());
     drop(promise);
     Tensor::new(cell, stream.shared().clone())

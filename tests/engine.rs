@@ -15,7 +15,7 @@ use fuseline::{
     Budgets, Bytes, DType, Engine, EngineConfig, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result,
     Stage, Tensor, with_mode,
 };
-use support::{Log, close, engines, on_engines};
+use support::{Log, close, on_engines};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
