@@ -458,7 +458,7 @@ fn errors_are_data_with_op_call_site_and_region() {
         assert!(session.read(z).is_err());
         let last = take_last_error().unwrap();
         let failures = session.take_failures();
-        assert_eq!(failures, [last.clone()], "once, however many values failed");
+        assert_eq!(failures, std::slice::from_ref(&last), "once, however many values failed");
         assert_eq!((last.stage, last.origin, last.retryable), (Stage::Compile, Origin::Device, false));
         assert_eq!(last.op.as_deref(), Some("exponential"));
         assert_eq!(last.site.as_deref(), Some("train.py:12"));
