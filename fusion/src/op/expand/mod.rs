@@ -20,7 +20,7 @@ pub(super) use combine::{combined, reduce_window, select_and_scatter};
 use super::attrs;
 use super::call::Call;
 use super::code::{Comparison, OpCode};
-use super::rules::contraction::conv_attr;
+use super::rules::contraction::{ConvDims, conv_attr};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, Element};
 use crate::error::{Fault, OpError};
@@ -90,20 +90,35 @@ fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums wrap. It does not look
-/// behind a barrier, which costs nothing here: a kernel is read from memory in any case.
+/// Two things are said of the kernel by ops of their own:
+///
+/// - XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums wrap. It does not look
+///   behind a barrier, which costs nothing here: a kernel is read from memory in any case.
+/// - XLA's CPU backend has fast convolutions for kernels that are not turned around only. Turning a kernel around
+///   before costs little: 0.25 ms instead of 1.0 for 32 images of 8x8x16 and a kernel of 3x3 (2 cores, 2026-11; least of
+///   200 runs of `convolution` with `window_reversal`, read included).
 pub(super) fn convolution(call: &Call<'_>) -> Lowered {
-    if call.attr().dtype(conv_attr::DTYPE).is_float() {
-        Lowered::Itself
-    } else {
-        expanded(kernel_hidden(call))
-    }
+    let is_float = call.attr().dtype(conv_attr::DTYPE).is_float();
+    let is_turned = call.attr().bools(conv_attr::REVERSAL).contains(&true);
+    if is_float && !is_turned { Lowered::Itself } else { expanded(kernel_prepared(call)) }
 }
 
-fn kernel_hidden(call: &Call<'_>) -> Result<Lowered, OpError> {
+fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
-    let kernel = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &params[1..])?;
-    let result = graph.op(OpCode::Convolution, call.attrs.clone(), &[params[0], kernel])?;
+    let mut kernel = params[1];
+    let spatial = ConvDims::of(call)?.kernel_spatial;
+    let reversal = call.attr().bools(conv_attr::REVERSAL);
+    let turned: Vec<i64> =
+        spatial.iter().zip(reversal).filter(|pair| *pair.1).map(|pair| *pair.0 as i64).collect();
+    if !turned.is_empty() {
+        kernel = graph.op(OpCode::Reverse, attrs::dimensions(&turned), &[kernel])?;
+    }
+    if !call.attr().dtype(conv_attr::DTYPE).is_float() {
+        kernel = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[kernel])?;
+    }
+    let mut values = call.attrs.values().to_vec();
+    values[conv_attr::REVERSAL] = vec![false; spatial.len()].as_slice().into();
+    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
     Ok(graph.returning(&[result]))
 }
 
