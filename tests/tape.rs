@@ -105,8 +105,8 @@ fn convolutions() {
 }
 
 #[test]
-fn max_pooling() {
-    check(&[&[2, 4, 6, 2]], |v| v[0].max_pool(2));
+fn mean_pooling() {
+    check(&[&[2, 4, 6, 2]], |v| v[0].mean_pool(2));
 }
 
 #[test]

@@ -15,7 +15,7 @@
 use std::cell::RefCell;
 
 use fuseline::fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline::{OpCode, Result, Tensor, nn};
+use fuseline::{Result, Tensor, nn};
 
 /// From the gradient of a result to that of an input.
 type Pullback = Box<dyn FnOnce(&Tensor) -> Result<Tensor>>;
@@ -336,13 +336,13 @@ impl<'t> Var<'t> {
         ))
     }
 
-    /// The largest element of each `size` by `size` square of images `[batch, height, width, features]`.
-    pub(crate) fn max_pool(&self, size: i64) -> Result<Var<'t>> {
-        let (window, padding) = ([1, size, size, 1], [(0, 0); 4]);
-        let value = self.value.reduce_window(OpCode::Maximum, &window, &window, &padding)?;
-        let image = self.value.clone();
-        let pull = move |g: &Tensor| image.max_pool_gradient(g, &window, &window, &padding);
-        Ok(self.tape.result(value, [(self, Box::new(pull))]))
+    /// The mean of each `size` by `size` square of images `[batch, height, width, features]`, whose sides `size` divides.
+    pub(crate) fn mean_pool(&self, size: u64) -> Result<Var<'t>> {
+        let &[batch, height, width, features] = self.dims() else {
+            unreachable!("images have four dimensions: {:?}", self.dims());
+        };
+        let squares = [batch, height / size, size, width / size, size, features];
+        self.reshape(&squares)?.sum(&[2, 4])?.scale(1.0 / (size * size) as f64)
     }
 
     // ----- composites -----

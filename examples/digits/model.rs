@@ -23,7 +23,7 @@ fn forward<'t>(images: &Var<'t>, parameters: &[Var<'t>]) -> Result<Var<'t>> {
         unreachable!("there are as many parameters as in the table");
     };
     let hidden = images.conv2d(kernel1, 1, 1)?.add(bias1)?.relu()?;
-    let hidden = hidden.conv2d(kernel2, 1, 1)?.add(bias2)?.relu()?.max_pool(2)?;
+    let hidden = hidden.conv2d(kernel2, 1, 1)?.add(bias2)?.relu()?.mean_pool(2)?;
     let flat = hidden.reshape(&[hidden.dims()[0], weight.dims()[0]])?;
     flat.matmul(weight)?.add(bias)
 }
