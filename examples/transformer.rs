@@ -15,7 +15,7 @@ use common::random::Random;
 use common::tape::{Tape, Var};
 use common::{Device, block_on};
 use fuseline::nn::{self, Adam, AdamState};
-use fuseline::{Budgets, Counters, Engine, EngineConfig, Mode, Tensor};
+use fuseline::{Counters, Engine, EngineConfig, Mode, Tensor};
 
 /// Different tokens.
 const WORDS: u64 = 16;
@@ -113,9 +113,7 @@ struct Trainer {
 
 impl Trainer {
     fn new(device: Device, mode: Mode) -> fuseline::Result<Trainer> {
-        // A step has 795 ops. With the default budget of 512 a region would end at another op in each step.
-        let budgets = Budgets { ops: 1024, ..Budgets::default() };
-        let engine = device.build(EngineConfig::new().mode(mode).region_budgets(budgets))?;
+        let engine = device.build(EngineConfig::new().mode(mode))?;
         let mut random = Random::new(1);
         let mut parameters = Vec::new();
         for (dims, start) in PARAMETERS {

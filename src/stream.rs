@@ -283,7 +283,7 @@ impl StreamShared {
                     site.clone(),
                 ));
             }
-            if cell.outcome().get().is_none() {
+            if cell.needs_boundary() || cell.outcome().get().is_none() {
                 owner.need(&cell, Boundary::CrossStream);
             }
         }

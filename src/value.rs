@@ -89,8 +89,8 @@ pub(crate) struct ValueCell {
     ty: TensorType,
     /// Number of handles (V1).
     handles: AtomicU32,
-    /// A region has been sealed that makes it, or it needs none: reading it needs no boundary.
-    sealed: AtomicBool,
+    /// Asking for it is no boundary any more: the program has asked for one since the op that makes it.
+    settled: AtomicBool,
     outcome: Once<Outcome>,
 }
 
@@ -127,8 +127,14 @@ fn fresh_id() -> ValueId {
 }
 
 impl ValueCell {
-    fn new(ty: TensorType, sealed: bool, outcome: Once<Outcome>) -> ValueCell {
-        ValueCell { id: fresh_id(), ty, handles: AtomicU32::new(1), sealed: AtomicBool::new(sealed), outcome }
+    fn new(ty: TensorType, settled: bool, outcome: Once<Outcome>) -> ValueCell {
+        ValueCell {
+            id: fresh_id(),
+            ty,
+            handles: AtomicU32::new(1),
+            settled: AtomicBool::new(settled),
+            outcome,
+        }
     }
 
     /// A value that an op makes, with one handle, and the promise to make it.
@@ -182,13 +188,14 @@ impl ValueCell {
         self.handles.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether reading it may need a boundary first. A stale answer costs a log entry.
+    /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer costs a log entry.
     pub(crate) fn needs_boundary(&self) -> bool {
-        !self.sealed.load(Ordering::Relaxed)
+        !self.settled.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_sealed(&self) {
-        self.sealed.store(true, Ordering::Relaxed);
+    /// It was in a region that ended where the program asked.
+    pub(crate) fn set_settled(&self) {
+        self.settled.store(true, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuseline::{
     Budgets, Bytes, DType, Engine, EngineConfig, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result,
@@ -189,6 +189,72 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
             let text = changes[0].to_string();
             assert!(text.contains("input 1: f32[2] became f32[3]"), "{text}");
             assert!(text.contains("tests/engine.rs:"), "{text}");
+            Ok(())
+        },
+    );
+}
+
+/// Steps of more ops than a region takes: the read in each step keeps the cuts of all steps in the same places, whether or
+/// not what is read has been computed by then, and whoever asks for it.
+#[test]
+fn a_loop_of_steps_over_budget_is_steady_too() {
+    let budgets = Budgets { ops: 16, ..Budgets::default() };
+    let log = Log::default();
+    on_engines(
+        || EngineConfig::new().region_budgets(budgets).event_sink(log.sink()),
+        |engine| {
+            let other = engine.new_stream();
+            let step = |x: &Tensor, read: &dyn Fn(&Tensor) -> Result<()>| -> Result<Tensor> {
+                let loss = x.sum(&[0])?;
+                let mut next = x.clone();
+                // Enough that a budget has ended the region of the loss long before it is asked for.
+                for _ in 0..100 {
+                    next = ((&next * 0.5)? + 0.25)?;
+                }
+                read(&loss)?;
+                Ok(next)
+            };
+            let reads: [(&str, &dyn Fn(&Tensor) -> Result<()>); 4] = [
+                ("host_read", &|loss| loss.wait()),
+                ("host_read", &|loss| {
+                    // The driver has been told of the log by now, so this ends; if not, the other readings say the same.
+                    let start = Instant::now();
+                    while !loss.is_decided() && start.elapsed() < Duration::from_secs(10) {
+                        std::thread::yield_now();
+                    }
+                    loss.item::<f32>().map(drop)
+                }),
+                ("host_read", &|loss| {
+                    loss.on_ready(drop);
+                    Ok(())
+                }),
+                ("cross_stream", &|loss| {
+                    other.record(OpCode::Negate, fuseline::Attrs::none(), &[], &[loss]).map(drop)
+                }),
+            ];
+            for (reason, read) in reads {
+                let mut x = vector(engine, &[1.0, 2.0]);
+                x = step(&x, read)?;
+                engine.synchronize()?;
+                let before = engine.counters();
+                log.take();
+                for _ in 0..5 {
+                    x = step(&x, read)?;
+                }
+                engine.synchronize()?;
+                assert_eq!(engine.counters().since(&before).compiles, 0, "{reason}");
+                let ours = log.take().into_iter().filter_map(|event| match event {
+                    Event::Sealed { region, boundary, .. } if region.stream == engine.stream().id() => {
+                        Some((boundary.name().to_owned(), region.ops))
+                    }
+                    _ => None,
+                });
+                let budget = || ("op_budget".to_owned(), 16);
+                // The sum and its initial value, then 100 times two ops and their broadcast scalars.
+                let of_a_step = || (0..402 / 16).map(|_| budget()).chain([(reason.to_owned(), 402 % 16)]);
+                let steps: Vec<_> = (0..5).flat_map(|_| of_a_step()).collect();
+                assert_eq!(ours.collect::<Vec<_>>(), steps);
+            }
             Ok(())
         },
     );

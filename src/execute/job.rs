@@ -86,8 +86,10 @@ impl Job {
         let key = canon.key(engine.device().environment());
         let reference = RegionRef { stream: stream.id(), seq: RegionSeq(seq), key, ops };
         let info = Arc::new(RegionInfo { reference, canon: Arc::new(canon), sites });
-        for output in &outputs {
-            output.value.holder().set_sealed();
+        if boundary.is_asked_for() {
+            for output in &outputs {
+                output.value.holder().set_settled();
+            }
         }
         engine.counters().regions.add(1);
         let scalars = inputs.iter().filter(|input| input.lifted).count();

@@ -141,7 +141,7 @@ impl Driver {
                 let _ = self.builder.release(value.id());
             }
             Entry::Need(value, boundary) => {
-                if self.builder.makes(value.id()) {
+                if self.builder.is_recent(value.id()) {
                     self.builder.seal(boundary, &mut self.sealed);
                 }
             }

@@ -109,6 +109,10 @@ impl Tensor {
     fn settle(&self, deadline: Option<Instant>) -> Result<&Outcome> {
         let outcome = self.cell().outcome();
         if let Some(outcome) = outcome.get() {
+            // That it is there is a matter of time, and time decides no boundary.
+            if self.cell().needs_boundary() {
+                self.stream().need(self.cell(), Boundary::HostRead);
+            }
             return Ok(outcome);
         }
         may_wait()?;

@@ -53,6 +53,15 @@ impl Boundary {
         Boundary::Fallback,
     ];
 
+    /// Whether the program asked for it, by what it recorded, rather than a budget or rule of ours.
+    #[must_use]
+    pub const fn is_asked_for(self) -> bool {
+        !matches!(
+            self,
+            Boundary::OpBudget | Boundary::InputBudget | Boundary::ByteBudget | Boundary::Fallback
+        )
+    }
+
     /// A short name for logs and reports (`host_read`).
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -5,7 +5,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::boundary::{Boundary, BoundaryRule, Budgets, PendingStats};
 use super::{Input, Mode, Operand, Output, Region, TraceOp, TraceResult, TraceValue as _};
@@ -177,13 +177,15 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     pending: Part<R>,
     /// Mode of the pending ops, which all have the same.
     mode: Mode,
+    /// Living results of the regions that ended for a reason of ours since the program last asked for a boundary.
+    recent: FxHashSet<ValueId>,
 }
 
 impl<R: TraceResult> RegionBuilder<R> {
     /// A builder without pending ops.
     #[must_use]
     pub fn new(rule: Box<dyn BoundaryRule>, budgets: Budgets) -> RegionBuilder<R> {
-        RegionBuilder { rule, budgets, pending: Part::new(), mode: Mode::Fused }
+        RegionBuilder { rule, budgets, pending: Part::new(), mode: Mode::Fused, recent: FxHashSet::default() }
     }
 
     /// Size of the pending ops.
@@ -193,10 +195,12 @@ impl<R: TraceResult> RegionBuilder<R> {
         PendingStats { ops: pending.len(), inputs: pending.tensor_inputs, bytes: pending.bytes }
     }
 
-    /// Whether a pending op makes `value`: reading it on the host needs a boundary.
+    /// Whether asking for `value` is a boundary: a pending op makes it, or one that would be pending but for a budget or the
+    /// rule. The latter is what lets a loop that reads once per step start each step at a boundary, however many
+    /// regions a step takes: otherwise a cut of ours before the read would shift every later one.
     #[must_use]
-    pub fn makes(&self, value: ValueId) -> bool {
-        matches!(self.pending.known.get(&value), Some(Ref::Result(_)))
+    pub fn is_recent(&self, value: ValueId) -> bool {
+        matches!(self.pending.known.get(&value), Some(Ref::Result(_))) || self.recent.contains(&value)
     }
 
     /// Adds an op; regions that end because of it are appended to `sealed`.
@@ -225,12 +229,15 @@ impl<R: TraceResult> RegionBuilder<R> {
             let len = cut.len.clamp(1, stats.ops);
             let (head, tail) = mem::replace(&mut self.pending, Part::new()).cut(len);
             self.pending = tail;
-            sealed.push(head.finish(cut.reason, mode, Effect::Pure));
+            let head = head.finish(cut.reason, mode, Effect::Pure);
+            self.remember(&head);
+            sealed.push(head);
         }
     }
 
     /// The last handle on `value` was dropped.
     pub fn release(&mut self, value: ValueId) -> Released {
+        self.recent.remove(&value);
         self.pending.release(value)
     }
 
@@ -243,8 +250,22 @@ impl<R: TraceResult> RegionBuilder<R> {
         if self.pending.len() > 0 {
             let next = self.pending.successor();
             let all = mem::replace(&mut self.pending, next);
-            sealed.push(all.finish(reason, self.mode, effect));
+            let all = all.finish(reason, self.mode, effect);
+            self.remember(&all);
+            sealed.push(all);
             self.rule.reset();
+        } else if reason.is_asked_for() {
+            self.recent.clear();
+        }
+    }
+
+    /// Keeps in mind what is left of a region, or forgets about it where the program wanted its end.
+    fn remember(&mut self, sealed: &Region<R>) {
+        if sealed.boundary.is_asked_for() {
+            self.recent.clear();
+        } else {
+            let living = sealed.outputs.iter().filter(|output| output.live);
+            self.recent.extend(living.map(|output| output.value.id()));
         }
     }
 

@@ -12,6 +12,8 @@
 //!   it has not been released or an op after the boundary uses it. So outputs depend on the recorded program alone.
 //! - R3: every release that the builder took is returned exactly once, as a dying input or a dead result of a region.
 //! - R4: a region with an ordered effect has that one op only.
+//! - R5: asking for a value that was made since the program last asked for a boundary is a boundary, also when a budget has
+//!   ended the value's region already. So a loop that reads once per step starts each step at a boundary.
 
 mod boundary;
 mod builder;
