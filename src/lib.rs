@@ -15,7 +15,7 @@
 //!
 //! let mut y = x.matmul(&w)?;                             // recorded; nothing has run yet
 //! for _ in 0..3 {
-//!     y = ((&y * 0.5)? + &x)?.tanh()?;                   // ten ops, one region
+//!     y = ((&y * 0.5)? + &x)?.tanh()?;                   // all of it one region
 //! }
 //! let mean = y.mean(&[0, 1])?.item::<f32>()?;            // the read ends the region: it is compiled and run
 //! assert!((mean - 0.95).abs() < 0.05);
@@ -30,6 +30,7 @@
 //! | [`EngineConfig`], [`Engine`] | one device, its caches and threads |
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
+//! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
 //! | [`Error`] | what went wrong, at which op and call site |
@@ -49,8 +50,8 @@
 //!
 //! # What is promised
 //!
-//! - A loop whose steps record the same ops on the same shapes compiles nothing after its first steps, whatever the numbers
-//!   in it are: scalars like a learning rate are parameters of the compiled code.
+//! - A loop whose steps record the same ops on the same shapes and read or flush once compiles nothing after its first steps,
+//!   whatever the numbers in it are: scalars like a learning rate are parameters of the compiled code.
 //! - Where a region ends and what it returns depend on the recorded program alone, never on timing or threads.
 //! - A cached executable is used only if the region it was compiled for is equal, byte by byte, to the one at hand.
 //! - Every boundary, miss, compile and fallback is an [`Event`] with its reason.

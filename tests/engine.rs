@@ -194,6 +194,9 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
     );
 }
 
+/// A way to ask for a value.
+type Reading<'a> = &'a dyn Fn(&Tensor) -> Result<()>;
+
 /// Steps of more ops than a region takes: the read in each step keeps the cuts of all steps in the same places, whether or
 /// not what is read has been computed by then, and whoever asks for it.
 #[test]
@@ -204,7 +207,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
         || EngineConfig::new().region_budgets(budgets).event_sink(log.sink()),
         |engine| {
             let other = engine.new_stream();
-            let step = |x: &Tensor, read: &dyn Fn(&Tensor) -> Result<()>| -> Result<Tensor> {
+            let step = |x: &Tensor, read: Reading<'_>| -> Result<Tensor> {
                 let loss = x.sum(&[0])?;
                 let mut next = x.clone();
                 // Enough that a budget has ended the region of the loss long before it is asked for.
@@ -214,7 +217,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
                 read(&loss)?;
                 Ok(next)
             };
-            let reads: [(&str, &dyn Fn(&Tensor) -> Result<()>); 4] = [
+            let reads: [(&str, Reading<'_>); 4] = [
                 ("host_read", &|loss| loss.wait()),
                 ("host_read", &|loss| {
                     // The driver has been told of the log by now, so this ends; if not, the other readings say the same.

@@ -165,8 +165,10 @@ mod tests {
         for line in section.lines().filter(|line| !line.starts_with('#') && line.contains(" = ")) {
             let (name, rest) = line.split_once(" = ").expect("checked");
             let value = rest.split('"').nth(1).expect("a quoted value");
-            assert!(rest.contains("relative = true"), "{line}");
-            found.push((name.to_owned(), value.to_owned()));
+            // A value that names no path of ours means the same wherever it is handed down.
+            if rest.contains("relative = true") {
+                found.push((name.to_owned(), value.to_owned()));
+            }
         }
         found.sort();
         let mut expected = CONFIGURED.map(|(name, value)| (name.to_owned(), value.to_owned()));
