@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench chain`, on the PJRT plugin that is found. Every chain is one region, the same one each time, so
 //! nothing is compiled after the first; what is measured is recording, the region's key, the cache, and the launch.
-#![allow(missing_docs, reason = "a benchmark")]
+#![allow(missing_docs, clippy::print_stderr, reason = "a benchmark")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fuseline::{Engine, Mode, Result, Tensor, with_mode};

@@ -1,4 +1,5 @@
 //! What the memory tier promises, seen from outside.
+#![allow(clippy::disallowed_methods, reason = "a test, on real threads")]
 
 use std::sync::Arc;
 use std::sync::mpsc;
