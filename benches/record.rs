@@ -1,7 +1,9 @@
-//! What it costs to record an op: the public API, the handle and its drop included, while another thread takes the ops in.
+//! What it costs to record an op: the public API, the handle and its drop included.
 //!
 //! `cargo bench --bench record`. The device is the reference interpreter, which has nothing to do here: handles are dropped
-//! before anything asks for them, so regions are sealed, found to be of no use, and left out.
+//! before anything asks for them, so regions are sealed, found to be of no use, and left out. Ops come in bursts with a
+//! wait in between that is not counted: short ones, during which nobody looks at the log, and long ones, during which the
+//! stream's driver takes the ops in on another core.
 #![allow(missing_docs, reason = "a benchmark")]
 
 use std::hint::black_box;
@@ -10,15 +12,18 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fuseline::{Engine, Stream, Tensor};
 
-/// Ops between two waits: few enough that the log of the stream never fills up.
-const BURST: u64 = 1_000;
+/// Ops between two waits that leave the driver asleep.
+const SHORT: u64 = 250;
+
+/// Ops between two waits that do not, and are few enough that the log of the stream never fills up.
+const LONG: u64 = 1_500;
 
 /// Time that `iterations` calls take, the waits in between left out.
-fn in_bursts(stream: &Stream, iterations: u64, mut call: impl FnMut()) -> Duration {
+fn in_bursts(of: u64, stream: &Stream, iterations: u64, mut call: impl FnMut()) -> Duration {
     let mut took = Duration::ZERO;
     let mut left = iterations;
     while left > 0 {
-        let burst = left.min(BURST);
+        let burst = left.min(of);
         let start = Instant::now();
         for _ in 0..burst {
             call();
@@ -40,16 +45,19 @@ fn one_thread(c: &mut Criterion) {
     let mut group = c.benchmark_group("record");
     group.throughput(Throughput::Elements(1));
     group.bench_function("add", |b| {
-        b.iter_custom(|n| in_bursts(engine.stream(), n, || drop(black_box(x.add(&y)))));
+        b.iter_custom(|n| in_bursts(SHORT, engine.stream(), n, || drop(black_box(x.add(&y)))));
+    });
+    group.bench_function("add, driver at work", |b| {
+        b.iter_custom(|n| in_bursts(LONG, engine.stream(), n, || drop(black_box(x.add(&y)))));
     });
     group.bench_function("exp", |b| {
-        b.iter_custom(|n| in_bursts(engine.stream(), n, || drop(black_box(x.exp()))));
+        b.iter_custom(|n| in_bursts(SHORT, engine.stream(), n, || drop(black_box(x.exp()))));
     });
     group.bench_function("scalar operand", |b| {
-        b.iter_custom(|n| in_bursts(engine.stream(), n, || drop(black_box(&x * 0.5))));
+        b.iter_custom(|n| in_bursts(SHORT, engine.stream(), n, || drop(black_box(&x * 0.5))));
     });
     group.bench_function("sum of an axis", |b| {
-        b.iter_custom(|n| in_bursts(engine.stream(), n, || drop(black_box(x.sum(&[0])))));
+        b.iter_custom(|n| in_bursts(SHORT, engine.stream(), n, || drop(black_box(x.sum(&[0])))));
     });
     group.finish();
 }
@@ -71,8 +79,9 @@ fn two_threads(c: &mut Criterion) {
         group.bench_function(name, |b| {
             b.iter_custom(|n| {
                 std::thread::scope(|scope| {
-                    let run =
-                        |(stream, x): &(Stream, Tensor)| in_bursts(stream, n, || drop(black_box(x.add(x))));
+                    let run = |(stream, x): &(Stream, Tensor)| {
+                        in_bursts(LONG, stream, n, || drop(black_box(x.add(x))))
+                    };
                     let threads = operands.each_ref().map(|operand| scope.spawn(move || run(operand)));
                     threads
                         .into_iter()

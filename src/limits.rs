@@ -1,8 +1,9 @@
 //! Hard limits of the engine, with units and reasons. Those of ops and shapes are in [`fuseline_fusion::limits`].
 
-/// Log entries between two hints to the driver that there is work. Small enough that a driver on another core works while
-/// the program records, large enough that waking it (5 to 50 µs on a virtual machine) is spread over many ops.
-pub(crate) const ENTRIES_PER_HINT: u64 = 256;
+/// Log entries between two hints to the driver that there is work: what a region of the default op budget leaves in the log, a
+/// record and a release per op. Sooner there is nothing to run, and waking a thread costs the recording one 5 to 50 µs on a
+/// virtual machine.
+pub(crate) const ENTRIES_PER_HINT: u64 = 1_024;
 
 /// Regions that a stream may have sealed but not launched, because they are being compiled or too much is in flight. The
 /// driver stops reading the log beyond that, which in the end lets the recording thread wait.
