@@ -19,7 +19,8 @@ pub(crate) const CLASSES: u64 = 10;
 const TEST: usize = 360;
 /// Decides which: the seed with which the order of the images is drawn, of which the last are held out. The order of the
 /// file goes by writer, so its own last fifth would ask a different question: how well the digits of unknown hands are read
-/// (93 % here).
+/// (93 % here). The learning rate and the number of epochs were chosen by these same images, so what is read right of them
+/// flatters a little; other seeds gave 98.6 to 99.4 % with settings close by.
 const SPLIT_SEED: u64 = 0;
 
 const PIXELS: usize = (SIDE * SIDE) as usize;
