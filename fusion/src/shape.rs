@@ -5,6 +5,7 @@
 //! made, so that no later stage can overflow.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use smallvec::SmallVec;
 
@@ -12,8 +13,23 @@ use crate::dtype::DType;
 use crate::limits::{MAX_RANK, MAX_TENSOR_BYTES};
 
 /// Sizes of the dimensions of a tensor, outermost first. Rank 0 is a scalar with one element.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
+
+/// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a call of `memcmp`.
+impl PartialEq for Shape {
+    #[inline]
+    fn eq(&self, other: &Shape) -> bool {
+        let (these, those) = (self.dims(), other.dims());
+        these.len() == those.len() && these.iter().zip(those).all(|(this, that)| this == that)
+    }
+}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.dims().hash(state);
+    }
+}
 
 /// Why a list of dimension sizes is not a shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
