@@ -228,14 +228,13 @@ impl Device {
         args: &[&Buffer],
         scalars: impl Iterator<Item = Scalar>,
         veto: &[i64],
-        want_done: bool,
     ) -> Result<Executed> {
         let ops = executable.region.graph().nodes().len();
         self.fault(Stage::Execute, FaultPoint::Execute { ops })?;
         match (&self.kind, &executable.loaded) {
             (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let packed = executable.pack.pack(scalars);
-                device.execute(loaded, args, &packed, veto, want_done)
+                device.execute(loaded, args, &packed, veto)
             }
             _ => {
                 let executed = reference::execute(&executable.region, &executable.outputs, args, scalars)?;

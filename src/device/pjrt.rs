@@ -163,7 +163,6 @@ impl PjrtDevice {
         args: &[&Buffer],
         packed: &[u32],
         veto: &[i64],
-        want_done: bool,
     ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
         let scalars = if packed.is_empty() {
@@ -186,7 +185,7 @@ impl PjrtDevice {
         buffers.extend(&scalars);
         let options = pjrt::ExecuteOptions {
             non_donatable: veto,
-            want_completion_event: want_done,
+            want_completion_event: true,
             ..pjrt::ExecuteOptions::default()
         };
         let execution = executable.execute(&buffers, &options).map_err(fail)?;

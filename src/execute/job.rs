@@ -76,10 +76,10 @@ impl Job {
         let Region { graph, inputs, outputs, sites, boundary, mode, effect } = region;
         let needed: OutputSet =
             (0u32..).zip(&outputs).filter(|(_, output)| output.live).map(|(index, _)| index).collect();
-        let output_bytes = (0u32..)
-            .zip(&outputs)
-            .filter(|(_, output)| output.live)
-            .map(|(_, output)| output.value.holder().ty().bytes())
+        let output_bytes = outputs
+            .iter()
+            .filter(|output| output.live)
+            .map(|output| output.value.holder().ty().bytes())
             .fold(Bytes(0), Bytes::saturating_add);
         let ops = graph.nodes().len();
         let canon = CanonRegion::new(graph, inputs.iter().map(|input| input.lifted).collect());
@@ -92,15 +92,17 @@ impl Job {
             }
         }
         engine.counters().regions.add(1);
-        let scalars = inputs.iter().filter(|input| input.lifted).count();
-        engine.emit(|| Event::Sealed {
-            region: reference,
-            boundary,
-            mode,
-            inputs: inputs.len() - scalars,
-            scalars,
-            outputs: needed.len(),
-            contents: contents(&info, &inputs, &outputs),
+        engine.emit(|| {
+            let scalars = inputs.iter().filter(|input| input.lifted).count();
+            Event::Sealed {
+                region: reference,
+                boundary,
+                mode,
+                inputs: inputs.len() - scalars,
+                scalars,
+                outputs: needed.len(),
+                contents: contents(&info, &inputs, &outputs),
+            }
         });
         if needed.is_empty() && effect == Effect::Pure {
             engine.counters().skipped.add(1);

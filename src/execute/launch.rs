@@ -71,7 +71,7 @@ impl Job {
         };
         let veto: SmallVec<[i64; 16]> =
             reusable.iter().filter(|&&(_, param)| !may_reuse(param)).map(|&(place, _)| place).collect();
-        let executed = engine.device().execute(executable, &args, scalars.into_iter(), &veto, true);
+        let executed = engine.device().execute(executable, &args, scalars.into_iter(), &veto);
         drop(args);
         let executed = match executed {
             Ok(executed) => executed,

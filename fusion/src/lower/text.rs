@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Aliases, ScalarPack};
-use crate::attr::{AttrDef, AttrKind, AttrValue, Presence};
+use crate::attr::{AttrDef, AttrKind, AttrValue};
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref};
@@ -193,13 +193,7 @@ impl Printer {
         let operands = list(node.operands(), |&operand| names.get(operand).to_owned());
         put!(self, "\"stablehlo.{}\"({operands})", op.name());
         let attrs: Vec<String> = signature
-            .def()
-            .attrs
-            .iter()
-            .zip(signature.attrs().values())
-            .filter(|(def, value)| {
-                def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent)
-            })
+            .stated_attrs()
             .map(|(def, value)| format!("{} = {}", def.name, attribute(def, value)))
             .collect();
         if !attrs.is_empty() {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::call::{Call, Results};
 use super::code::OpCode;
 use super::def::OpDef;
-use crate::attr::{self, Attrs};
+use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
 use crate::canon;
 use crate::error::{Fault, OpError};
 use crate::graph::Body;
@@ -94,6 +94,12 @@ impl Signature {
     #[must_use]
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
+    }
+
+    /// The attributes that a written form states: those that are given and do not follow from the results.
+    pub fn stated_attrs(&self) -> impl Iterator<Item = (&'static AttrDef, &AttrValue)> {
+        let all = self.def().attrs.iter().zip(self.attrs.values());
+        all.filter(|(def, value)| def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent))
     }
 
     /// The bodies.

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::{Program, ProgramId, Role};
-use crate::attr::{AttrKind, AttrValue, Presence};
+use crate::attr::{AttrKind, AttrValue};
 use crate::graph::{Body, Ref};
 use crate::literal::Literal;
 use crate::op::Signature;
@@ -105,13 +105,7 @@ impl Writer {
 
     fn op(&mut self, signature: &Signature, operands: &[ProgramId], results: &[ProgramId]) -> Value {
         let attrs: Map<String, Value> = signature
-            .def()
-            .attrs
-            .iter()
-            .zip(signature.attrs().values())
-            .filter(|(def, value)| {
-                def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent)
-            })
+            .stated_attrs()
             .map(|(def, value)| (def.name.to_owned(), attribute(def.kind, value)))
             .collect();
         let results: Vec<Value> = results
