@@ -8,6 +8,9 @@ use crate::dtype::{DType, DTypeClass};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 
+/// The bits of one element.
+pub(crate) type Bits = u64;
+
 /// Bits of a significand of an `f64`, without the leading one.
 const F64_MANTISSA: u32 = 52;
 
@@ -152,7 +155,7 @@ impl<'a> Elements<'a> {
         self.bytes.len() / self.size
     }
 
-    pub(crate) fn get(&self, index: usize) -> u64 {
+    pub(crate) fn get(&self, index: usize) -> Bits {
         load(self.bytes, self.size, index)
     }
 }
@@ -191,7 +194,7 @@ impl Store {
         Store { ty: literal.ty().clone(), bytes: literal.bytes().to_vec() }
     }
 
-    pub(crate) fn get(&self, index: usize) -> u64 {
+    pub(crate) fn get(&self, index: usize) -> Bits {
         load(&self.bytes, self.ty.dtype().size(), index)
     }
 

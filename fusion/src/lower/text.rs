@@ -191,7 +191,7 @@ impl Printer {
             put!(self, "{results} = ");
         }
         let operands = list(node.operands(), |&operand| names.get(operand).to_owned());
-        put!(self, "\"stablehlo.{}\"({operands})", op.name());
+        put!(self, "\"{}\"({operands})", op.qualified());
         let attrs: Vec<String> = signature
             .stated_attrs()
             .map(|(def, value)| format!("{} = {}", def.name, attribute(def, value)))

@@ -38,9 +38,12 @@ opcodes! {
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
 }
 
+/// One more than the greatest number of an op.
+const NUMBERS: usize = OpCode::ALL[OpCode::ALL.len() - 1] as usize + 1;
+
 /// Rows of the op table by code, so that a lookup is one load.
-static ROWS: [Option<&OpDef>; OpCode::ALL.len() + 1] = {
-    let mut rows = [None; OpCode::ALL.len() + 1];
+static ROWS: [Option<&OpDef>; NUMBERS] = {
+    let mut rows = [None; NUMBERS];
     let mut i = 0;
     while i < OPS.len() {
         rows[OPS[i].code as usize] = Some(&OPS[i]);
@@ -56,10 +59,16 @@ impl OpCode {
         ROWS[self as usize].expect("bug: an opcode has no row in the op table")
     }
 
-    /// StableHLO's name without the dialect (`dot_general`).
+    /// The op's name without the dialect (`dot_general`).
     #[must_use]
     pub fn name(self) -> &'static str {
         self.def().name
+    }
+
+    /// The op's name with its dialect (`stablehlo.dot_general`), as modules and program files have it.
+    #[must_use]
+    pub fn qualified(self) -> String {
+        format!("{}.{}", self.def().dialect.prefix(), self.name())
     }
 
     /// Stable number, used by the canonical encoding.
@@ -74,11 +83,16 @@ impl OpCode {
         OpCode::ALL.iter().copied().find(|code| u64::from(code.number()) == number)
     }
 
-    /// The op with StableHLO's name, with or without the dialect prefix.
+    /// The op of that name, with or without its dialect's prefix.
     #[must_use]
     pub fn from_name(name: &str) -> Option<OpCode> {
-        let name = name.strip_prefix("stablehlo.").unwrap_or(name);
-        OPS.iter().find(|def| def.name == name).map(|def| def.code)
+        let (dialect, name) = match name.split_once('.') {
+            Some((dialect, name)) => (Some(dialect), name),
+            None => (None, name),
+        };
+        let fits =
+            |def: &&OpDef| def.name == name && dialect.is_none_or(|dialect| dialect == def.dialect.prefix());
+        OPS.iter().find(fits).map(|def| def.code)
     }
 }
 

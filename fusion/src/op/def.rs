@@ -91,12 +91,35 @@ pub enum Effect {
     Ordered,
 }
 
+/// The MLIR dialect that an op's name belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// The operations of the StableHLO specification.
+    #[default]
+    Stablehlo,
+    /// "Client HLO": ops beyond the specification that front ends write and XLA expands.
+    Chlo,
+}
+
+impl Dialect {
+    /// What stands before the dot of an op's name in a module.
+    #[must_use]
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Dialect::Stablehlo => "stablehlo",
+            Dialect::Chlo => "chlo",
+        }
+    }
+}
+
 /// One row of the op table.
 #[derive(Debug, Clone, Copy)]
 pub struct OpDef {
     /// The opcode.
     pub code: OpCode,
-    /// StableHLO's name without the dialect.
+    /// The dialect of the name.
+    pub dialect: Dialect,
+    /// The name without the dialect; no two rows share one.
     pub name: &'static str,
     /// What it computes, in a sentence.
     pub summary: &'static str,

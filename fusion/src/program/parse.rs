@@ -211,7 +211,7 @@ impl Reader {
         let name = at.get("op")?;
         let text = name.string()?;
         let op = OpCode::from_name(text)
-            .filter(|_| text.starts_with("stablehlo."))
+            .filter(|_| text.contains('.'))
             .ok_or_else(|| ProgramError::of(name.path.clone(), Problem::UnknownOp(text.to_owned())))?;
         let attrs = attributes(&at.get("attrs")?, op, declared)?;
         let mut bodies = Vec::new();

@@ -118,7 +118,7 @@ impl Writer {
             })
             .collect();
         let mut object = json!({
-            "op": format!("stablehlo.{}", signature.op()),
+            "op": signature.op().qualified(),
             "operands": ids(operands),
             "results": results,
             "attrs": attrs,

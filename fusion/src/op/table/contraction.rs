@@ -1,0 +1,40 @@
+//! Products summed over dimensions.
+
+use super::ROW;
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::expand;
+use crate::op::rules::contraction;
+use crate::op::sample;
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::DotGeneral,
+        name: "dot_general",
+        summary: "Products of lhs and rhs summed over the contracting dimensions, for each batch index.",
+        operands: Operands::Fixed(&["lhs", "rhs"]),
+        attrs: &attrs::DOT_GENERAL,
+        fusibility: Fusibility::Contraction,
+        numerics: Numerics::Rounded,
+        infer: contraction::dot_general,
+        eval: interp::contraction::dot_general,
+        sample: sample::contraction::dot_general,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Convolution,
+        name: "convolution",
+        summary: "Products of a kernel with the part of the input under it, summed over window and features.",
+        operands: Operands::Fixed(&["lhs", "rhs"]),
+        attrs: &attrs::CONVOLUTION,
+        fusibility: Fusibility::Contraction,
+        numerics: Numerics::Rounded,
+        infer: contraction::convolution,
+        lower: expand::convolution,
+        eval: interp::contraction::convolution,
+        sample: sample::contraction::convolution,
+        ..ROW
+    },
+];

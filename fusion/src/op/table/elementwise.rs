@@ -1,0 +1,182 @@
+//! Elementwise ops. Those with one or two operands of one type differ only in name, element types and arithmetic: their rows
+//! come from two lists, [`for_each_unary_op`](crate::for_each_unary_op) and
+//! [`for_each_binary_op`](crate::for_each_binary_op), from which the engine also generates the methods of its tensor type.
+//! An entry there is all that such an op needs besides its arithmetic in the interpreter.
+
+use super::ROW;
+use crate::dtype::DTypeSet;
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::expand;
+use crate::op::rules::elementwise;
+use crate::op::sample;
+
+/// Calls a macro with the list of elementwise ops of one operand:
+/// `(opcode, method, StableHLO name, element types, numerics, what it computes)`.
+#[macro_export]
+macro_rules! for_each_unary_op {
+    ($callback:ident) => {
+        $callback! {
+            (Abs, abs, "abs", SIGNED_FLOAT, Exact, "The absolute value of each element."),
+            (Cbrt, cbrt, "cbrt", FLOAT, Rounded, "The cube root of each element."),
+            (Ceil, ceil, "ceil", FLOAT, Step, "The least integer not below each element."),
+            (CountLeadingZeros, count_leading_zeros, "count_leading_zeros", INT, Exact, "The number of zero bits above the highest set bit of each element."),
+            (Cosine, cos, "cosine", FLOAT, Rounded, "The cosine of each element, in radians."),
+            (Exponential, exp, "exponential", FLOAT, Rounded, "e to the power of each element."),
+            (ExponentialMinusOne, expm1, "exponential_minus_one", FLOAT, Rounded, "e to the power of each element, minus one, without cancellation near zero."),
+            (Floor, floor, "floor", FLOAT, Step, "The greatest integer not above each element."),
+            (Log, log, "log", FLOAT, Rounded, "The natural logarithm of each element."),
+            (LogPlusOne, log1p, "log_plus_one", FLOAT, Rounded, "The natural logarithm of one plus each element, without cancellation near zero."),
+            (Logistic, logistic, "logistic", FLOAT, Rounded, "The logistic function `1 / (1 + exp(-x))` of each element."),
+            (Negate, neg, "negate", NUMBER, Exact, "Each element with its sign changed; unsigned integers wrap."),
+            (Not, not, "not", INT_BOOL, Exact, "Each element with every bit turned; logical not of `bool`."),
+            (Popcnt, popcnt, "popcnt", INT, Exact, "The number of set bits of each element."),
+            (RoundNearestAfz, round, "round_nearest_afz", FLOAT, Step, "The nearest integer to each element, ties away from zero."),
+            (RoundNearestEven, round_even, "round_nearest_even", FLOAT, Step, "The nearest integer to each element, ties to the even one."),
+            (Rsqrt, rsqrt, "rsqrt", FLOAT, Rounded, "One over the square root of each element."),
+            (Sign, sign, "sign", SIGNED_FLOAT, Step, "-1, 0 or 1 by the sign of each element; NaN and zeros of floats stay."),
+            (Sine, sin, "sine", FLOAT, Rounded, "The sine of each element, in radians."),
+            (Sqrt, sqrt, "sqrt", FLOAT, Rounded, "The square root of each element."),
+            (Tan, tan, "tan", FLOAT, Rounded, "The tangent of each element, in radians."),
+            (Tanh, tanh, "tanh", FLOAT, Rounded, "The hyperbolic tangent of each element."),
+        }
+    };
+}
+
+/// Calls a macro with the list of elementwise ops of two operands of one type:
+/// `(opcode, method, StableHLO name, element types, numerics, what it computes)`.
+#[macro_export]
+macro_rules! for_each_binary_op {
+    ($callback:ident) => {
+        $callback! {
+            (Add, add, "add", ANY, Rounded, "The sum of the elements; logical or of `bool`. Integers wrap."),
+            (And, and, "and", INT_BOOL, Exact, "The bitwise and of the elements; logical and of `bool`."),
+            (Atan2, atan2, "atan2", FLOAT, Rounded, "The angle of the point (rhs, lhs), in radians."),
+            (Divide, div, "divide", NUMBER, Rounded, "The quotient of the elements; integers round towards zero, and by zero give all bits set."),
+            (Maximum, maximum, "maximum", ANY, Exact, "The larger of the elements; NaN if either is NaN."),
+            (Minimum, minimum, "minimum", ANY, Exact, "The smaller of the elements; NaN if either is NaN."),
+            (Multiply, mul, "multiply", ANY, Rounded, "The product of the elements; logical and of `bool`. Integers wrap."),
+            (Or, or, "or", INT_BOOL, Exact, "The bitwise or of the elements; logical or of `bool`."),
+            (Power, pow, "power", NUMBER, Rounded, "The left element to the power of the right one."),
+            (Remainder, rem, "remainder", NUMBER, Step, "What the truncated division leaves; it has the sign of the left element."),
+            (ShiftLeft, shl, "shift_left", INT, Exact, "The left element shifted left by the right one; 0 from the bit width on."),
+            (ShiftRightArithmetic, shr_arithmetic, "shift_right_arithmetic", INT, Exact, "The left element shifted right by the right one, the sign bit repeated."),
+            (ShiftRightLogical, shr_logical, "shift_right_logical", INT, Exact, "The left element shifted right by the right one, zeros moved in."),
+            (Subtract, sub, "subtract", NUMBER, Rounded, "The difference of the elements. Integers wrap."),
+            (Xor, xor, "xor", INT_BOOL, Exact, "The bitwise exclusive or of the elements."),
+        }
+    };
+}
+
+macro_rules! unary_rows {
+    ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+        pub(super) const UNARY: &[OpDef] = &[$(OpDef {
+            code: OpCode::$code,
+            name: $name,
+            summary: $summary,
+            dtypes: DTypeSet::$dtypes,
+            numerics: Numerics::$numerics,
+            lower: expand::unary,
+            ..ROW
+        }),*];
+    };
+}
+
+macro_rules! binary_rows {
+    ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+        pub(super) const BINARY: &[OpDef] = &[$(OpDef {
+            code: OpCode::$code,
+            name: $name,
+            summary: $summary,
+            operands: Operands::Fixed(&["lhs", "rhs"]),
+            dtypes: DTypeSet::$dtypes,
+            numerics: Numerics::$numerics,
+            infer: elementwise::binary,
+            lower: expand::binary,
+            sample: sample::elementwise::binary,
+            ..ROW
+        }),*];
+    };
+}
+
+for_each_unary_op!(unary_rows);
+for_each_binary_op!(binary_rows);
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::IsFinite,
+        name: "is_finite",
+        summary: "Whether each element is neither infinite nor NaN.",
+        dtypes: DTypeSet::FLOAT,
+        numerics: Numerics::Step,
+        infer: elementwise::predicate,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Compare,
+        name: "compare",
+        summary: "Whether the elements stand in the given relation.",
+        operands: Operands::Fixed(&["lhs", "rhs"]),
+        attrs: &attrs::COMPARE,
+        numerics: Numerics::Step,
+        infer: elementwise::compare,
+        sample: sample::elementwise::compare,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Select,
+        name: "select",
+        summary: "The element of `on_true` where `pred` is true, else that of `on_false`.",
+        operands: Operands::Fixed(&["pred", "on_true", "on_false"]),
+        dtypes: DTypeSet::BOOL,
+        infer: elementwise::select,
+        sample: sample::elementwise::select,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Clamp,
+        name: "clamp",
+        summary: "Each element of `operand`, raised to `min` and then lowered to `max`.",
+        operands: Operands::Fixed(&["min", "operand", "max"]),
+        infer: elementwise::clamp,
+        sample: sample::elementwise::clamp,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Convert,
+        name: "convert",
+        summary: "The same values in another element type.",
+        attrs: &attrs::DTYPE,
+        numerics: Numerics::Step,
+        infer: elementwise::convert,
+        sample: sample::elementwise::convert,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::BitcastConvert,
+        name: "bitcast_convert",
+        summary: "The same bits as another element type.",
+        attrs: &attrs::DTYPE,
+        fusibility: Fusibility::Movement,
+        numerics: Numerics::Step,
+        infer: elementwise::bitcast_convert,
+        lower: expand::bitcast_convert,
+        eval: interp::elementwise::bitcast_convert,
+        sample: sample::elementwise::bitcast_convert,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::ReducePrecision,
+        name: "reduce_precision",
+        summary: "Each element rounded to fewer exponent and mantissa bits.",
+        attrs: &attrs::REDUCE_PRECISION,
+        dtypes: DTypeSet::FLOAT,
+        numerics: Numerics::Step,
+        infer: elementwise::reduce_precision,
+        lower: expand::reduce_precision,
+        sample: sample::elementwise::reduce_precision,
+        ..ROW
+    },
+];

@@ -1,0 +1,44 @@
+//! Reads and writes at computed places.
+
+use super::{COMBINER, ROW};
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::expand;
+use crate::op::rules::indexing;
+use crate::op::sample;
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::Gather,
+        name: "gather",
+        summary: "For each index vector, the slice of the operand that starts there, moved inside.",
+        operands: Operands::Fixed(&["operand", "start_indices"]),
+        attrs: &attrs::GATHER,
+        fusibility: Fusibility::Indexing,
+        infer: indexing::gather,
+        eval: interp::indexing::gather,
+        sample: sample::indexing::gather,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Scatter,
+        name: "scatter",
+        summary: "The inputs with each update combined into the place its index vector names.",
+        operands: Operands::Groups(&[
+            OperandGroup::Many("inputs"),
+            OperandGroup::One("scatter_indices"),
+            OperandGroup::Many("updates"),
+        ]),
+        attrs: &attrs::SCATTER,
+        bodies: &[BodyDef { name: "update_computation", rule: COMBINER }],
+        fusibility: Fusibility::Indexing,
+        numerics: Numerics::Rounded,
+        infer: indexing::scatter,
+        lower: expand::combined,
+        eval: interp::indexing::scatter,
+        sample: sample::indexing::scatter,
+        ..ROW
+    },
+];

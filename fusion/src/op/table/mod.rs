@@ -1,0 +1,75 @@
+//! The op table: one row per op, in families.
+
+mod contraction;
+mod elementwise;
+mod indexing;
+mod movement;
+mod reduction;
+mod source;
+
+use super::code::OpCode;
+use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
+use super::expand;
+use super::rules;
+use super::sample;
+use crate::dtype::DTypeSet;
+use crate::interp;
+
+/// Defaults for the rows below.
+const ROW: OpDef = OpDef {
+    code: OpCode::Abs,
+    dialect: Dialect::Stablehlo,
+    name: "",
+    summary: "",
+    operands: Operands::Fixed(&["operand"]),
+    attrs: &[],
+    bodies: &[],
+    dtypes: DTypeSet::ANY,
+    fusibility: Fusibility::Elementwise,
+    numerics: Numerics::Exact,
+    effect: Effect::Pure,
+    infer: rules::elementwise::unary,
+    lower: expand::itself,
+    eval: interp::elementwise::map,
+    sample: sample::elementwise::unary,
+};
+
+/// A body that combines two elements into one.
+const COMBINER: &str = "two scalars per operand to one, of the operand's type or a wider one";
+
+/// The families, in the order of the table.
+const FAMILIES: &[&[OpDef]] = &[
+    elementwise::UNARY,
+    elementwise::BINARY,
+    elementwise::ROWS,
+    source::ROWS,
+    movement::ROWS,
+    reduction::ROWS,
+    contraction::ROWS,
+    indexing::ROWS,
+];
+
+const COUNT: usize = {
+    let (mut count, mut i) = (0, 0);
+    while i < FAMILIES.len() {
+        count += FAMILIES[i].len();
+        i += 1;
+    }
+    count
+};
+
+/// Every op the library knows.
+pub static OPS: [OpDef; COUNT] = {
+    let mut rows = [ROW; COUNT];
+    let (mut next, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        let mut i = 0;
+        while i < FAMILIES[family].len() {
+            rows[next] = FAMILIES[family][i];
+            next += 1;
+            i += 1;
+        }
+        family += 1;
+    }
+    rows
+};

@@ -1,0 +1,127 @@
+//! Ops that move elements without computing.
+
+use super::ROW;
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{Fusibility, OpDef, OperandGroup, Operands};
+use crate::op::expand;
+use crate::op::rules::movement;
+use crate::op::sample;
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::BroadcastInDim,
+        name: "broadcast_in_dim",
+        summary: "The operand repeated along new dimensions and along those of size 1.",
+        attrs: &attrs::BROADCAST_IN_DIM,
+        fusibility: Fusibility::Movement,
+        infer: movement::broadcast_in_dim,
+        eval: interp::movement::broadcast_in_dim,
+        sample: sample::movement::broadcast_in_dim,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Reshape,
+        name: "reshape",
+        summary: "The same elements in row-major order under another shape.",
+        attrs: &attrs::RESHAPE,
+        fusibility: Fusibility::Movement,
+        infer: movement::reshape,
+        eval: interp::movement::reshape,
+        sample: sample::movement::reshape,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Transpose,
+        name: "transpose",
+        summary: "The dimensions in another order.",
+        attrs: &attrs::TRANSPOSE,
+        fusibility: Fusibility::Movement,
+        infer: movement::transpose,
+        eval: interp::movement::transpose,
+        sample: sample::movement::transpose,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Slice,
+        name: "slice",
+        summary: "Every so many elements between two fixed places of each dimension.",
+        attrs: &attrs::SLICE,
+        fusibility: Fusibility::Movement,
+        infer: movement::slice,
+        lower: expand::slice,
+        eval: interp::movement::slice,
+        sample: sample::movement::slice,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Concatenate,
+        name: "concatenate",
+        summary: "The operands one after the other along one dimension.",
+        operands: Operands::Rest { fixed: &[], rest: "inputs", min: 1 },
+        attrs: &attrs::DIMENSION,
+        fusibility: Fusibility::Movement,
+        infer: movement::concatenate,
+        eval: interp::movement::concatenate,
+        sample: sample::movement::concatenate,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Pad,
+        name: "pad",
+        summary: "The operand with `padding_value` added at the edges and between neighbours.",
+        operands: Operands::Fixed(&["operand", "padding_value"]),
+        attrs: &attrs::PAD,
+        fusibility: Fusibility::Movement,
+        infer: movement::pad,
+        eval: interp::movement::pad,
+        sample: sample::movement::pad,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Reverse,
+        name: "reverse",
+        summary: "The order of the elements turned around along some dimensions.",
+        attrs: &attrs::DIMENSIONS,
+        fusibility: Fusibility::Movement,
+        infer: movement::reverse,
+        eval: interp::movement::reverse,
+        sample: sample::movement::reverse,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::DynamicSlice,
+        name: "dynamic_slice",
+        summary: "A window of fixed size at a computed place, moved inside where it would stick out.",
+        operands: Operands::Rest { fixed: &["operand"], rest: "start_indices", min: 0 },
+        attrs: &attrs::DYNAMIC_SLICE,
+        fusibility: Fusibility::Indexing,
+        infer: movement::dynamic_slice,
+        eval: interp::movement::dynamic_slice,
+        sample: sample::movement::dynamic_slice,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::DynamicUpdateSlice,
+        name: "dynamic_update_slice",
+        summary: "The operand with a window at a computed place replaced by the update.",
+        operands: Operands::Rest { fixed: &["operand", "update"], rest: "start_indices", min: 0 },
+        fusibility: Fusibility::Indexing,
+        infer: movement::dynamic_update_slice,
+        eval: interp::movement::dynamic_update_slice,
+        sample: sample::movement::dynamic_update_slice,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::OptimizationBarrier,
+        name: "optimization_barrier",
+        summary: "The operands, across which the compiler moves and computes nothing.",
+        operands: Operands::Groups(&[OperandGroup::Many("operand")]),
+        fusibility: Fusibility::Opaque,
+        infer: movement::optimization_barrier,
+        eval: interp::movement::optimization_barrier,
+        sample: sample::movement::optimization_barrier,
+        ..ROW
+    },
+];

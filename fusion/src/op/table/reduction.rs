@@ -1,0 +1,61 @@
+//! Ops that combine many elements into one by a body.
+
+use super::{COMBINER, ROW};
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::expand;
+use crate::op::rules::reduction;
+use crate::op::sample;
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::Reduce,
+        name: "reduce",
+        summary: "The elements along some dimensions combined by the body, in an order left open.",
+        operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
+        attrs: &attrs::DIMENSIONS,
+        bodies: &[BodyDef { name: "body", rule: COMBINER }],
+        fusibility: Fusibility::Reduction,
+        numerics: Numerics::Rounded,
+        infer: reduction::reduce,
+        lower: expand::combined,
+        eval: interp::reduction::reduce,
+        sample: sample::reduction::reduce,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::ReduceWindow,
+        name: "reduce_window",
+        summary: "The elements under each position of a window combined by the body.",
+        operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
+        attrs: &attrs::REDUCE_WINDOW,
+        bodies: &[BodyDef { name: "body", rule: COMBINER }],
+        fusibility: Fusibility::Reduction,
+        numerics: Numerics::Rounded,
+        infer: reduction::reduce_window,
+        lower: expand::reduce_window,
+        eval: interp::reduction::reduce_window,
+        sample: sample::reduction::reduce_window,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::SelectAndScatter,
+        name: "select_and_scatter",
+        summary: "Each source element combined into the operand place that its window selects.",
+        operands: Operands::Fixed(&["operand", "source", "init_value"]),
+        attrs: &attrs::SELECT_AND_SCATTER,
+        bodies: &[
+            BodyDef { name: "select", rule: "two scalars of the operand's type to bool" },
+            BodyDef { name: "scatter", rule: COMBINER },
+        ],
+        fusibility: Fusibility::Reduction,
+        numerics: Numerics::Step,
+        infer: reduction::select_and_scatter,
+        lower: expand::select_and_scatter,
+        eval: interp::reduction::select_and_scatter,
+        sample: sample::reduction::select_and_scatter,
+        ..ROW
+    },
+];

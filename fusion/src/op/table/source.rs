@@ -1,0 +1,54 @@
+//! Ops that make data from nothing.
+
+use super::ROW;
+use crate::dtype::DTypeSet;
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{Fusibility, OpDef, Operands};
+use crate::op::expand;
+use crate::op::rules::source;
+use crate::op::sample;
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::Constant,
+        name: "constant",
+        summary: "The given data, which is part of the key.",
+        operands: Operands::Fixed(&[]),
+        attrs: &attrs::CONSTANT,
+        fusibility: Fusibility::Source,
+        infer: source::constant,
+        lower: expand::constant,
+        eval: interp::source::constant,
+        sample: sample::source::constant,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Iota,
+        name: "iota",
+        summary: "0, 1, 2, ... along one dimension.",
+        operands: Operands::Fixed(&[]),
+        attrs: &attrs::IOTA,
+        dtypes: DTypeSet::NUMBER,
+        fusibility: Fusibility::Source,
+        infer: source::iota,
+        eval: interp::source::iota,
+        sample: sample::source::iota,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::RngBitGenerator,
+        name: "rng_bit_generator",
+        summary: "The next state of a counter-based generator and uniformly distributed bits.",
+        operands: Operands::Fixed(&["initial_state"]),
+        attrs: &attrs::RNG_BIT_GENERATOR,
+        dtypes: DTypeSet::of(&[crate::DType::U64]),
+        fusibility: Fusibility::Opaque,
+        infer: source::rng_bit_generator,
+        lower: expand::rng_bit_generator,
+        eval: interp::source::rng_bit_generator,
+        sample: sample::source::rng_bit_generator,
+        ..ROW
+    },
+];
