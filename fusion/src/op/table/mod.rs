@@ -8,7 +8,7 @@ mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
+use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -23,7 +23,8 @@ const ROW: OpDef = OpDef {
     summary: "",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
-    bodies: &[],
+    bodies: Bodies::NONE,
+    captures: None,
     dtypes: DTypeSet::ANY,
     fusibility: Fusibility::Elementwise,
     numerics: Numerics::Exact,
