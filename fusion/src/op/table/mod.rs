@@ -1,6 +1,7 @@
 //! The op table: one row per op, in families.
 
 mod contraction;
+mod control;
 mod elementwise;
 mod indexing;
 mod movement;
@@ -48,6 +49,7 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    control::ROWS,
 ];
 
 const COUNT: usize = {
