@@ -95,6 +95,7 @@ mod schedule;
 mod stream;
 mod sync;
 mod tensor;
+mod trace;
 mod value;
 
 pub use config::EngineConfig;
@@ -113,6 +114,7 @@ pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
 pub use tensor::{Read, Tensor};
+pub use trace::TensorTree;
 
 /// The example in README.md runs.
 #[cfg(doctest)]
