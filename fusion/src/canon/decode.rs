@@ -82,6 +82,10 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
             let values = (0..len).map(|_| read_value(input, depth + 1));
             AttrValue::Struct(values.collect::<Result<_, _>>()?)
         }
+        tag::NAME => {
+            let name = std::str::from_utf8(input.bytes()?).map_err(|_| input.error("a name"))?;
+            AttrValue::Name(name.into())
+        }
         _ => return Err(input.error("an attribute")),
     })
 }

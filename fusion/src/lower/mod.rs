@@ -4,8 +4,9 @@
 //! Pure.
 //!
 //! Every op is printed in MLIR's generic form, `"stablehlo.add"(%a, %b) <{...}> : (types) -> types`, with the attributes
-//! of its schema, so that one printer serves the whole op table. Nothing in a module comes from a user's string: names
-//! are made here, attributes are numbers, types and members of closed enumerations.
+//! of its schema, so that one printer serves the whole op table. Names of values are made here; attributes are numbers,
+//! types, members of closed enumerations, and names that cannot leave the quotes they stand in
+//! ([`crate::attr::is_name`]).
 //!
 //! Calling convention of a module's `main`:
 //! - the tensor parameters of the region, in order;

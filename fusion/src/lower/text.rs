@@ -100,6 +100,7 @@ fn attribute(def: &AttrDef, value: &AttrValue) -> String {
             format!("[{}]", list(members, each))
         }
         (AttrValue::Dense(literal), _) => dense(literal),
+        (AttrValue::Name(name), _) => format!("\"{name}\""),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => {
             let mut fields = Vec::new();
             for (field, value) in def.fields.iter().zip(values) {

@@ -373,5 +373,6 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
             }
             AttrValue::Dense(Arc::new(data))
         }
+        AttrKind::Name => AttrValue::Name(at.string()?.into()),
     })
 }
