@@ -14,6 +14,7 @@
 //! Not here: anything that makes large programs fast. The cost of an op is linear in the elements (the products, the window
 //! elements) it visits, some nanoseconds each.
 
+pub mod composite;
 pub mod contraction;
 pub mod elementwise;
 mod function;

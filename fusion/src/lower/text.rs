@@ -151,29 +151,42 @@ impl Names {
 impl Printer {
     fn nodes(&mut self, graph: &Graph, names: &mut Names, indent: usize) {
         for node in graph.nodes() {
-            if indent == INDENT {
-                self.starts.push(self.out.len());
-            }
-            let signature = node.signature();
-            match (signature.def().lower)(&signature.call()) {
-                Lowered::Itself => self.call(node, signature.op(), names, indent),
-                Lowered::As(op) => self.call(node, op, names, indent),
-                Lowered::Body(body) => {
-                    // Printed in place: the operands stand for its parameters, its returns for the results.
-                    let prefix = self.prefix();
-                    let mut inner = Names::of(body.graph(), &prefix);
-                    // What an expansion consists of is printed as it stands: it may use the very op it stands for.
-                    inner.params =
-                        node.operands().iter().map(|&operand| names.get(operand).to_owned()).collect();
-                    for node in body.graph().nodes() {
-                        self.call(node, node.signature().op(), &inner, indent);
-                    }
-                    for (result, &returned) in node.results().zip(body.returns()) {
-                        if let Ref::Result(index) = result {
-                            names.results[index as usize] = inner.get(returned).to_owned();
-                        }
-                    }
+            self.node(node, names, indent);
+        }
+    }
+
+    fn node(&mut self, node: &Node, names: &mut Names, indent: usize) {
+        let signature = node.signature();
+        match (signature.def().lower)(&signature.call()) {
+            Lowered::Itself => self.call(node, signature.op(), names, indent),
+            Lowered::As(op) => self.call(node, op, names, indent),
+            Lowered::Body(body) => self.in_place(node, &body, names, |printer, inner| {
+                // What an expansion consists of is printed as it stands: it may use the very op it stands for.
+                for node in body.graph().nodes() {
+                    printer.call(node, node.signature().op(), inner, indent);
                 }
+            }),
+            Lowered::Inline(body) => self.in_place(node, &body, names, |printer, inner| {
+                printer.nodes(body.graph(), inner, indent);
+            }),
+        }
+    }
+
+    /// Prints a body in place of a node: the operands stand for its parameters, its returns for the results.
+    fn in_place(
+        &mut self,
+        node: &Node,
+        body: &Body,
+        names: &mut Names,
+        print: impl FnOnce(&mut Printer, &mut Names),
+    ) {
+        let prefix = self.prefix();
+        let mut inner = Names::of(body.graph(), &prefix);
+        inner.params = node.operands().iter().map(|&operand| names.get(operand).to_owned()).collect();
+        print(self, &mut inner);
+        for (result, &returned) in node.results().zip(body.returns()) {
+            if let Ref::Result(index) = result {
+                names.results[index as usize] = inner.get(returned).to_owned();
             }
         }
     }
@@ -321,7 +334,10 @@ pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -
     put!(printer, "module @region {{\n  func.func public @main({}) -> ({types}) {{\n", params.join(", "));
     printer.unpack(region, &pack);
     let mut names = Names::of(graph, "");
-    printer.nodes(graph, &mut names, INDENT);
+    for node in graph.nodes() {
+        printer.starts.push(printer.out.len());
+        printer.node(node, &mut names, INDENT);
+    }
     printer.starts.push(printer.out.len());
     let returns = list(outputs, |&output| names.get(Ref::Result(output)).to_owned());
 

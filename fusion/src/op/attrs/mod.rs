@@ -5,6 +5,11 @@
 
 use std::sync::Arc;
 
+mod composite;
+
+pub(super) use composite::COMPOSITE;
+pub use composite::composite;
+
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};
 use crate::dtype::{DType, DTypeClass};

@@ -1,5 +1,6 @@
 //! The op table: one row per op, in families.
 
+mod composite;
 mod contraction;
 mod elementwise;
 mod indexing;
@@ -47,6 +48,7 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    composite::ROWS,
 ];
 
 const COUNT: usize = {
