@@ -18,7 +18,7 @@ use crate::dtype::DType;
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_NAME;
 use crate::literal::Literal;
-use crate::shape::Shape;
+use crate::shape::{Shape, TensorType};
 
 /// A list of integers; short lists stay inline.
 pub type Ints = SmallVec<[i64; 4]>;
@@ -156,6 +156,15 @@ impl AttrDef {
     #[must_use]
     pub const fn from_result(name: &'static str, kind: AttrKind) -> AttrDef {
         AttrDef { name, kind, presence: Presence::FromResult }
+    }
+
+    /// The value of an attribute that StableHLO writes as the type of a result.
+    #[must_use]
+    pub fn of_result(&self, result: &TensorType) -> AttrValue {
+        match self.kind {
+            AttrKind::Shape => AttrValue::Shape(result.shape().clone()),
+            _ => AttrValue::DType(result.dtype()),
+        }
     }
 }
 
