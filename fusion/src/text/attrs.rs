@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use super::error::{Problem, Result};
 use super::scan::{Scanner, fault, other};
 use crate::attr::{AttrDef, AttrKind, AttrValue, EnumDef, Ints, Pairs, Presence, StructDef};
-use crate::dtype::{DType, DTypeClass};
+use crate::dtype::DType;
 use crate::limits::{MAX_CONSTANT_BYTES, MAX_RANK};
-use crate::op::{ComparisonType, OpDef};
+use crate::op::attrs::compare_for;
+use crate::op::{Comparison, OpDef};
 use crate::shape::TensorType;
 
 /// Dialects whose attributes say how a program came about, is laid out over devices or stored, and never what it computes.
@@ -58,11 +59,7 @@ pub(super) fn default_value(def: &OpDef, attr: &AttrDef, operands: &[TensorType]
     let dims =
         if def.name == "convolution" || def.name == "dynamic_conv" { dims.saturating_sub(2) } else { dims };
     Some(match (attr.name, attr.kind) {
-        ("compare_type", _) => match first?.dtype().class() {
-            DTypeClass::Float => ComparisonType::Float.into(),
-            DTypeClass::Signed => ComparisonType::Signed.into(),
-            DTypeClass::Unsigned | DTypeClass::Bool => ComparisonType::Unsigned.into(),
-        },
+        ("compare_type", _) => compare_for(Comparison::Eq, first?.dtype()).values()[1].clone(),
         (
             "window_dimensions" | "window_strides" | "base_dilations" | "window_dilations" | "lhs_dilation"
             | "rhs_dilation",

@@ -5,7 +5,7 @@
 use super::error::Result;
 use super::scan::{Scanner, hex_digit, other, unsupported};
 use crate::dtype::{DType, DTypeClass};
-use crate::interp::number::{from_f64, mask};
+use crate::interp::number::{Bits, from_f64, mask, to_int};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 
@@ -35,11 +35,6 @@ impl Dense {
 
 fn literal(ty: TensorType, bytes: Vec<u8>, at: usize) -> Result<Literal> {
     Literal::from_bytes(ty, bytes).map_err(|error| other(at, error.to_string()))
-}
-
-/// The part of a number that a complex number has two of.
-fn part(dtype: DType) -> DType {
-    dtype
 }
 
 impl<'t> Scanner<'t> {
@@ -87,7 +82,6 @@ impl<'t> Scanner<'t> {
             count += 1;
             scanner.nested(dtype, rest, bytes)
         })?;
-        // A size of 0 further out leaves nothing to be written further in.
         if count == dim {
             Ok(())
         } else {
@@ -115,10 +109,10 @@ impl<'t> Scanner<'t> {
             } else if count == 1 && bytes[0] == u8::MAX {
                 bytes[0] = 1;
             }
-        } else {
-            for element in bytes.chunks_exact_mut(size) {
-                clear_unused(ty.dtype(), element);
-            }
+        } else if ty.dtype().bits() < 8 {
+            // The bits above are nobody's.
+            let dtype = ty.dtype();
+            bytes.iter_mut().for_each(|byte| *byte = stored(dtype, Bits::from(*byte) & mask(dtype)) as u8);
         }
         if bytes.len() == size && elems != 1 {
             return splat(bytes, ty, at);
@@ -128,11 +122,11 @@ impl<'t> Scanner<'t> {
 
     /// One element; its bytes are appended.
     fn element(&mut self, dtype: DType, bytes: &mut Vec<u8>) -> Result<()> {
-        if part(dtype) != dtype {
+        if dtype.is_complex() {
             self.expect("(")?;
-            self.element(part(dtype), bytes)?;
+            self.element(dtype.part(), bytes)?;
             self.expect(",")?;
-            self.element(part(dtype), bytes)?;
+            self.element(dtype.part(), bytes)?;
             return self.expect(")");
         }
         let at = self.place();
@@ -142,16 +136,16 @@ impl<'t> Scanner<'t> {
             DTypeClass::Float => self.float(dtype)?,
             class => {
                 let value = self.wide_integer()?;
-                let ones = i128::from(mask(dtype));
+                let ones = mask(dtype) as i128;
                 // Types without a sign of their own take both readings of their bits.
                 let least = if class == DTypeClass::Signed { -(ones / 2) - 1 } else { 0 };
                 if value < least || value > ones {
                     return Err(other(at, format!("{value} does not fit into {dtype}")));
                 }
-                value as u64 & mask(dtype)
+                value as Bits & mask(dtype)
             }
         };
-        bytes.extend_from_slice(&bits.to_le_bytes()[..dtype.size()]);
+        bytes.extend_from_slice(&stored(dtype, bits).to_le_bytes()[..dtype.size()]);
         Ok(())
     }
 
@@ -176,13 +170,13 @@ impl<'t> Scanner<'t> {
     }
 
     /// The bits of a float: a decimal number with a point, or the bits themselves in hexadecimal digits.
-    fn float(&mut self, dtype: DType) -> Result<u64> {
+    fn float(&mut self, dtype: DType) -> Result<Bits> {
         let start = self.place();
         let negative = self.take_here(b'-');
         let integer = self.run(|byte| byte.is_ascii_digit());
         if integer == "0" && !negative && self.take_here(b'x') {
             let digits = self.run(|byte| byte.is_ascii_hexdigit());
-            return match u64::from_str_radix(digits, 16) {
+            return match Bits::from_str_radix(digits, 16) {
                 Ok(bits) if bits <= mask(dtype) => Ok(bits),
                 _ => Err(other(start, format!("this is not the bits of an element of {dtype}"))),
             };
@@ -214,12 +208,7 @@ fn splat(bytes: Vec<u8>, ty: &TensorType, at: usize) -> Result<Dense> {
     }
 }
 
-/// Clears the bits of an element's bytes that its type does not use.
-fn clear_unused(dtype: DType, element: &mut [u8]) {
-    let dtype = part(dtype);
-    for part in element.chunks_exact_mut(dtype.size()) {
-        for (byte, used) in part.iter_mut().zip(mask(dtype).to_le_bytes()) {
-            *byte &= used;
-        }
-    }
+/// An element as the bytes of a literal have it: signed integers of fewer than 8 bits are extended to them.
+fn stored(dtype: DType, bits: Bits) -> Bits {
+    if dtype.class() == DTypeClass::Signed { to_int(dtype, bits) as Bits } else { bits }
 }

@@ -37,7 +37,8 @@ impl<'t> Scanner<'t> {
             self.expect(">")?;
         }
         let name = self.since(start);
-        DType::from_mlir(name).ok_or_else(|| fault(start, Problem::UnknownDType(name.to_owned())))
+        let known = DType::ALL.into_iter().find(|dtype| dtype.stablehlo() == name);
+        known.ok_or_else(|| fault(start, Problem::UnknownDType(name.to_owned())))
     }
 
     /// A tensor type.
