@@ -14,7 +14,7 @@ use super::error::{Problem, Result};
 use super::scan::{fault, other};
 use crate::attr::Attrs;
 use crate::graph::{Body, Graph, Ref, Refs};
-use crate::limits::{MAX_BODY_DEPTH, MAX_GRAPH_OPS};
+use crate::limits::MAX_BODY_DEPTH;
 use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
@@ -61,6 +61,7 @@ pub(super) struct Builder<'t> {
     frames: Vec<Frame<'t>>,
     /// Ops and calls so far, those of all bodies included.
     ops: usize,
+    most_ops: usize,
     /// Bytes of encoded calls so far, and the most there may be.
     bytes: usize,
     most_bytes: usize,
@@ -75,10 +76,10 @@ const FREE_BYTES: usize = 8 << 20;
 const BYTES_PER_BYTE: usize = 16;
 
 impl<'t> Builder<'t> {
-    /// For a text of so many bytes.
-    pub(super) fn new(length: usize) -> Builder<'t> {
+    /// For a text of so many bytes, which may stand for so many ops.
+    pub(super) fn new(length: usize, most_ops: usize) -> Builder<'t> {
         let most_bytes = length.saturating_mul(BYTES_PER_BYTE).saturating_add(FREE_BYTES);
-        Builder { levels: Vec::new(), frames: Vec::new(), ops: 0, bytes: 0, most_bytes }
+        Builder { levels: Vec::new(), frames: Vec::new(), ops: 0, most_ops, bytes: 0, most_bytes }
     }
 
     /// The graph that is being filled.
@@ -228,10 +229,10 @@ impl<'t> Builder<'t> {
     /// Counts an op, or a call, which is as much work as one.
     pub(super) fn count_op(&mut self, at: usize) -> Result<()> {
         self.ops += 1;
-        if self.ops > MAX_GRAPH_OPS {
+        if self.ops > self.most_ops {
             return Err(other(
                 at,
-                format!("with its calls written out the module has more than {MAX_GRAPH_OPS} ops"),
+                format!("with its calls written out the module has more than {} ops", self.most_ops),
             ));
         }
         Ok(())

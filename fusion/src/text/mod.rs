@@ -47,6 +47,7 @@ use std::sync::Arc;
 pub use error::{Problem, TextError};
 
 use crate::graph::Body;
+use crate::limits::MAX_GRAPH_OPS;
 
 /// A module that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,16 @@ impl TextModule {
     /// # Errors
     /// When the text is not a module of ops that the op table accepts; the error says where and why.
     pub fn parse(text: &str) -> Result<TextModule, TextError> {
-        module::Reader::new(text).module().map_err(|fault| TextError::new(text, *fault))
+        TextModule::read(text, MAX_GRAPH_OPS)
+    }
+
+    /// As [`TextModule::parse`], for a text of the lowering's, which has no calls and so no more ops than it writes out.
+    pub(crate) fn parse_whole(text: &str) -> Result<TextModule, TextError> {
+        TextModule::read(text, usize::MAX)
+    }
+
+    fn read(text: &str, most_ops: usize) -> Result<TextModule, TextError> {
+        module::Reader::new(text, most_ops).module().map_err(|fault| TextError::new(text, *fault))
     }
 
     /// The module's name, if it has one.

@@ -46,10 +46,10 @@ struct Arguments {
 }
 
 impl<'t> Reader<'t> {
-    pub(super) fn new(text: &'t str) -> Reader<'t> {
+    pub(super) fn new(text: &'t str, most_ops: usize) -> Reader<'t> {
         Reader {
             scan: Scanner::new(text),
-            build: Builder::new(text.len()),
+            build: Builder::new(text.len(), most_ops),
             constants: HashMap::new(),
             functions: HashMap::new(),
             order: Vec::new(),

@@ -208,7 +208,7 @@ impl Builder {
 }
 
 /// The unsigned integer of a width in bits.
-fn unsigned(bits: u32) -> DType {
+pub(crate) fn unsigned(bits: u32) -> DType {
     match bits {
         2 => DType::U2,
         4 => DType::U4,
