@@ -23,3 +23,7 @@ pub const MAX_BODY_DEPTH: usize = 16;
 /// Most ops of one graph, bodies included. Far above the op budget of a region; it bounds what a
 /// malformed program can make us build.
 pub const MAX_GRAPH_OPS: usize = 65_536;
+
+/// Most bytes of a name that a user gives to something, such as a composite. It is part of the key of every region that
+/// the name stands in.
+pub const MAX_NAME: usize = 128;

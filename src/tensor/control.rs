@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Fault, OpCode, OpError, Site};
+use fuseline_fusion::{Attrs, Fault, Literal, OpCode, OpError, Site};
 
-use super::elementwise::scalar_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
 use crate::stream::{RecordCall, Stream};
@@ -92,7 +91,7 @@ impl Loop<'_> {
 
 impl Tensor {
     pub(super) fn plus_one(&self, site: &Site) -> Result<Tensor> {
-        let one = self.constant_like(scalar_of(self.dtype(), 1.0).to_literal(), site)?;
+        let one = self.constant_like(Literal::of_f64(self.dtype(), 1.0), site)?;
         self.record(OpCode::Add, Attrs::none(), &[self, &one], site.clone())
     }
 }

@@ -1,5 +1,6 @@
 //! The op table: one row per op, in families.
 
+mod composite;
 mod contraction;
 mod control;
 mod elementwise;
@@ -51,6 +52,7 @@ const FAMILIES: &[&[OpDef]] = &[
     contraction::ROWS,
     indexing::ROWS,
     control::ROWS,
+    composite::ROWS,
 ];
 
 const COUNT: usize = {
