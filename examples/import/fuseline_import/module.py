@@ -41,6 +41,8 @@ class Importer:
     """Collects the values and ops of one program."""
 
     def __init__(self, module: ir.Module) -> None:
+        # Ops are views into the module, which has to live as long as they are looked at.
+        self._module = module
         self.values: list[Json] = []
         self.types: dict[int, Type] = {}
         self._functions: dict[str, ir.Operation] = {}
@@ -141,7 +143,11 @@ class Importer:
         symbol = "callee" if op.name == "func.call" else "decomposition"
         block = self._functions[op.attributes[symbol].value].regions[0].blocks[0]
         inner = {parameter: env[value] for parameter, value in zip(block.arguments, op.operands)}
-        returned = self._block(block, inner, ops)
+        try:
+            returned = self._block(block, inner, ops)
+        except ConversionError as error:
+            error.locate(op)
+            raise
         env.update(zip(op.results, returned))
 
     def _emit(
