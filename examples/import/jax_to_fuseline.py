@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Turns a JAX function into a program that `fuseline run` executes op by op.
 
-The function is lowered by `jax.jit` to StableHLO, its module is written in Fuseline's program format with the arguments as
-inputs, and what JAX computes from them on the CPU becomes the expected outputs.
+The function is lowered by `jax.jit` to StableHLO, its module is written in Fuseline's program format with the
+arguments as inputs, and what JAX computes from them on the CPU becomes the expected outputs.
 
     python jax_to_fuseline.py model.py:train_step --inputs example_batch --output train_step.json
 
@@ -52,10 +52,11 @@ def convert(
 ) -> Json:
     """The program of one call of a JAX function, as an object of the program format.
 
-    `arguments` are arrays, numbers, random keys, or containers of them; their leaves become the inputs in JAX's order. For
-    static or keyword arguments wrap the function (`functools.partial`). Donated arguments are inputs like all others.
-    `platform` is the one whose lowering rules are used; with "tpu" JAX writes a Cholesky factorisation as an op, with "cpu" as a
-    call of a library, which cannot be converted. `in_float64` and the choice of tolerances: see `fuseline_import/agreement.py`.
+    `arguments` are arrays, numbers, random keys, or containers of them; their leaves become the inputs in JAX's
+    order. For static or keyword arguments wrap the function (`functools.partial`). Donated arguments are inputs like
+    all others. `platform` is the one whose lowering rules are used; with "tpu" JAX writes a Cholesky factorisation as
+    an op, with "cpu" as a call of a library, which cannot be converted. `in_float64` and the choice of tolerances:
+    see `fuseline_import/agreement.py`.
 
     Raises `ConversionError` for what the format does not have.
     """
@@ -143,9 +144,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--inputs",
         metavar="FUNCTION",
-        help="function of the same file that takes nothing and returns the tuple of arguments; FUNCTION_inputs if not said",
+        help="function of the same file that takes nothing and returns the tuple of arguments (FUNCTION_inputs)",
     )
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="where to write; FUNCTION.json if not said")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="where to write (FUNCTION.json)")
     parser.add_argument("--platform", default="cpu", help="platform whose lowering rules are used (cpu)")
     parser.add_argument(
         "--no-float64",

@@ -1,11 +1,12 @@
 """Programs as JAX users write them, for conversion: each a function, and another that makes its arguments.
 
-Each is of a size at which its file stays small. All arrays that a function makes follow the type of its arguments, so that it
-can be run in 64-bit floats too; random draws name their type.
+Each is of a size at which its file stays small. All arrays that a function makes follow the type of its arguments, so
+that it can be run in 64-bit floats too; random draws name their type.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,8 @@ def _dense(rng: np.random.Generator, inputs: int, outputs: int) -> Params:
 def mlp_train_step(params: list[Params], moments: tuple, step: Array, images: Array, labels: Array) -> tuple:
     """One step of Adam on a perceptron with softmax cross-entropy.
 
-    `images` [batch, features], `labels` [batch] of i32; returns the loss, the accuracy, and the new parameters, moments and
-    number of the step.
+    `images` [batch, features], `labels` [batch] of i32; returns the loss, the accuracy, and the new parameters,
+    moments and number of the step.
     """
 
     def loss_of(params: list[Params]) -> tuple[Array, Array]:
@@ -64,7 +65,7 @@ def mlp_train_step(params: list[Params], moments: tuple, step: Array, images: Ar
 def mlp_train_step_inputs() -> tuple:
     rng = np.random.default_rng(1)
     sizes = [12, 24, 16, 5]
-    params = [_dense(rng, *pair) for pair in zip(sizes, sizes[1:])]
+    params = [_dense(rng, *pair) for pair in itertools.pairwise(sizes)]
     first = jax.tree.map(lambda p: _normal(rng, *p.shape, scale=0.01), params)
     second = jax.tree.map(lambda p: _normal(rng, *p.shape, scale=0.01) ** 2, params)
     return params, (first, second), np.int32(7), _normal(rng, 16, 12), rng.integers(0, 5, 16).astype(np.int32)
@@ -124,7 +125,10 @@ def transformer_block_inputs() -> tuple:
 
 
 def lstm(params: Params, inputs: Array, targets: Array) -> tuple[Array, Params]:
-    """Loss and gradients of an LSTM that predicts a number at each time; inputs [time, batch, features], targets [time, batch]."""
+    """Loss and gradients of an LSTM that predicts a number at each time.
+
+    `inputs` [time, batch, features], `targets` [time, batch].
+    """
 
     def loss_of(params: Params) -> Array:
         def cell(carry: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
@@ -158,9 +162,7 @@ def lstm_inputs() -> tuple:
 
 
 def _convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
-    return lax.conv_general_dilated(
-        x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    return lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def _max_pool(x: Array) -> Array:
@@ -212,8 +214,8 @@ def convnet_train_step_inputs() -> tuple:
 def conjugate_gradient(matrix: Array, rhs: Array) -> tuple[Array, Array, Array]:
     """Solves `matrix @ x = rhs` for a positive definite matrix, to a residual of a thousandth.
 
-    Every eighth step the residual is computed afresh instead of updated. Returns x, whether it is a solution, and the number of
-    steps.
+    Every eighth step the residual is computed afresh instead of updated. Returns x, whether it is a solution, and the
+    number of steps.
     """
 
     def unfinished(state: tuple) -> Array:
@@ -246,7 +248,8 @@ def conjugate_gradient_inputs() -> tuple:
 def k_means(points: Array, centers: Array) -> tuple:
     """Lloyd's algorithm until no point changes its cluster; points [n, d], centers [k, d].
 
-    Returns the centers by falling size of their clusters, the sizes, the cluster of each point, and the number of rounds.
+    Returns the centers by falling size of their clusters, the sizes, the cluster of each point, and the number of
+    rounds.
     """
     count = centers.shape[0]
 
@@ -283,8 +286,8 @@ def k_means_inputs() -> tuple:
 def word_vectors(table: Array, words: Array, contexts: Array, negatives: Array) -> tuple:
     """One step of learning word vectors with negative samples, then the nearest words of the batch.
 
-    `table` [words, d], `words` and `contexts` [batch], `negatives` [batch, samples] of i32. Returns the loss, the new table,
-    and for each word of the batch the cosines and numbers of its three nearest.
+    `table` [words, d], `words` and `contexts` [batch], `negatives` [batch, samples] of i32. Returns the loss, the new
+    table, and for each word of the batch the cosines and numbers of its three nearest.
     """
 
     def loss_of(table: Array) -> Array:
@@ -338,7 +341,7 @@ def poisson_inputs() -> tuple:
 
 
 def random_draws(seed: Array, x: Array) -> dict[str, Array]:
-    """What training draws from one seed: initial weights, a dropout mask applied to `x` [n, d], a shuffle, classes, noise."""
+    """What training draws from one seed: initial weights, a dropout mask, a shuffle, classes, noise; `x` [n, d]."""
     init, mask, shuffle, classes, noise = jax.random.split(jax.random.key(seed), 5)
     keep = jax.random.bernoulli(mask, jnp.float32(0.8), x.shape)
     logits = jnp.log(jnp.arange(1, 6, dtype=jnp.float32))
@@ -362,7 +365,8 @@ def random_draws_inputs() -> tuple:
 def gaussian_process(inputs: Array, values: Array, queries: Array, log_scale: Array) -> tuple:
     """Regression by a Gaussian process: inputs [n], values [n], queries [m].
 
-    Returns mean and variance at the queries, and the marginal likelihood with its slope in the logarithm of the length scale.
+    Returns mean and variance at the queries, and the marginal likelihood with its slope in the logarithm of the
+    length scale.
     """
 
     def kernel(a: Array, b: Array, log_scale: Array) -> Array:
@@ -393,7 +397,7 @@ def gaussian_process_inputs() -> tuple:
 
 
 def decode(params: Params, prompt: Array) -> tuple[Array, Array]:
-    """Greedy decoding of eight tokens in bf16 with a cache of keys and values; prompt [batch] of i32, the first tokens.
+    """Greedy decoding of eight tokens in bf16 with a cache of keys and values; prompt [batch] of i32.
 
     Returns the tokens [batch, 8] and the logits of the last step in f32.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from fuseline_import.errors import ConversionError
 from fuseline_import.module import MAX_INNER_CONSTANT, Importer
 from fuseline_import.tensors import DTYPES, bytes_of_array
 from jax_to_fuseline import convert
+from programs import PROGRAMS
 
 Json = Any
 
@@ -102,7 +104,8 @@ class Constants(unittest.TestCase):
     """Data of every element type, in every form in which MLIR writes it."""
 
     def data(self, literal: str, kind: str) -> bytes:
-        text = f"func.func @main() -> tensor<{kind}> {{ %0 = stablehlo.constant dense<{literal}> : tensor<{kind}> return %0 : tensor<{kind}> }}"
+        constant = f"%0 = stablehlo.constant dense<{literal}> : tensor<{kind}>"
+        text = f"func.func @main() -> tensor<{kind}> {{ {constant} return %0 : tensor<{kind}> }}"
         value = imported(text)["values"][0]
         return base64.b64decode(value["data"])
 
@@ -302,6 +305,17 @@ class Functions(unittest.TestCase):
         self.assertEqual(op["attrs"], {"lower": True})
 
 
+class Committed(unittest.TestCase):
+    """The files under `programs/`."""
+
+    def test_ids_and_regions_are_as_the_format_says(self) -> None:
+        files = sorted((Path(__file__).parent / "programs").glob("*.json"))
+        self.assertEqual([file.stem for file in files], sorted(PROGRAMS))
+        for file in files:
+            with self.subTest(file.stem):
+                Scopes(json.loads(file.read_text(encoding="utf-8")))
+
+
 class Refusals(unittest.TestCase):
     """What cannot be converted, and what is said about it."""
 
@@ -329,7 +343,8 @@ class Refusals(unittest.TestCase):
             return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
         for function in (printing, calling):
-            self.refusal(lambda: convert(function, np.ones(2, np.float32), name="effect"), "callback")
+            run = functools.partial(convert, function, np.ones(2, np.float32), name="effect")
+            self.refusal(run, "callback")
 
     def test_types_that_the_format_lacks(self) -> None:
         one = "func.func @main(%x: TYPE) -> TYPE { return %x : TYPE }"
@@ -339,7 +354,7 @@ class Refusals(unittest.TestCase):
             ("tensor<2xindex>", "elements of type index"),
         ):
             text = one.replace("TYPE", kind)
-            self.refusal(lambda: imported(text, np.ones(2, np.float32)), words)
+            self.refusal(functools.partial(imported, text, np.ones(2, np.float32)), words)
 
     def test_attributes_that_change_the_meaning(self) -> None:
         text = """

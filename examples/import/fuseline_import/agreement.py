@@ -1,18 +1,18 @@
 """What a program's outputs should be, and how closely another engine has to agree.
 
-A tolerance follows from how far JAX's own results lie apart, by this rule. Each function is run three times: compiled as a
-whole in its own precision (`jax.jit`; these results are the expected ones), op by op in the same precision
-(`jax.disable_jit`), and in 64-bit floats. The spread of an output is the largest distance of any of its elements between
-the first run and the other two.
+A tolerance follows from how far JAX's own results lie apart, by this rule. Each function is run three times: compiled
+as a whole in its own precision (`jax.jit`; these results are the expected ones), op by op in the same precision
+(`jax.disable_jit`), and in 64-bit floats. The spread of an output is the largest distance of any of its elements
+between the first run and the other two.
 
 * Integers and booleans must agree in all runs, and the check is `exact`.
 * Floats that agree in all runs to the last bit were never rounded, and the check is `exact`.
 * All other floats may be off by 8 times the spread, but never by less than 8 units in the last place of the output's
-  largest element; both because one sample of a rounding error says little of the next one. The check is `almost`, an absolute
-  tolerance, rounded up to one digit.
-* An output is refused if it keeps less than half of the digits of the coarsest float type in the program (a tolerance above
-  the root of that type's unit in the last place, times the largest element): it says more about rounding than about the
-  program.
+  largest element; both because one sample of a rounding error says little of the next one. The check is `almost`, an
+  absolute tolerance, rounded up to one digit.
+* An output is refused if it keeps less than half of the digits of the coarsest float type in the program (a tolerance
+  above the root of that type's unit in the last place, times the largest element): it says more about rounding than
+  about the program.
 
 The parts of a complex number count as two elements.
 """
@@ -65,13 +65,11 @@ def as_array(leaf: Any) -> np.ndarray:
     return np.asarray(leaf)
 
 
-def outputs(
-    function: Callable, arguments: Sequence[Any], types: Iterable[np.dtype], in_float64: bool
-) -> list[Output]:
+def outputs(function: Callable, arguments: Sequence[Any], types: Iterable[np.dtype], in_float64: bool) -> list[Output]:
     """Runs a function on JAX's CPU backend and says what each result should be and how closely.
 
-    `types` are the element types that occur in the program. `in_float64` is to be off for a function that computes something else in 64-bit floats, for example because it draws
-    random numbers of the default type.
+    `types` are the element types that occur in the program. `in_float64` is to be off for a function that computes
+    something else in 64-bit floats, for example because it draws random numbers of the default type.
     """
     labels, expected = _run(jax.jit(function), arguments)
     with jax.disable_jit():
@@ -82,11 +80,12 @@ def outputs(
             _, wide = _run(jax.jit(function), jax.tree.map(_widened, tuple(arguments)))
     if not len(labels) == len(by_op) == len(wide):
         raise ConversionError(
-            f"the function returns {len(expected)} arrays compiled, {len(by_op)} op by op, {len(wide)} in 64-bit floats",
+            f"the function returns {len(expected)} arrays compiled, {len(by_op)} op by op and {len(wide)} in 64-bit "
+            "floats",
             "Its structure must not depend on how it is run.",
         )
     coarsest = max((_unit(dtype) for dtype in set(types) if _is_float(dtype)), default=0.0)
-    return [_output(*each, coarsest) for each in zip(labels, expected, by_op, wide)]
+    return [_output(*each, coarsest) for each in zip(labels, expected, by_op, wide, strict=True)]
 
 
 def _run(function: Callable, arguments: Sequence[Any]) -> tuple[list[str], list[np.ndarray]]:
@@ -97,7 +96,7 @@ def _run(function: Callable, arguments: Sequence[Any]) -> tuple[list[str], list[
 
 
 def _on_device(leaf: Any) -> Any:
-    """Compiled functions see JAX's arrays in place of NumPy's, whose rules are others; so must those that run op by op."""
+    """Compiled functions see JAX's arrays in place of NumPy's, whose rules differ; so must those run op by op."""
     return jax.numpy.asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
 
@@ -115,8 +114,9 @@ def _output(label: str, expected: np.ndarray, by_op: np.ndarray, wide: np.ndarra
         if not (np.array_equal(expected, by_op) and np.array_equal(expected, wide)):
             raise ConversionError(
                 f"{label} is of integers that come out differently when compiled, op by op and in 64-bit floats",
-                "They depend on rounding. Return what they are made from, choose inputs away from the edge, or leave out "
-                "the run in 64-bit floats (in_float64=False, --no-float64) if the function means something else there.",
+                "They depend on rounding. Return what they are made from, choose inputs away from the edge, or leave "
+                "the run in 64-bit floats out (in_float64=False, --no-float64) if the function means something else "
+                "there.",
             )
         return Output(label, expected, {"check": "exact", "ulp": None, "tolerance": None})
     distances = _distance(label, expected, by_op), _distance(label, expected, wide)

@@ -1,7 +1,7 @@
 """Attributes of StableHLO and CHLO ops: what the program format calls them and how they are written there.
 
-An op that is not listed has no attributes. What the printed form leaves out at its default is written out, as the format
-wants it.
+An op that is not listed has no attributes. What the printed form leaves out at its default is written out, as the
+format wants it.
 """
 
 from __future__ import annotations

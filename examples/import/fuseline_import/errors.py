@@ -24,8 +24,8 @@ class ConversionError(Exception):
     def locate(self, op: ir.Operation) -> None:
         """Takes the line of the user's source from an op, if no line is known yet.
 
-        JAX leaves its own frames out of the locations, so the innermost one is the user's. Ops in functions of JAX's own may
-        have none; then the call of that function is asked.
+        JAX leaves its own frames out of the locations, so the innermost one is the user's. Ops in functions of JAX's
+        own may have none; then the call of that function is asked.
         """
         frame = _FRAME.search(str(op.location))
         if self._where is None and frame:

@@ -1,8 +1,8 @@
 """StableHLO modules to the ops of the program format.
 
-A program has no functions and its regions see nothing but their own parameters and constants. So calls are inlined, and a
-value that a region of `while`, `case` or `if` takes from outside becomes an operand: carried unchanged through a loop, handed
-to every branch.
+A program has no functions and its regions see nothing but their own parameters and constants. So calls are inlined,
+and a value that a region of `while`, `case` or `if` takes from outside becomes an operand: carried unchanged through
+a loop, handed to every branch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .tensors import Type, bytes_of_array, bytes_of_constant, encode, type_of, t
 
 Json = Any
 
-# Bytes of the largest constant that may stand inside a region: Fuseline copies it into the region, where data is part of
-# the compiled code. Larger ones become operands.
+# Bytes of the largest constant that may stand inside a region: Fuseline copies it into the region, where data is part
+# of the compiled code. Larger ones become operands.
 MAX_INNER_CONSTANT = 64 * 1024
 
 _TERMINATORS = ("func.return", "stablehlo.return")
@@ -52,10 +52,10 @@ class Importer:
         self._devices = 1
         for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
             if name in module.operation.attributes:
-                self._devices *= int(module.operation.attributes[name].value)
+                self._devices *= int(ir.IntegerAttr(module.operation.attributes[name]).value)
         for function in module.body.operations:
             if function.operation.name == "func.func":
-                self._functions[function.attributes["sym_name"].value] = function.operation
+                self._functions[_text(function.operation, "sym_name")] = function.operation
 
     def main(self, arguments: Sequence[np.ndarray]) -> tuple[list[Json], list[int]]:
         """Imports the function `main` of the module with its arguments; returns the ops and the ids of the results."""
@@ -67,7 +67,7 @@ class Importer:
                 "Take effects such as printing out of the function; pass arrays that it closes over as arguments.",
             )
         env = {}
-        for parameter, array in zip(block.arguments, arguments):
+        for parameter, array in zip(block.arguments, arguments, strict=True):
             kind = type_of(parameter, main)
             if kind != type_of_array(array):
                 raise ConversionError(
@@ -141,14 +141,14 @@ class Importer:
     def _call(self, op: ir.Operation, env: dict[ir.Value, int], ops: list[Json]) -> None:
         """Inlines a function, or the decomposition of a composite."""
         symbol = "callee" if op.name == "func.call" else "decomposition"
-        block = self._functions[op.attributes[symbol].value].regions[0].blocks[0]
-        inner = {parameter: env[value] for parameter, value in zip(block.arguments, op.operands)}
+        block = self._functions[_text(op, symbol)].regions[0].blocks[0]
+        inner = {parameter: env[value] for parameter, value in zip(block.arguments, op.operands, strict=True)}
         try:
             returned = self._block(block, inner, ops)
         except ConversionError as error:
             error.locate(op)
             raise
-        env.update(zip(op.results, returned))
+        env.update(zip(op.results, returned, strict=True))
 
     def _emit(
         self,
@@ -185,12 +185,13 @@ class Importer:
     @staticmethod
     def _check(op: ir.Operation) -> None:
         if op.name == "stablehlo.custom_call":
-            target = op.attributes["call_target_name"].value
+            target = _text(op, "call_target_name")
             raise refuse(
                 op,
                 f"to {target!r} is code outside StableHLO",
-                "Callbacks and debug printing have to go. For linear algebra, lower with platform='tpu', whose rules use "
-                "StableHLO's own ops where there are any; or compute that step outside and pass its result in.",
+                "Callbacks and debug printing have to go. For linear algebra lower with platform='tpu' (--platform "
+                "tpu), whose rules use StableHLO's own ops where there are any; or compute that step outside and pass "
+                "its result in.",
             )
         if op.name in _REFUSED:
             raise refuse(op, "cannot be imported", _REFUSED[op.name])
@@ -238,6 +239,12 @@ class Importer:
         """What regions use from outside and cannot copy into themselves, each once, in order of use."""
         used = {env[value]: None for region in regions for value in _free(region)}
         return [identity for identity in used if identity not in self._everywhere]
+
+
+def _text(op: ir.Operation, name: str) -> str:
+    """An attribute that is a string or names a function."""
+    attribute: Any = op.attributes[name]
+    return attribute.value
 
 
 def _free(region: ir.Region) -> list[ir.Value]:

@@ -61,6 +61,9 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # Bits of the integers that share a byte with padding.
 _NARROW = {"i2": 2, "i4": 4, "ui2": 2, "ui4": 4}
 
+# What the parts of a complex number are.
+_PARTS: dict[str, np.dtype] = {"c64": np.dtype(np.float32), "c128": np.dtype(np.float64)}
+
 _COMPLEX = {"complex<f32>": "c64", "complex<f64>": "c128"}
 _LITERAL = re.compile(r"dense<(.*)> : tensor<", re.DOTALL)
 _SCALAR = re.compile(r"[^\s,()\[\]]+")
@@ -114,7 +117,7 @@ def bytes_of_constant(op: ir.Operation, kind: Type) -> bytes:
         return b""
     if kind["dtype"] in _BUFFERED:
         return bytes_of_array(np.array(op.attributes["value"]).astype(dtype, copy=False))
-    text = _LITERAL.search(op.get_asm(use_local_scope=True))
+    text = _LITERAL.search(str(op.get_asm(use_local_scope=True)))
     if text is None:
         raise refuse(op, "has data in a form that is not understood", "Pass the array as an argument.")
     elements = _elements(text.group(1), kind["dtype"])
@@ -130,7 +133,7 @@ def _elements(text: str, name: str) -> np.ndarray:
     scalars = _SCALAR.findall(text)
     if name in _NARROW:
         return np.array([int(scalar) for scalar in scalars]).astype(dtype)
-    part = {"c64": np.dtype(np.float32), "c128": np.dtype(np.float64)}.get(name, dtype)
+    part = _PARTS.get(name, dtype)
     return np.array([_float(scalar, part) for scalar in scalars], part).view(dtype)
 
 
@@ -143,11 +146,11 @@ def _widened(raw: np.ndarray, name: str) -> np.ndarray:
     return np.right_shift(shifted, unused).astype(DTYPES[name])
 
 
-def _float(text: str, dtype: np.dtype) -> np.generic:
+def _float(text: str, dtype: np.dtype) -> Any:
     """One float: decimal, or its bits in hexadecimal.
 
-    The decimal forms that MLIR writes are those that read back as the same number, and none lies so near to the middle of
-    two numbers that reading it as a double first would make a difference.
+    The decimal forms that MLIR writes are those that read back as the same number, and none lies so near to the
+    middle of two numbers that reading it as a double first would make a difference.
     """
     if text.startswith("0x"):
         return np.array(int(text, 16), f"u{dtype.itemsize}").view(dtype)[()]
