@@ -15,8 +15,11 @@
 
 mod bodies;
 pub(super) mod contraction;
+pub(super) mod control;
 mod data;
 pub(super) mod elementwise;
+mod flow;
+mod grow;
 pub(super) mod indexing;
 pub(super) mod movement;
 mod program;
@@ -176,6 +179,8 @@ pub struct Sampler<'a> {
     pool: &'a [TensorType],
     dtypes: DTypeSet,
     aim: Aim,
+    /// How deep in bodies the call is.
+    depth: usize,
 }
 
 impl std::fmt::Debug for Sampler<'_> {
@@ -202,7 +207,7 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0 }
     }
 
     /// A call of the op; `None` when the choices lead nowhere.
@@ -269,9 +274,9 @@ impl<'a> Sampler<'a> {
 
     /// The element type, or now and then a wider one of its family.
     fn widened(&mut self, dtype: DType) -> DType {
-        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.size() > dtype.size());
+        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.bits() > dtype.bits());
         let mut dtypes: Vec<DType> = self.dtypes.iter().filter(wider).collect();
-        dtypes.sort_by_key(|&to| (to != dtype, to.size()));
+        dtypes.sort_by_key(|&to| (to != dtype, to.bits()));
         if dtypes.is_empty() || !self.rarely(4) { dtype } else { self.one_of(&dtypes).unwrap_or(dtype) }
     }
 
