@@ -79,6 +79,9 @@ impl Tensor {
 
     /// A scalar broadcast to the shape of `like`, recorded on the stream of `like`.
     fn stretched_on(&self, like: &Tensor, site: &Site) -> Result<Tensor> {
+        if like.rank() == 0 {
+            return Ok(self.clone());
+        }
         let attrs = attrs::broadcast_in_dim(like.shape().clone(), &[]);
         like.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
     }

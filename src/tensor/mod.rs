@@ -4,12 +4,15 @@
 //! failed with the rule and the call site. The data comes later, and reading it is the only thing that waits.
 
 mod array;
+mod bodies;
 mod combine;
+mod control;
 mod create;
 mod elementwise;
 mod operators;
 mod read;
 mod reduce;
+mod scan;
 
 use std::fmt;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ pub(super) fn combiner(op: OpCode, dtype: DType, site: &Site) -> Result<Arc<Body
 }
 
 impl Tensor {
-    fn axes_of(&self, axes: &[i64], site: &Site) -> Result<SmallVec<[i64; 6]>> {
+    pub(super) fn axes_of(&self, axes: &[i64], site: &Site) -> Result<SmallVec<[i64; 6]>> {
         axes.iter().map(|&axis| Ok(axis_of(OpCode::Reduce, axis, self.rank(), site)? as i64)).collect()
     }
 

@@ -22,6 +22,7 @@ const ROW: OpDef = OpDef {
     dialect: Dialect::Stablehlo,
     name: "",
     summary: "",
+    rule: "The result has the operand's type.",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
     bodies: Bodies::NONE,
