@@ -31,6 +31,7 @@
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
+//! | [`promote`] | what operands of different element types and shapes become |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
 //! | [`Error`] | what went wrong, at which op and call site |
@@ -112,7 +113,7 @@ pub use fuseline_fusion::{Attrs, Body, Bytes, DType, Element, Literal, OpCode, S
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
-pub use tensor::{Read, Tensor};
+pub use tensor::{Read, Tensor, promote};
 
 /// The example in README.md runs.
 #[cfg(doctest)]

@@ -3,6 +3,7 @@
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, Fault, OpCode, OpError, Shape, Site};
 
+use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
 use crate::error::{Error, Result};
 
@@ -80,7 +81,7 @@ impl Tensor {
             let rule = "the target must have at least as many dimensions";
             return Err(Tensor::refuse(OpError::new("broadcast_in_dim", Fault::Shape, given, rule), site));
         }
-        self.stretched(&shape, &site)
+        self.stretched(&shape, self, &site)
     }
 
     /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others are new.
@@ -140,10 +141,10 @@ impl Tensor {
         self.record(OpCode::Slice, attrs::slice(&starts, &limits, &strides), &[self], site)
     }
 
-    /// Tensors one after the other along dimension `axis`; negative counts from the back.
+    /// Tensors one after the other along dimension `axis`; negative counts from the back. Element types promote.
     ///
     /// # Errors
-    /// When there is none, the element types differ, or sizes differ elsewhere than along that dimension.
+    /// When there is none, the element types do not promote, or sizes differ elsewhere than along that dimension.
     #[track_caller]
     pub fn concatenate(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
         let site = here();
@@ -153,7 +154,17 @@ impl Tensor {
             return Err(Tensor::refuse(error, site));
         };
         let axis = axis_of(OpCode::Concatenate, axis, first.rank(), &site)?;
-        first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), tensors, site)
+        let mut dtype = first.dtype();
+        for tensor in tensors {
+            dtype = match promote_types(dtype, tensor.dtype()) {
+                Some(dtype) => dtype,
+                None => common_dtype("concatenate", [("the first", first), ("a later one", tensor)], &site)?,
+            };
+        }
+        let parts: Vec<Tensor> =
+            tensors.iter().map(|tensor| tensor.as_dtype(dtype, first, &site)).collect::<Result<_>>()?;
+        let parts: Vec<&Tensor> = parts.iter().collect();
+        first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), &parts, site)
     }
 
     /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior` per dimension. Negative

@@ -8,6 +8,7 @@ mod combine;
 mod create;
 mod elementwise;
 mod operators;
+pub mod promote;
 mod read;
 mod reduce;
 
@@ -29,8 +30,8 @@ use crate::value::ValueCell;
 /// dropped, the memory goes back as soon as the last op that was recorded with it is done, and may be reused by that op's
 /// result.
 ///
-/// Elementwise methods and operators broadcast by NumPy's rule: shapes are aligned at the last dimension, and a dimension of
-/// size 1 or one that is missing stretches. Element types must agree; nothing is promoted.
+/// Elementwise methods, operators and matrix products broadcast by NumPy's rule and promote element types by JAX's; both are
+/// stated in [`promote`](crate::promote). Other methods, and the record layer, take operands as they are.
 ///
 /// `Send + Sync`. An op is recorded on the stream of its first operand.
 ///
