@@ -33,6 +33,7 @@
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`promote`] | what operands of different element types and shapes become |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
+//! | [`random`] | random numbers from a generator whose state is a value |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
 //! | [`Error`] | what went wrong, at which op and call site |
 //! | [`fusion`] | the op table, region forming, keys, lowering and the reference interpreter, on their own |
@@ -87,6 +88,7 @@ mod interop;
 mod limits;
 pub mod nn;
 pub mod pjrt;
+pub mod random;
 mod record;
 mod result;
 mod run;

@@ -1,7 +1,7 @@
 //! Products: matrix multiplication and convolution.
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{DType, Fault, OpCode, OpError, Shape, Site};
 use smallvec::SmallVec;
 
 use super::promote::{broadcast_shapes, common_dtype};
@@ -121,7 +121,22 @@ impl Tensor {
     /// When the dimensions do not fit.
     #[track_caller]
     pub fn dot_general(&self, rhs: &Tensor, dims: DotDimensionNumbers<'_>) -> Result<Tensor> {
-        let attrs = attrs::dot_general(dims, self.dtype());
+        self.dot_general_as(rhs, dims, self.dtype())
+    }
+
+    /// As [`Tensor::dot_general`], with a result of another element type, in which the products are summed: `f32` for factors
+    /// of `bf16`, say.
+    ///
+    /// # Errors
+    /// When the dimensions do not fit, or the type does not hold that of the factors.
+    #[track_caller]
+    pub fn dot_general_as(
+        &self,
+        rhs: &Tensor,
+        dims: DotDimensionNumbers<'_>,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        let attrs = attrs::dot_general(dims, dtype);
         self.record(OpCode::DotGeneral, attrs, &[self, rhs], here())
     }
 

@@ -11,16 +11,20 @@ mod operators;
 pub mod promote;
 mod read;
 mod reduce;
+mod scan;
+mod statistics;
 
 use std::fmt;
 use std::sync::Arc;
 
+use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::{Attrs, Body, DType, OpCode, OpError, Shape, Site, TensorType, ValueId};
+use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
 
 pub use read::Read;
 
 use crate::error::{Error, Result};
+use crate::promote::Number;
 use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
 use crate::value::ValueCell;
 
@@ -138,6 +142,12 @@ impl Tensor {
         results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
     }
 
+    /// Dimension `axis`, counted from the back if negative, as an index. `op` is what needs it.
+    #[track_caller]
+    pub(crate) fn axis(&self, op: OpCode, axis: i64) -> Result<usize> {
+        array::axis_of(op, axis, self.rank(), &here())
+    }
+
     /// An error about a call of a method that is not an op itself.
     fn refuse(error: OpError, site: Site) -> Error {
         Error::op(error, site)
@@ -150,9 +160,35 @@ pub(crate) fn constant_like(like: &Tensor, value: f64) -> Result<Tensor> {
     like.constant_like(elementwise::scalar_of(like.dtype(), value).to_literal(), &here())
 }
 
+/// Plus a number that belongs to a function.
+#[track_caller]
+pub(crate) fn plus(x: &Tensor, number: f64) -> Result<Tensor> {
+    x.add(&constant_like(x, number)?)
+}
+
+/// Times a number that belongs to a function.
+#[track_caller]
+pub(crate) fn times(x: &Tensor, number: f64) -> Result<Tensor> {
+    x.mul(&constant_like(x, number)?)
+}
+
+/// Small data that belongs to a function and depends on shapes only: a constant, or where it is too large for one, an upload.
+#[track_caller]
+pub(crate) fn plain(like: &Tensor, data: &Literal) -> Result<Tensor> {
+    if data.bytes().len() as u64 > MAX_CONSTANT_BYTES {
+        return like.on_stream().from_literal(data);
+    }
+    like.constant_like(data.clone(), &here())
+}
+
+/// A number as a lifted scalar of the given type on the stream of `like`; `None` if the type does not hold it.
+pub(crate) fn scalar_as(like: &Tensor, number: Number, dtype: DType) -> Option<Tensor> {
+    number.element(dtype).map(|scalar| Tensor::new(ValueCell::scalar(scalar), like.stream().clone()))
+}
+
 /// The call site of a public method.
 #[track_caller]
-fn here() -> Site {
+pub(crate) fn here() -> Site {
     Site::Rust(std::panic::Location::caller())
 }
 

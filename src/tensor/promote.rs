@@ -234,7 +234,7 @@ impl Number {
     }
 
     /// The number as an element; `None` if it is an integer that the integer type does not hold.
-    fn element(self, dtype: DType) -> Option<Scalar> {
+    pub(crate) fn element(self, dtype: DType) -> Option<Scalar> {
         let value = match self {
             Number::Float(value) => return Some(scalar_of(dtype, value)),
             Number::Int(value) => value,
