@@ -1,31 +1,11 @@
 //! Elementwise ops, generated from the op table's lists.
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, OpCode, Scalar, Site};
-use half::{bf16, f16};
+use fuseline_fusion::{Attrs, DType, OpCode, Site};
 
 use super::promote::{Number, common_dtype, common_shape};
 use super::{Tensor, here};
 use crate::error::Result;
-
-/// A number as an element of the given type, as operators on tensors and numbers use it.
-pub(super) fn scalar_of(dtype: DType, value: f64) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::new(value != 0.0),
-        DType::I8 => Scalar::new(value as i8),
-        DType::I16 => Scalar::new(value as i16),
-        DType::I32 => Scalar::new(value as i32),
-        DType::I64 => Scalar::new(value as i64),
-        DType::U8 => Scalar::new(value as u8),
-        DType::U16 => Scalar::new(value as u16),
-        DType::U32 => Scalar::new(value as u32),
-        DType::U64 => Scalar::new(value as u64),
-        DType::F16 => Scalar::new(f16::from_f64(value)),
-        DType::BF16 => Scalar::new(bf16::from_f64(value)),
-        DType::F32 => Scalar::new(value as f32),
-        DType::F64 => Scalar::new(value),
-    }
-}
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.

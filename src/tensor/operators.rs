@@ -5,6 +5,7 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 
 use fuseline_fusion::{Attrs, OpCode};
+use num_complex::Complex;
 
 use super::{Tensor, here};
 use crate::error::Result;
@@ -83,6 +84,11 @@ macro_rules! number {
 
 number! {
     f64: Add::add => Add, Sub::sub => Subtract, Mul::mul => Multiply, Div::div => Divide, Rem::rem => Remainder,
+}
+
+number! {
+    Complex<f64>:
+    Add::add => Add, Sub::sub => Subtract, Mul::mul => Multiply, Div::div => Divide,
 }
 
 number! {

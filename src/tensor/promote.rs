@@ -34,11 +34,11 @@
 //! 1 or both equal. A size of 1 stretches; also to 0.
 
 use fuseline_fusion::op::attrs;
-use fuseline_fusion::{DType, Fault, OpCode, OpError, Scalar, Shape, Site};
+use fuseline_fusion::{Attrs, DType, DTypeClass, Fault, OpCode, OpError, Scalar, Shape, Site};
+use num_complex::Complex;
 use smallvec::SmallVec;
 
 use super::Tensor;
-use super::elementwise::scalar_of;
 use crate::error::{Error, Result};
 use crate::value::ValueCell;
 
@@ -77,7 +77,10 @@ impl Node {
     const fn above(self) -> &'static [Node] {
         match self {
             Of(DType::Bool) => &[Any(Weak::Int)],
-            Any(Weak::Int) => &[Of(DType::U8), Of(DType::I8)],
+            Any(Weak::Int) => {
+                &[Of(DType::U8), Of(DType::I8), Of(DType::U2), Of(DType::U4), Of(DType::I2), Of(DType::I4)]
+            }
+            Of(DType::U2 | DType::U4 | DType::I2 | DType::I4) => &[],
             Of(DType::U8) => &[Of(DType::I16), Of(DType::U16)],
             Of(DType::U16) => &[Of(DType::I32), Of(DType::U32)],
             Of(DType::U32) => &[Of(DType::I64), Of(DType::U64)],
@@ -85,11 +88,26 @@ impl Node {
             Of(DType::I16) => &[Of(DType::I32)],
             Of(DType::I32) => &[Of(DType::I64)],
             Of(DType::U64 | DType::I64) => &[Any(Weak::Float)],
-            Any(Weak::Float) => &[Of(DType::BF16), Of(DType::F16), Any(Weak::Complex)],
+            Any(Weak::Float) => &[
+                Of(DType::BF16),
+                Of(DType::F16),
+                Any(Weak::Complex),
+                Of(DType::F8E3M4),
+                Of(DType::F8E4M3),
+                Of(DType::F8E4M3FN),
+                Of(DType::F8E4M3FNUZ),
+                Of(DType::F8E4M3B11FNUZ),
+                Of(DType::F8E5M2),
+                Of(DType::F8E5M2FNUZ),
+                Of(DType::F8E8M0FNU),
+                Of(DType::F4E2M1FN),
+            ],
             Of(DType::BF16 | DType::F16) => &[Of(DType::F32)],
-            Of(DType::F32) => &[Of(DType::F64)],
-            Of(DType::F64) => &[],
-            Any(Weak::Complex) => &[],
+            Of(DType::F32) => &[Of(DType::F64), Of(DType::C64)],
+            Of(DType::F64 | DType::C64) => &[Of(DType::C128)],
+            Any(Weak::Complex) => &[Of(DType::C64)],
+            // Floats below 16 bits, and what is widest.
+            Of(_) => &[],
         }
     }
 
@@ -139,8 +157,7 @@ fn settled(node: Node) -> DType {
         Of(dtype) => dtype,
         Any(Weak::Int) => DType::I32,
         Any(Weak::Float) => DType::F32,
-        // Unreachable until there is a complex element type.
-        Any(Weak::Complex) => DType::F64,
+        Any(Weak::Complex) => DType::C64,
     }
 }
 
@@ -209,6 +226,8 @@ pub enum Number {
     Int(i64),
     /// A float, rounded to the promoted type.
     Float(f64),
+    /// A complex number, its parts rounded to those of the promoted type.
+    Complex(Complex<f64>),
 }
 
 impl From<i64> for Number {
@@ -223,6 +242,12 @@ impl From<f64> for Number {
     }
 }
 
+impl From<Complex<f64>> for Number {
+    fn from(value: Complex<f64>) -> Number {
+        Number::Complex(value)
+    }
+}
+
 impl Number {
     /// Its family.
     #[must_use]
@@ -230,26 +255,30 @@ impl Number {
         match self {
             Number::Int(_) => Weak::Int,
             Number::Float(_) => Weak::Float,
+            Number::Complex(_) => Weak::Complex,
         }
     }
 
-    /// The number as an element; `None` if it is an integer that the integer type does not hold.
+    /// The number as an element of a real type; `None` if it is an integer that the type does not hold, or either is complex.
     pub(crate) fn element(self, dtype: DType) -> Option<Scalar> {
         let value = match self {
-            Number::Float(value) => return Some(scalar_of(dtype, value)),
+            Number::Float(value) => return Scalar::from_f64(dtype, value),
             Number::Int(value) => value,
+            Number::Complex(_) => return None,
         };
-        Some(match dtype {
-            DType::I8 => Scalar::new(i8::try_from(value).ok()?),
-            DType::I16 => Scalar::new(i16::try_from(value).ok()?),
-            DType::I32 => Scalar::new(i32::try_from(value).ok()?),
-            DType::I64 => Scalar::new(value),
-            DType::U8 => Scalar::new(u8::try_from(value).ok()?),
-            DType::U16 => Scalar::new(u16::try_from(value).ok()?),
-            DType::U32 => Scalar::new(u32::try_from(value).ok()?),
-            DType::U64 => Scalar::new(u64::try_from(value).ok()?),
-            other => scalar_of(other, value as f64),
-        })
+        let bits = dtype.bits();
+        let (low, high) = match dtype.class() {
+            DTypeClass::Unsigned => (0, i64::MAX >> 63u32.saturating_sub(bits)),
+            DTypeClass::Signed => (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits)),
+            _ => return Scalar::from_f64(dtype, value as f64),
+        };
+        match dtype {
+            _ if value < low || value > high => None,
+            // An f64 does not count this far.
+            DType::I64 => Some(Scalar::new(value)),
+            DType::U64 => Some(Scalar::new(value as u64)),
+            _ => Scalar::from_f64(dtype, value as f64),
+        }
     }
 }
 
@@ -403,15 +432,29 @@ impl Tensor {
             Error::op(OpError::new(op, Fault::DType, given, rule).hint(hint), site.clone())
         };
         let Some(dtype) = promote_number(self.dtype(), number.family()) else {
-            let rule = format!("{} and a number with a fraction are not promoted", self.dtype());
-            return Err(refused(rule, "convert the tensor to the float type that is meant".to_owned()));
-        };
-        let Some(element) = number.element(dtype) else {
-            let rule = format!("the number must be one of {dtype}, the type that the tensor has");
-            return Err(refused(rule, "convert the tensor to a wider type".to_owned()));
+            let rule = format!("{} and a number of another family are not promoted", self.dtype());
+            return Err(refused(rule, "convert the tensor to the type that is meant".to_owned()));
         };
         let tensor = self.as_dtype(dtype, self, site)?;
-        let scalar = Tensor::new(ValueCell::scalar(element), self.stream().clone());
+        let lift = |element: Option<Scalar>| {
+            element.map(|element| Tensor::new(ValueCell::scalar(element), self.stream().clone()))
+        };
+        // A complex number does not fit in a lifted scalar: its parts do.
+        let part = dtype.part();
+        let scalar = match number {
+            Number::Complex(Complex { re, im }) => {
+                let (re, im) = (lift(Scalar::from_f64(part, re)), lift(Scalar::from_f64(part, im)));
+                let parts = re.zip(im).ok_or_else(|| crate::error::bug!("a part of a number is complex"))?;
+                self.record(OpCode::Complex, Attrs::none(), &[&parts.0, &parts.1], site.clone())?
+            }
+            real => {
+                let Some(scalar) = lift(real.element(part)) else {
+                    let rule = format!("the number must be one of {dtype}, the type that the tensor has");
+                    return Err(refused(rule, "convert the tensor to a wider type".to_owned()));
+                };
+                scalar.as_dtype(dtype, self, site)?
+            }
+        };
         Ok((tensor, scalar))
     }
 }

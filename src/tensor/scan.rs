@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use fuseline_fusion::op::{Comparison, attrs};
+use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, OpError, TensorType};
 
 use super::array::axis_of;
-use super::reduce::{body_of, combiner, neutral};
+use super::reduce::{body_of, combiner};
 use super::{Tensor, here};
 use crate::error::Result;
 

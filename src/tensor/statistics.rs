@@ -1,10 +1,10 @@
 //! What reductions are combined to: means, variances, places of extremes.
 
-use fuseline_fusion::op::{Comparison, attrs};
+use fuseline_fusion::op::{Comparison, attrs, neutral};
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, TensorType};
 
 use super::array::axis_of;
-use super::reduce::{body_of, neutral};
+use super::reduce::body_of;
 use super::{Tensor, here};
 use crate::error::Result;
 
