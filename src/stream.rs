@@ -238,7 +238,7 @@ impl StreamShared {
             inputs.push(self.operand(tensor, &site)?);
         }
         let mode = self.mode();
-        let effect = if signature.def().effect == Effect::Ordered { Effect::Ordered } else { effect };
+        let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
         let mut results = SmallVec::new();
         let mut tensors = Tensors::new();
         for ty in signature.results() {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::attr::Attrs;
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_GRAPH_OPS;
-use crate::op::{OpCode, OperandTypes, Signature};
+use crate::op::{Effect, OpCode, OperandTypes, Signature};
 use crate::shape::TensorType;
 
 /// Where an operand comes from, within one graph.
@@ -160,6 +160,14 @@ impl Graph {
         &self.nodes
     }
 
+    /// Whether some op of the graph, or of a body inside at any depth, is as `test` asks.
+    #[must_use]
+    pub fn any_op(&self, test: &mut dyn FnMut(&Signature) -> bool) -> bool {
+        self.nodes.iter().any(|node| {
+            test(&node.signature) || node.signature.bodies().iter().any(|body| body.graph.any_op(test))
+        })
+    }
+
     /// Number of results of all nodes together.
     #[must_use]
     pub fn result_count(&self) -> usize {
@@ -238,6 +246,12 @@ impl Body {
         self.returns.iter().map(|&value| {
             self.graph.type_of(value).expect("bug: a body returns what its graph does not have")
         })
+    }
+
+    /// Whether an op of it, or of a body inside, runs in program order with others.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.graph.nodes.iter().any(|node| node.signature.effect() == Effect::Ordered)
     }
 
     /// How deep bodies nest in this one; 0 when no op of it has a body.

@@ -16,6 +16,7 @@
 
 mod complex;
 pub mod contraction;
+pub mod control;
 pub mod elementwise;
 mod function;
 mod index;
@@ -39,7 +40,8 @@ use crate::shape::{Bytes, TensorType};
 /// Most bytes that one value of an interpreted program may have.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
 
-/// Most steps that one op of an interpreted program may take: window elements or products visited. A minute or two.
+/// Most steps that one op of an interpreted program may take: window elements, products or pairs of elements visited. A
+/// minute or two. The ops in a body count by themselves.
 pub const MAX_STEPS: u64 = 1 << 33;
 
 /// Why the interpreter gave up. Programs that passed the op table fail only by size.
@@ -57,7 +59,7 @@ pub enum EvalError {
     TooLong {
         /// The op.
         op: &'static str,
-        /// The number of steps.
+        /// The number of steps, or the number after which it gave up.
         steps: u128,
     },
     /// What an op does is left to the plugin, so there is nothing to compare with.
@@ -80,7 +82,7 @@ impl fmt::Display for EvalError {
                 )
             }
             EvalError::TooLong { op, steps } => {
-                write!(f, "{op}: {steps} steps, the reference interpreter takes up to {MAX_STEPS}")
+                write!(f, "{op}: {steps} steps or more, the reference interpreter takes up to {MAX_STEPS}")
             }
             EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
         }

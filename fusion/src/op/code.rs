@@ -36,6 +36,7 @@ opcodes! {
     DynamicSlice = 54, DynamicUpdateSlice = 55,
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
+    While = 65, If = 66, Case = 67, Sort = 68, Map = 69,
     Complex = 87, Real = 88, Imag = 89,
 }
 

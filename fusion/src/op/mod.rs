@@ -26,7 +26,7 @@ mod table;
 
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
-pub use def::{BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+pub use def::{Bodies, BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 pub use expand::Lowered;
 pub use neutral::{extreme, neutral};
 pub use sample::{

@@ -3,7 +3,12 @@
 //! A schema gives the order of an op's attributes; the constructor next to it writes them in that order, and nothing
 //! else has to know it.
 
+mod control;
+
 use std::sync::Arc;
+
+pub(super) use control::SORT;
+pub use control::sort;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};

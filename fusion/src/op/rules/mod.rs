@@ -5,6 +5,7 @@
 //! would leave 63 bits, and allocates nothing larger than its operands' ranks.
 
 pub(crate) mod contraction;
+pub(super) mod control;
 pub(super) mod elementwise;
 pub(crate) mod indexing;
 pub(super) mod movement;

@@ -25,7 +25,7 @@ pub(in crate::op) fn combiner(
     if scalars.len() != operands.len() {
         return Err(call.error(
             Fault::Body,
-            format!("{} returns {} values", call.def.bodies[index].name, scalars.len()),
+            format!("{} returns {} values", call.body_name(index), scalars.len()),
             format!("it must return one per operand, which is {}", operands.len()),
         ));
     }
@@ -34,7 +34,7 @@ pub(in crate::op) fn combiner(
         if !promotes(operand.dtype(), dtype) {
             return Err(call.error(
                 Fault::Body,
-                format!("{} combines {dtype}, the operand is {operand}", call.def.bodies[index].name),
+                format!("{} combines {dtype}, the operand is {operand}", call.body_name(index)),
                 "the body's type must be the operand's, or a wider one of the same family",
             ));
         }

@@ -15,8 +15,11 @@
 
 mod bodies;
 pub(super) mod contraction;
+pub(super) mod control;
 mod data;
 pub(super) mod elementwise;
+mod flow;
+mod grow;
 pub(super) mod indexing;
 pub(super) mod movement;
 mod program;
@@ -176,6 +179,8 @@ pub struct Sampler<'a> {
     pool: &'a [TensorType],
     dtypes: DTypeSet,
     aim: Aim,
+    /// How deep in bodies the call is.
+    depth: usize,
 }
 
 impl std::fmt::Debug for Sampler<'_> {
@@ -202,7 +207,7 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0 }
     }
 
     /// A call of the op; `None` when the choices lead nowhere.

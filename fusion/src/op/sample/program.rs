@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill};
+use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill, flow};
 use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::graph::{Body, Graph};
 use crate::interp;
@@ -80,11 +80,11 @@ pub struct SampledValue {
     /// How far a correct executor may be off, as a part of `1 + |x|`; 0 for exact values.
     pub tolerance: f64,
     /// The data in executors that round otherwise (P3).
-    shadows: [Arc<Literal>; 2],
+    pub(super) shadows: [Arc<Literal>; 2],
 }
 
 impl SampledValue {
-    fn exact(data: Literal) -> SampledValue {
+    pub(super) fn exact(data: Literal) -> SampledValue {
         let data = Arc::new(data);
         SampledValue { shadows: [data.clone(), data.clone()], data, tolerance: 0.0 }
     }
@@ -255,7 +255,7 @@ impl ProgramSampler {
 
     /// Whether an op takes exact operands only: because it jumps, or because small errors may grow without bound near
     /// the operands' ends that no shadow happens to reach.
-    fn needs_exact(&self, def: &OpDef) -> bool {
+    pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
         // A conversion between floats rounds and does not jump.
         let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
         let steep = matches!(def.code, OpCode::Power | OpCode::Atan2);
@@ -274,7 +274,11 @@ impl ProgramSampler {
     }
 
     /// The results of a call, if the program may have it.
-    fn results(&self, signature: &Signature, operands: &[&SampledValue]) -> Option<Vec<SampledValue>> {
+    pub(super) fn results(
+        &self,
+        signature: &Signature,
+        operands: &[&SampledValue],
+    ) -> Option<Vec<SampledValue>> {
         let eval = |pick: &dyn Fn(usize, &SampledValue) -> Arc<Literal>| -> Vec<Literal> {
             let operands: Vec<Arc<Literal>> =
                 operands.iter().enumerate().map(|(place, operand)| pick(place, operand)).collect();
@@ -287,6 +291,9 @@ impl ProgramSampler {
         }
         if !data.iter().all(is_tame) {
             return None;
+        }
+        if flow::runs_bodies(signature.op()) {
+            return self.flow(signature, operands);
         }
         if matches!(signature.op(), OpCode::Sine | OpCode::Cosine | OpCode::Tan)
             && !floats(&operands[0].data).all(|angle| angle.abs() <= LARGEST_ANGLE)
@@ -420,7 +427,10 @@ fn numerics(signature: &Signature) -> Numerics {
                 (None, None) => Numerics::Exact,
             }
         }
-        (OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter, ..) => {
+        (op, ..)
+            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter)
+                || flow::runs_bodies(op) =>
+        {
             signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
         }
         // Selecting jumps, so the operands are exact; what is left is to add up.

@@ -1,6 +1,7 @@
 //! The op table: one row per op, in families.
 
 mod contraction;
+mod control;
 mod elementwise;
 mod indexing;
 mod movement;
@@ -8,7 +9,7 @@ mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
+use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -23,7 +24,8 @@ const ROW: OpDef = OpDef {
     summary: "",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
-    bodies: &[],
+    bodies: Bodies::NONE,
+    captures: None,
     dtypes: DTypeSet::ANY,
     fusibility: Fusibility::Elementwise,
     numerics: Numerics::Exact,
@@ -47,6 +49,7 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    control::ROWS,
 ];
 
 const COUNT: usize = {
