@@ -97,7 +97,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
     let zero = Arc::new(Literal::zeros(TensorType::scalar(ty.dtype())));
     let call = RecordCall::new(OpCode::Constant, attrs::constant(zero), &[], site.clone());
     let zero = stream.record(call)?.pop().ok_or_else(|| crate::error::bug!("a constant has one result"))?;
-    zero.stretched(ty.shape(), site)
+    zero.stretched(ty.shape(), &zero, site)
 }
 
 /// The length of the first dimension, which all have.

@@ -391,14 +391,19 @@ pub(super) static REDUCE_WINDOW: [AttrDef; 5] = [
 /// Attributes of `reduce_window` without dilation.
 #[must_use]
 pub fn reduce_window(sizes: &[i64], strides: &[i64], padding: &[(i64, i64)]) -> Attrs {
-    let ones = vec![1i64; sizes.len()];
-    Attrs::from([
-        sizes.into(),
-        strides.into(),
-        ones.as_slice().into(),
-        ones.as_slice().into(),
-        padding.into(),
-    ])
+    dilated_reduce_window(sizes, strides, &vec![1; sizes.len()], padding)
+}
+
+/// Attributes of `reduce_window` over windows whose elements lie `dilations` apart.
+#[must_use]
+pub fn dilated_reduce_window(
+    sizes: &[i64],
+    strides: &[i64],
+    dilations: &[i64],
+    padding: &[(i64, i64)],
+) -> Attrs {
+    let undilated = vec![1i64; sizes.len()];
+    Attrs::from([sizes.into(), strides.into(), undilated.as_slice().into(), dilations.into(), padding.into()])
 }
 
 pub(super) static SELECT_AND_SCATTER: [AttrDef; 3] = [
