@@ -36,6 +36,9 @@ opcodes! {
     DynamicSlice = 54, DynamicUpdateSlice = 55,
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
+    Cholesky = 71, TriangularSolve = 72, BatchNormTraining = 73, BatchNormInference = 74, BatchNormGrad = 75,
+    GetDimensionSize = 76, DynamicBroadcastInDim = 78, DynamicConv = 79, DynamicGather = 80, DynamicIota = 81,
+    DynamicPad = 82, DynamicReshape = 83, Rng = 84,
 }
 
 /// One more than the greatest number of an op.
@@ -173,6 +176,45 @@ pub enum RngAlgorithm {
 impl From<RngAlgorithm> for AttrValue {
     fn from(algorithm: RngAlgorithm) -> Self {
         AttrValue::Enum(algorithm as u8)
+    }
+}
+
+/// Which distribution `rng` draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RngDistribution {
+    /// Uniform from `a` up to, not including, `b`.
+    Uniform,
+    /// Normal with mean `a` and standard deviation `b`.
+    Normal,
+}
+
+impl From<RngDistribution> for AttrValue {
+    fn from(distribution: RngDistribution) -> Self {
+        AttrValue::Enum(distribution as u8)
+    }
+}
+
+/// What `triangular_solve` does to the matrix before it solves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transpose {
+    /// Nothing.
+    No,
+    /// Rows become columns.
+    Transpose,
+    /// Rows become columns, with conjugate elements.
+    Adjoint,
+}
+
+impl Transpose {
+    /// Every choice, in code order.
+    pub const ALL: [Transpose; 3] = [Transpose::No, Transpose::Transpose, Transpose::Adjoint];
+}
+
+impl From<Transpose> for AttrValue {
+    fn from(transpose: Transpose) -> Self {
+        AttrValue::Enum(transpose as u8)
     }
 }
 

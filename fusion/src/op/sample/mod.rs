@@ -16,8 +16,10 @@
 mod bodies;
 pub(super) mod contraction;
 mod data;
+pub(super) mod dynamic;
 pub(super) mod elementwise;
 pub(super) mod indexing;
+pub(super) mod linalg;
 pub(super) mod movement;
 mod program;
 pub(super) mod reduction;
@@ -126,6 +128,9 @@ pub enum Domain {
     Amount,
     /// Exponents: small integers, not negative.
     Exponent,
+    /// Square matrices in the last two dimensions, positive definite and far from singular: symmetric, with a diagonal that
+    /// outweighs the rest of its row. For floats.
+    PositiveDefinite,
 }
 
 /// An operand of a sampled call.

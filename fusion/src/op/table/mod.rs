@@ -1,8 +1,10 @@
 //! The op table: one row per op, in families.
 
 mod contraction;
+mod dynamic;
 mod elementwise;
 mod indexing;
+mod linalg;
 mod movement;
 mod reduction;
 mod source;
@@ -47,6 +49,8 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    linalg::ROWS,
+    dynamic::ROWS,
 ];
 
 const COUNT: usize = {
