@@ -39,6 +39,7 @@ opcodes! {
     Cholesky = 71, TriangularSolve = 72, BatchNormTraining = 73, BatchNormInference = 74, BatchNormGrad = 75,
     GetDimensionSize = 76, DynamicBroadcastInDim = 78, DynamicConv = 79, DynamicGather = 80, DynamicIota = 81,
     DynamicPad = 82, DynamicReshape = 83, Rng = 84,
+    Complex = 87, Real = 88, Imag = 89,
 }
 
 /// One more than the greatest number of an op.
