@@ -1,21 +1,21 @@
 //! Matrix factorisations, and ops that are defined by other ops.
 //!
-//! Sums are taken in the type of the matrix, of short floats in `f32`; each product is added with one rounding.
+//! Short floats are computed in `f32`, the others in their own type. A product is added to a sum with one rounding.
 
-use super::number::{Bits, Elements, Store, from_f64, to_f64};
+use super::complex::div;
+use super::number::{Bits, Complex64, Elements, Store, from_complex, from_f64, to_complex, to_f64};
 use super::{EvalCall, EvalError, check_steps, run_body};
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::op::{Lowered, Transpose};
 
-/// A number of the field that matrices are over, with arithmetic that rounds to an element type.
+/// A number of the field that matrices are over, with arithmetic that rounds to a type, in each part.
 trait Scalar: Copy {
     const ZERO: Self;
     const ONE: Self;
     const NAN: Self;
     fn read(dtype: DType, bits: Bits) -> Self;
     fn write(self, dtype: DType) -> Bits;
-    fn rounded(self, dtype: DType) -> Self;
     fn conjugate(self) -> Self;
     fn negated(self) -> Self;
     /// `self + a * b`.
@@ -39,9 +39,6 @@ impl Scalar for f64 {
     fn write(self, dtype: DType) -> Bits {
         from_f64(dtype, self)
     }
-    fn rounded(self, dtype: DType) -> f64 {
-        round(dtype, self)
-    }
     fn conjugate(self) -> f64 {
         self
     }
@@ -59,8 +56,37 @@ impl Scalar for f64 {
     }
 }
 
-/// The type that sums of an element type are taken in.
-fn sum_type(dtype: DType) -> DType {
+impl Scalar for Complex64 {
+    const ZERO: Complex64 = Complex64::new(0.0, 0.0);
+    const ONE: Complex64 = Complex64::new(1.0, 0.0);
+    const NAN: Complex64 = Complex64::new(f64::NAN, f64::NAN);
+    fn read(dtype: DType, bits: Bits) -> Complex64 {
+        to_complex(dtype, bits)
+    }
+    fn write(self, dtype: DType) -> Bits {
+        from_complex(dtype, self)
+    }
+    fn conjugate(self) -> Complex64 {
+        self.conj()
+    }
+    fn negated(self) -> Complex64 {
+        -self
+    }
+    fn plus(self, a: Complex64, b: Complex64, dtype: DType) -> Complex64 {
+        let part = dtype.part();
+        let re = self.re.plus(a.re, b.re, part).plus(-a.im, b.im, part);
+        Complex64::new(re, self.im.plus(a.re, b.im, part).plus(a.im, b.re, part))
+    }
+    fn over(self, by: Complex64, dtype: DType) -> Complex64 {
+        to_complex(dtype, from_complex(dtype, div(self, by)))
+    }
+    fn real_root(self, dtype: DType) -> Option<Complex64> {
+        self.re.real_root(dtype.part()).map(|root| Complex64::new(root, 0.0))
+    }
+}
+
+/// The type that an element type is computed in.
+fn wide(dtype: DType) -> DType {
     if dtype.size() < 4 { DType::F32 } else { dtype }
 }
 
@@ -105,13 +131,12 @@ impl<T: Scalar> Triangle<T> {
     /// The lower factor of a positive definite matrix whose lower triangle this is, column by column; `None` when the
     /// matrix is not positive definite.
     fn factor(&self, dtype: DType) -> Option<Triangle<T>> {
-        let wide = sum_type(dtype);
         let mut factor: Triangle<T> = Triangle::zeros(self.size, true);
         for column in 0..self.size {
             let mut root = T::ZERO;
             for row in column..self.size {
                 let sum = (0..column).fold(self.get(row, column), |sum, k| {
-                    sum.plus(factor.get(row, k).negated(), factor.get(column, k).conjugate(), wide)
+                    sum.plus(factor.get(row, k).negated(), factor.get(column, k).conjugate(), dtype)
                 });
                 if row == column {
                     root = sum.real_root(dtype)?;
@@ -128,7 +153,6 @@ impl<T: Scalar> Triangle<T> {
     /// inverse is the negated sum of those rows with the elements of this one as factors.
     fn inverse(&self, unit_diagonal: bool, dtype: DType) -> Triangle<T> {
         let diagonal = |place: usize| if unit_diagonal { T::ONE } else { self.get(place, place) };
-        let wide = sum_type(dtype);
         let mut scaled: Triangle<T> = Triangle::zeros(self.size, self.lower);
         for step in 0..self.size {
             let row = if self.lower { step } else { self.size - 1 - step };
@@ -138,9 +162,9 @@ impl<T: Scalar> Triangle<T> {
                 let between = if self.lower { column..row } else { row + 1..column + 1 };
                 let sum = between.fold(T::ZERO, |sum, k| {
                     let factor = self.get(row, k).over(diagonal(k), dtype);
-                    sum.plus(factor.negated(), scaled.get(k, column), wide)
+                    sum.plus(factor.negated(), scaled.get(k, column), dtype)
                 });
-                scaled.set(row, column, sum.rounded(dtype));
+                scaled.set(row, column, sum);
             }
         }
         for row in 0..self.size {
@@ -161,7 +185,7 @@ impl<T: Scalar> Triangle<T> {
 /// # Errors
 /// When it takes too long.
 pub fn cholesky(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    factored::<f64>(call)
+    if call.result().dtype().is_complex() { factored::<Complex64>(call) } else { factored::<f64>(call) }
 }
 
 fn factored<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
@@ -173,9 +197,9 @@ fn factored<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     for first in (0..a.ty().elems().get()).step_by(matrix.max(1)) {
         let triangle: Triangle<T> = Triangle::read(a, first, size, lower);
         let factor = if lower {
-            triangle.factor(dtype)
+            triangle.factor(wide(dtype))
         } else {
-            triangle.adjoint().factor(dtype).map(|factor| factor.adjoint())
+            triangle.adjoint().factor(wide(dtype)).map(|factor| factor.adjoint())
         };
         for index in 0..matrix {
             let element = factor.as_ref().map_or(T::NAN, |factor| factor.elements[index]);
@@ -191,7 +215,7 @@ fn factored<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 /// # Errors
 /// When it takes too long.
 pub fn triangular_solve(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    solved::<f64>(call)
+    if call.result().dtype().is_complex() { solved::<Complex64>(call) } else { solved::<f64>(call) }
 }
 
 fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
@@ -202,13 +226,13 @@ fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     check_steps(call, &[a.dims(), &[size as u64]])?;
     check_steps(call, &[b.dims(), &[size as u64]])?;
     let (rows, columns) = (b.dims()[rank - 2] as usize, b.dims()[rank - 1] as usize);
-    let (wide, right_hand) = (sum_type(dtype), Elements::of(b));
+    let (wide, right_hand) = (wide(dtype), Elements::of(b));
     let transposed = attr.member(3) != Transpose::No as u8;
     let mut store = Store::filled(call.result().clone(), 0);
     let count = if rows * columns == 0 { 0 } else { b.ty().elems().get() / (rows * columns) };
     for matrix in 0..count {
         let triangle: Triangle<T> = Triangle::read(a, matrix * size * size, size, lower);
-        let inverse = triangle.inverse(unit_diagonal, dtype);
+        let inverse = triangle.inverse(unit_diagonal, wide);
         let factor = |row: usize, column: usize| match attr.member(3) {
             code if code == Transpose::No as u8 => inverse.get(row, column),
             code if code == Transpose::Adjoint as u8 => inverse.get(column, row).conjugate(),

@@ -18,6 +18,7 @@ mod complex;
 pub mod contraction;
 pub mod dynamic;
 pub mod elementwise;
+pub mod fft;
 mod function;
 mod index;
 pub mod indexing;

@@ -36,7 +36,7 @@ opcodes! {
     DynamicSlice = 54, DynamicUpdateSlice = 55,
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
-    Cholesky = 71, TriangularSolve = 72, BatchNormTraining = 73, BatchNormInference = 74, BatchNormGrad = 75,
+    Fft = 70, Cholesky = 71, TriangularSolve = 72, BatchNormTraining = 73, BatchNormInference = 74, BatchNormGrad = 75,
     GetDimensionSize = 76, DynamicBroadcastInDim = 78, DynamicConv = 79, DynamicGather = 80, DynamicIota = 81,
     DynamicPad = 82, DynamicReshape = 83, Rng = 84,
     Complex = 87, Real = 88, Imag = 89,
@@ -193,6 +193,31 @@ pub enum RngDistribution {
 impl From<RngDistribution> for AttrValue {
     fn from(distribution: RngDistribution) -> Self {
         AttrValue::Enum(distribution as u8)
+    }
+}
+
+/// Which transform `fft` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FftType {
+    /// Complex to complex.
+    Fft,
+    /// The inverse of [`FftType::Fft`].
+    Ifft,
+    /// Real to complex; the second half of the last dimension, which the first determines, is left out.
+    Rfft,
+    /// The inverse of [`FftType::Rfft`].
+    Irfft,
+}
+
+impl FftType {
+    /// Every type, in code order.
+    pub const ALL: [FftType; 4] = [FftType::Fft, FftType::Ifft, FftType::Rfft, FftType::Irfft];
+}
+
+impl From<FftType> for AttrValue {
+    fn from(fft_type: FftType) -> Self {
+        AttrValue::Enum(fft_type as u8)
     }
 }
 

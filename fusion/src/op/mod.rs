@@ -25,7 +25,7 @@ mod signature;
 mod table;
 
 pub use call::{Call, Results};
-pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm, RngDistribution, Transpose};
+pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 pub use expand::Lowered;
 pub use neutral::{extreme, neutral};

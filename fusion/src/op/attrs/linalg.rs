@@ -1,9 +1,22 @@
-//! Attributes of matrix factorisations and of normalisation.
+//! Attributes of Fourier transforms, matrix factorisations and normalisation.
 
 use crate::attr::{AttrDef, AttrKind, Attrs, EnumDef};
-use crate::op::code::Transpose;
+use crate::op::code::{FftType, Transpose};
 
+static FFT_TYPE: EnumDef = EnumDef { name: "fft_type", members: &["FFT", "IFFT", "RFFT", "IRFFT"] };
 static TRANSPOSE: EnumDef = EnumDef { name: "transpose", members: &["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"] };
+
+pub(in crate::op) static FFT: [AttrDef; 2] = [
+    AttrDef::required("fft_type", AttrKind::Enum(&FFT_TYPE)),
+    AttrDef::required("fft_length", AttrKind::Ints),
+];
+
+/// Attributes of `fft`; the lengths are the sizes of the last dimensions of the operand, of the result for
+/// [`FftType::Irfft`].
+#[must_use]
+pub fn fft(fft_type: FftType, fft_length: &[i64]) -> Attrs {
+    Attrs::from([fft_type.into(), fft_length.into()])
+}
 
 pub(in crate::op) static CHOLESKY: [AttrDef; 1] = [AttrDef::required("lower", AttrKind::Bool)];
 

@@ -43,8 +43,9 @@ struct Spread {
     size: u64,
 }
 
-fn line(size: u64) -> TensorType {
-    TensorType::of(DType::I64, &[size]).expect("bug: a dimension of a result is too large")
+/// Type of a place or a step.
+fn index_type() -> TensorType {
+    TensorType::of(DType::I64, &[1]).expect("bug: one element is too large")
 }
 
 impl Builder {
@@ -53,14 +54,21 @@ impl Builder {
         let past: Vec<i64> = index.iter().map(|&place| place + 1).collect();
         let ones = vec![1; index.len()];
         let element = self.op(OpCode::Slice, attrs::slice(index, &past, &ones), &[value])?;
-        let element = self.op(OpCode::Reshape, attrs::reshape(line(1).shape().clone()), &[element])?;
+        let element = self.op(OpCode::Reshape, attrs::reshape(index_type().shape().clone()), &[element])?;
         self.convert(element, ty.dtype(), DType::I64)
     }
 
     /// A value with one dimension in place of which another one stands: the elements that `spread` says, and `fill`
     /// where none goes.
-    fn spread(&mut self, value: Ref, ty: &TensorType, spread: &Spread, fill: Ref) -> Result<Ref, OpError> {
-        let (axis, along) = (spread.axis, line(spread.size));
+    fn spread(
+        &mut self,
+        call: &Call<'_>,
+        value: Ref,
+        ty: &TensorType,
+        spread: &Spread,
+        fill: Ref,
+    ) -> Result<Ref, OpError> {
+        let (axis, along) = (spread.axis, call.ty(DType::I64, &[spread.size])?);
         let plain = Attrs::none;
         let to_line = attrs::broadcast_in_dim(along.shape().clone(), &[0]);
         let low = self.op(OpCode::BroadcastInDim, to_line.clone(), &[spread.low])?;
@@ -101,10 +109,11 @@ impl Builder {
         &mut self,
         call: &Call<'_>,
         mut value: Ref,
+        ty: &TensorType,
         spreads: &[Spread],
         fill: Ref,
     ) -> Result<Ref, OpError> {
-        let mut ty = call.operand(0).clone();
+        let mut ty = ty.clone();
         let mut dims = ty.dims().to_vec();
         spreads.iter().for_each(|spread| dims[spread.axis] = spread.size);
         let shape = Shape::new(&dims).map_err(|error| call.size_error(&error))?;
@@ -113,7 +122,7 @@ impl Builder {
             return self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[fill]);
         }
         for spread in spreads {
-            value = self.spread(value, &ty, spread, fill)?;
+            value = self.spread(call, value, &ty, spread, fill)?;
             ty = self.0.type_of(value).expect("bug: a spread without a result").clone();
         }
         Ok(value)
@@ -124,9 +133,9 @@ impl Builder {
 fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let shape = call.attr().shape(0);
-    let one = graph.int(1, &line(1))?;
-    let zero = graph.int(0, &line(1))?;
-    let most = graph.splat(i64::MAX - 1, DType::I64, line(1).shape())?;
+    let one = graph.int(1, &index_type())?;
+    let zero = graph.int(0, &index_type())?;
+    let most = graph.splat(i64::MAX - 1, DType::I64, index_type().shape())?;
     let mut spreads = Vec::new();
     for (axis, &size) in shape.dims().iter().enumerate() {
         let low = graph.element(params[2], call.operand(2), &[axis as i64])?;
@@ -136,28 +145,34 @@ fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
         let step = graph.op(OpCode::Add, Attrs::none(), &[gap, one])?;
         spreads.push(Spread { axis, low, step, size });
     }
-    let result = graph.spread_all(call, params[0], &spreads, params[1])?;
+    let result = graph.spread_all(call, params[0], call.operand(0), &spreads, params[1])?;
     Ok(graph.returning(&[result]))
 }
 
 /// The input is padded and dilated first, as far as the windows reach, and convolved without padding.
 fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let (mut graph, params) = Builder::of(call);
+    let (mut graph, mut params) = Builder::of(call);
     let (dims, attr) = (ConvDims::of(call)?, call.attr());
-    let ty = call.operand(0);
+    let mut ty = call.operand(0).clone();
+    if ty.dtype() == DType::F8E8M0FNU {
+        // It has no zero to pad with.
+        ty = call.retyped(&ty, DType::F32)?;
+        params[0] = graph.convert(params[0], DType::F8E8M0FNU, DType::F32)?;
+        params[1] = graph.convert(params[1], DType::F8E8M0FNU, DType::F32)?;
+    }
     // Without padding before the input, the recorded padding is how far windows reach beyond its end.
     let padding = &recorded_sizes(call)?[0];
     let dilation = attr.ints(conv_attr::LHS_DILATION);
     let mut spreads = Vec::new();
     for (place, &axis) in dims.input_spatial.iter().enumerate() {
         let low = graph.element(params[2], call.operand(2), &[place as i64, 0])?;
-        let step = graph.splat(dilation[place], DType::I64, line(1).shape())?;
+        let step = graph.splat(dilation[place], DType::I64, index_type().shape())?;
         let dilated = dilated(ty.dims()[axis], dilation[place] as u64);
         let size = u64::try_from(dilated + i128::from(padding[2 * place + 1])).unwrap_or(0);
         spreads.push(Spread { axis, low, step, size });
     }
     let zero = graph.int(0, &TensorType::scalar(ty.dtype()))?;
-    let input = graph.spread_all(call, params[0], &spreads, zero)?;
+    let input = graph.spread_all(call, params[0], &ty, &spreads, zero)?;
     let kernel = prepared_kernel(&mut graph, call, params[1])?;
     let spatial = dims.input_spatial.len();
     let mut values = call.attrs.values().to_vec();

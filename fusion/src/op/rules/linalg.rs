@@ -1,9 +1,65 @@
-//! Matrix factorisations and normalisation.
+//! Fourier transforms, matrix factorisations and normalisation.
 
 use smallvec::smallvec;
 
-use crate::error::OpError;
+use crate::dtype::DTypeSet;
+use crate::error::{Fault, OpError};
 use crate::op::call::{Call, Results, one};
+use crate::op::code::FftType;
+
+/// `fft`: transforms of one to three dimensions. The specification does not say what a length means that is not the size of
+/// its dimension where both sides are complex; such a call is refused.
+pub(in crate::op) fn fft(call: &Call<'_>) -> Result<Results, OpError> {
+    call.dtype_in(0, call.def.dtypes)?;
+    let (operand, lengths) = (call.operand(0), call.attr().ints(1));
+    let kind = FftType::ALL[usize::from(call.attr().member(0))];
+    let real = kind == FftType::Rfft;
+    if operand.dtype().is_complex() == real {
+        let error = call.error(
+            Fault::DType,
+            format!("the operand is {operand} and fft_type is {kind:?}"),
+            format!("the element type must be {}", if real { DTypeSet::FLOAT } else { DTypeSet::COMPLEX }),
+        );
+        return Err(match kind {
+            FftType::Rfft => error.hint("did you mean FFT?"),
+            FftType::Fft => error.hint("did you mean RFFT, or to convert to complex?"),
+            _ => error,
+        });
+    }
+    if !(1..=3).contains(&lengths.len()) || lengths.len() > operand.rank() {
+        return Err(call.attr_error(
+            format!("fft_length has {} entries and the operand has rank {}", lengths.len(), operand.rank()),
+            "there must be 1 to 3, at most one per dimension",
+        ));
+    }
+    let half = |length: u64| if length == 0 { 0 } else { length / 2 + 1 };
+    let mut dims = operand.dims().to_vec();
+    let first = dims.len() - lengths.len();
+    let last = dims.len() - 1;
+    for (axis, &length) in (first..).zip(lengths) {
+        let size = u64::try_from(length).ok().filter(|&length| match kind {
+            FftType::Irfft if axis == last => half(length) == dims[axis],
+            _ => length == dims[axis],
+        });
+        let Some(size) = size else {
+            return Err(call.attr_error(
+                format!("fft_length is {length} for dimension {axis} of size {}", dims[axis]),
+                if kind == FftType::Irfft && axis == last {
+                    "half the length, rounded down, and 1 must be the size of the dimension"
+                } else {
+                    "the length must be the size of the dimension"
+                },
+            ));
+        };
+        dims[axis] = if real && axis == last { half(size) } else { size };
+    }
+    let dtype = match kind {
+        FftType::Rfft => operand.dtype().complex().unwrap_or(operand.dtype()),
+        FftType::Irfft => operand.dtype().part(),
+        _ => operand.dtype(),
+    };
+    Ok(one(call.ty(dtype, &dims)?))
+}
 
 /// Checks that the last two dimensions of operand 0 are those of a square matrix; returns its size.
 fn square(call: &Call<'_>) -> Result<u64, OpError> {

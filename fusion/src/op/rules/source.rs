@@ -75,7 +75,7 @@ pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpErr
 /// `rng`: `a` and `b` say which numbers are drawn, the third operand says again how many.
 pub(in crate::op) fn rng(call: &Call<'_>) -> Result<Results, OpError> {
     let normal = call.attr().member(0) == RngDistribution::Normal as u8;
-    call.dtype_in(0, if normal { call.def.dtypes.and(DTypeSet::FLOAT) } else { call.def.dtypes })?;
+    call.dtype_in(0, if normal { DTypeSet::WIDE_FLOAT } else { call.def.dtypes })?;
     call.same_dtype(1, 0)?;
     call.scalar(0)?;
     call.scalar(1)?;

@@ -1,8 +1,24 @@
-//! Matrix factorisations and normalisation.
+//! Fourier transforms, matrix factorisations and normalisation.
 
 use super::{Domain, Sample, SampleOperand, Sampler};
-use crate::op::{OpCode, Transpose, attrs};
+use crate::op::{FftType, OpCode, Transpose, attrs};
 use crate::shape::TensorType;
+
+pub(in crate::op) fn fft(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    let dtype = sampler.dtype_of(sampler.row_dtypes())?;
+    let kind = match dtype.is_complex() {
+        true => sampler.one_of(&[FftType::Fft, FftType::Ifft, FftType::Irfft])?,
+        false => FftType::Rfft,
+    };
+    let mut dims = sampler.dims(1);
+    let count = 1 + sampler.below(dims.len().min(3));
+    let lengths: Vec<i64> = dims[dims.len() - count..].iter().map(|&dim| dim as i64).collect();
+    if let (FftType::Irfft, Some(last @ 1..)) = (kind, dims.last_mut()) {
+        *last = *last / 2 + 1;
+    }
+    let operand = sampler.operand_of(dtype, &dims)?;
+    Some(Sample::plain([operand], attrs::fft(kind, &lengths)))
+}
 
 /// Square matrices of one of the row's types. Portable ones are positive definite and far from singular.
 fn matrices(sampler: &mut Sampler<'_>) -> Option<(SampleOperand, TensorType)> {

@@ -576,8 +576,8 @@ fn unit(dtype: DType) -> f64 {
 
 /// Whether an op computes in many steps, the first of which may lose what the later ones make much of.
 fn grows_roundings(op: OpCode) -> bool {
-    use OpCode::{BatchNormGrad, BatchNormInference, BatchNormTraining, Cholesky, TriangularSolve};
-    matches!(op, BatchNormGrad | BatchNormInference | BatchNormTraining | Cholesky | TriangularSolve)
+    use OpCode::{BatchNormGrad, BatchNormInference, BatchNormTraining, Cholesky, Fft, TriangularSolve};
+    matches!(op, BatchNormGrad | BatchNormInference | BatchNormTraining | Cholesky | Fft | TriangularSolve)
 }
 
 /// Most that the roundings inside such an op change any element of each result by. They change it as much as if the operands

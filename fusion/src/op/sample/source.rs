@@ -41,7 +41,7 @@ pub(in crate::op) fn rng(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (distribution, a, b) = if dtype.is_float() {
         (RngDistribution::Normal, from_f64(dtype, first as f64 / 4.0), 0)
     } else {
-        let first = first & mask(dtype) as i64 >> 1;
+        let first = first % (mask(dtype) >> 1).clamp(1, 8) as i64;
         (RngDistribution::Uniform, from_int(dtype, first.into()), from_int(dtype, (first + 1).into()))
     };
     let scalar =

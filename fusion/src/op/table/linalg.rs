@@ -1,7 +1,7 @@
-//! Matrix factorisations and normalisation.
+//! Fourier transforms, matrix factorisations and normalisation.
 
 use super::ROW;
-use crate::dtype::DTypeSet;
+use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
@@ -11,12 +11,17 @@ use crate::op::rules::linalg;
 use crate::op::sample;
 
 /// Defaults for the rows below.
-const LINALG: OpDef =
-    OpDef { dtypes: DTypeSet::FLOAT, fusibility: Fusibility::Opaque, numerics: Numerics::Rounded, ..ROW };
+const LINALG: OpDef = OpDef {
+    dtypes: DTypeSet::FLOAT_COMPLEX,
+    fusibility: Fusibility::Opaque,
+    numerics: Numerics::Rounded,
+    ..ROW
+};
 
 /// Defaults for normalisations, which are lowered and evaluated as the ops that the specification defines them by.
 const BATCH_NORM: OpDef = OpDef {
     attrs: &attrs::BATCH_NORM,
+    dtypes: DTypeSet::FLOAT,
     infer: linalg::batch_norm,
     lower: expand::batch_norm,
     eval: interp::linalg::by_definition,
@@ -25,6 +30,17 @@ const BATCH_NORM: OpDef = OpDef {
 };
 
 pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::Fft,
+        name: "fft",
+        summary: "The discrete Fourier transform over the last dimensions, forward or inverse, complex or real.",
+        attrs: &attrs::FFT,
+        dtypes: DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX),
+        infer: linalg::fft,
+        eval: interp::fft::fft,
+        sample: sample::linalg::fft,
+        ..LINALG
+    },
     OpDef {
         code: OpCode::Cholesky,
         name: "cholesky",

@@ -59,7 +59,8 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "Numbers drawn from a distribution by the plugin, other ones each time.",
         operands: Operands::Fixed(&["a", "b", "shape"]),
         attrs: &attrs::RNG,
-        dtypes: DTypeSet::NUMBER.or(DTypeSet::BOOL),
+        // XLA's generator has no shorter floats and no complex numbers.
+        dtypes: DTypeSet::INT_BOOL.or(DTypeSet::WIDE_FLOAT),
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Rounded,
         infer: source::rng,
