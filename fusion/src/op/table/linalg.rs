@@ -48,6 +48,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["a"]),
         attrs: &attrs::CHOLESKY,
         infer: linalg::cholesky,
+        lower: expand::factorised,
         eval: interp::linalg::cholesky,
         sample: sample::linalg::cholesky,
         ..LINALG
@@ -59,6 +60,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["a", "b"]),
         attrs: &attrs::TRIANGULAR_SOLVE,
         infer: linalg::triangular_solve,
+        lower: expand::factorised,
         eval: interp::linalg::triangular_solve,
         sample: sample::linalg::triangular_solve,
         ..LINALG
