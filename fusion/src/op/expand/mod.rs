@@ -10,6 +10,8 @@
 mod bits;
 mod combine;
 mod complex;
+mod dynamic;
+mod normalize;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,8 @@ use std::sync::Arc;
 pub(super) use bits::{bitcast_convert, reduce_precision, unary};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
 pub(super) use complex::part;
+pub(super) use dynamic::dynamic;
+pub(super) use normalize::batch_norm;
 
 use super::attrs;
 use super::call::Call;
@@ -117,7 +121,16 @@ pub(super) fn convolution(call: &Call<'_>) -> Lowered {
 
 fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
-    let mut kernel = params[1];
+    let kernel = prepared_kernel(&mut graph, call, params[1])?;
+    let mut values = call.attrs.values().to_vec();
+    let reversal = call.attr().bools(conv_attr::REVERSAL);
+    values[conv_attr::REVERSAL] = vec![false; reversal.len()].as_slice().into();
+    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// The kernel of a convolution without reversal, turned around where the call says so.
+fn prepared_kernel(graph: &mut Builder, call: &Call<'_>, mut kernel: Ref) -> Result<Ref, OpError> {
     let spatial = ConvDims::of(call)?.kernel_spatial;
     let reversal = call.attr().bools(conv_attr::REVERSAL);
     let turned: Vec<i64> =
@@ -128,10 +141,7 @@ fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     if !call.attr().dtype(conv_attr::DTYPE).is_float() {
         kernel = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[kernel])?;
     }
-    let mut values = call.attrs.values().to_vec();
-    values[conv_attr::REVERSAL] = vec![false; spatial.len()].as_slice().into();
-    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
-    Ok(graph.returning(&[result]))
+    Ok(kernel)
 }
 
 /// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step past the end is a step
@@ -163,6 +173,40 @@ fn drawn_as_words(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     let drawn = graph.0.push(call.def.code, values.into_iter().collect(), &[], &params)?;
     let bits = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[drawn[1]])?;
     Ok(graph.returning(&[drawn[0], bits]))
+}
+
+/// XLA factorises matrices of short floats with a rounding to them at each step: its factor of the `f8E4M3FN` number 2 is
+/// 1.5, where the root is nearer to 1.375. They are factorised in `f32`.
+pub(super) fn factorised(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    if dtype.size() >= 4 { Lowered::Itself } else { expanded(in_f32(call, dtype)) }
+}
+
+fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let (mut graph, mut params) = Builder::of(call);
+    for param in &mut params {
+        *param = graph.convert(*param, dtype, DType::F32)?;
+    }
+    let wide = graph.op(call.def.code, call.attrs.clone(), &params)?;
+    let result = graph.convert(wide, DType::F32, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for shorter integers. Those are
+/// drawn as words: they lie between the same ends.
+pub(super) fn rng(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    if dtype.is_float() || dtype.bits() >= 32 { Lowered::Itself } else { expanded(drawn_wide(call, dtype)) }
+}
+
+fn drawn_wide(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let wide = if dtype.class() == DTypeClass::Signed { DType::I32 } else { DType::U32 };
+    let (mut graph, params) = Builder::of(call);
+    let a = graph.convert(params[0], dtype, wide)?;
+    let b = graph.convert(params[1], dtype, wide)?;
+    let drawn = graph.op(call.def.code, call.attrs.clone(), &[a, b, params[2]])?;
+    let result = graph.convert(drawn, wide, dtype)?;
+    Ok(graph.returning(&[result]))
 }
 
 /// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.

@@ -51,10 +51,13 @@ fn run_lowered(signature: &Signature, operands: &[Arc<Literal>]) -> Option<Vec<A
 /// A sampled call of the op with its operands.
 fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Arc<Literal>>)> {
     let mut entropy = Seeded::new(seed);
-    let sample = Sampler::new(def, &mut entropy, &[], DTypeSet::ANY, Aim::Everything).sample()?;
+    // Padding that an expansion writes out is multiplied by the kernel like other elements, which shows where the kernel is
+    // not finite.
+    let aim = if def.code == OpCode::DynamicConv { Aim::Portable } else { Aim::Everything };
+    let sample = Sampler::new(def, &mut entropy, &[], DTypeSet::ANY, aim).sample()?;
     let mut data = |operand: &SampleOperand| match operand {
         SampleOperand::Pool(_) => unreachable!("the pool is empty"),
-        SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut entropy, ty, *domain, Aim::Everything)),
+        SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut entropy, ty, *domain, aim)),
         SampleOperand::Given(data) => data.clone(),
     };
     let operands: Vec<Arc<Literal>> = sample.operands.iter().map(&mut data).collect();
@@ -91,14 +94,24 @@ fn the_expanded_graph_computes_the_same_bits() {
     }
     let wanted = [
         "add",
+        "batch_norm_grad",
+        "batch_norm_inference",
+        "batch_norm_training",
         "bitcast_convert",
         "cbrt",
         "ceil",
+        "cholesky",
         "composite",
         "constant",
         "convolution",
         "count_leading_zeros",
         "divide",
+        "dynamic_broadcast_in_dim",
+        "dynamic_conv",
+        "dynamic_gather",
+        "dynamic_iota",
+        "dynamic_pad",
+        "dynamic_reshape",
         "floor",
         "imag",
         "maximum",
@@ -109,10 +122,12 @@ fn the_expanded_graph_computes_the_same_bits() {
         "reduce_precision",
         "reduce_window",
         "remainder",
+        "rng",
         "rng_bit_generator",
         "scatter",
         "select_and_scatter",
         "slice",
+        "triangular_solve",
     ];
     assert!(expanded.keys().copied().eq(wanted), "{expanded:?}");
     assert!(expanded.values().all(|&count| count >= 15), "too few calls were expanded: {expanded:?}");
