@@ -31,7 +31,7 @@ use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Ref};
-use crate::literal::Scalar;
+use crate::literal::{Literal, Scalar};
 use crate::shape::{Shape, TensorType};
 
 /// What a call is lowered as.
@@ -272,15 +272,36 @@ fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
 }
 
 /// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
-/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded.
+/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded. A scalar is written as the bits
+/// that it has, since a function of elements cannot hold a barrier.
 pub(super) fn constant(call: &Call<'_>) -> Lowered {
     let data = call.attr().dense(0);
     if !data.has_nan() {
         return Lowered::Itself;
     }
+    expanded(if data.ty().rank() == 0 { scalar_from_bits(call, data) } else { behind_barrier(call, data) })
+}
+
+fn behind_barrier(call: &Call<'_>, data: &Arc<Literal>) -> Result<Lowered, OpError> {
     let (mut graph, _) = Builder::of(call);
-    let hidden = graph
-        .op(OpCode::Constant, attrs::constant(data.clone()), &[])
-        .and_then(|constant| graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant]));
-    expanded(hidden.map(|value| graph.returning(&[value])))
+    let constant = graph.op(OpCode::Constant, attrs::constant(data.clone()), &[])?;
+    let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant])?;
+    Ok(graph.returning(&[hidden]))
+}
+
+fn scalar_from_bits(call: &Call<'_>, data: &Literal) -> Result<Lowered, OpError> {
+    let part = data.dtype().part();
+    let (mut graph, _) = Builder::of(call);
+    let mut parts = Vec::new();
+    for raw in data.bytes().chunks_exact(part.size()) {
+        let word = TensorType::scalar(unsigned(part.bits()));
+        let bits = Literal::from_bytes(word, raw.to_vec()).expect("bug: a word is as long as what it holds");
+        let bits = graph.op(OpCode::Constant, attrs::constant(Arc::new(bits)), &[])?;
+        parts.push(graph.op(OpCode::BitcastConvert, attrs::convert(part), &[bits])?);
+    }
+    let value = match parts.as_slice() {
+        &[value] => value,
+        parts => graph.op(OpCode::Complex, Attrs::none(), parts)?,
+    };
+    Ok(graph.returning(&[value]))
 }
