@@ -9,7 +9,6 @@ use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::graph::{Body, Graph, Ref};
 use crate::op::neutral::{extreme, neutral};
-use crate::op::rules::reduction::NESTED;
 use crate::op::{Comparison, OpCode, attrs};
 use crate::shape::{Shape, TensorType};
 
@@ -103,7 +102,7 @@ impl Sampler<'_> {
     fn arbitrary(&mut self, dtypes: &[DType]) -> Option<Combiner> {
         let types = self.combined_types(dtypes);
         let returns: Vec<TensorType> = types.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
-        let graph = self.grown(&[returns.as_slice(), &returns].concat(), Ops::Elements(NESTED));
+        let graph = self.grown(&[returns.as_slice(), &returns].concat(), Ops::Any);
         let body = self.returning(graph, &returns)?;
         let inits = dtypes.iter().map(|&dtype| SampleOperand::Fresh(TensorType::scalar(dtype), Domain::Any));
         Some(Combiner { body, inits: inits.collect() })
