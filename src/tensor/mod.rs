@@ -6,12 +6,12 @@
 mod array;
 mod combine;
 mod create;
+mod cumulative;
 mod elementwise;
 mod operators;
 pub mod promote;
 mod read;
 mod reduce;
-mod scan;
 mod statistics;
 
 use std::fmt;

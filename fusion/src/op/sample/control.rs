@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::op::neutral::scalar;
 use super::grow::{Ops, constant};
 use super::reduction::inputs;
 use super::{Domain, Sample, SampleOperand, Sampler};
@@ -10,6 +9,7 @@ use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::graph::{Body, Graph, Ref};
 use crate::interp::number::from_int;
+use crate::op::neutral::scalar;
 use crate::op::{Comparison, ComparisonType, OpCode, attrs};
 use crate::shape::TensorType;
 
