@@ -30,6 +30,7 @@
 //! | [`EngineConfig`], [`Engine`] | one device, its caches and threads |
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
+//! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`promote`] | what operands of different element types and shapes become |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
@@ -98,6 +99,7 @@ mod schedule;
 mod stream;
 mod sync;
 mod tensor;
+mod trace;
 mod value;
 
 pub use config::EngineConfig;
@@ -120,6 +122,7 @@ pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
 pub use tensor::{Read, Tensor, promote};
+pub use trace::TensorTree;
 
 /// The example in README.md runs.
 #[cfg(doctest)]

@@ -2,7 +2,8 @@
 //!
 //! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the canonical encoding, the
 //! program format, the lowering and the error messages are all driven by that one list. Attribute values carry no
-//! floating point numbers, no pointers and no strings, so equality, hashing and encoding are exact.
+//! floating point numbers and no pointers, so equality, hashing and encoding are exact. The one string among them, a
+//! name, is of a kind that can stand in a module without changing what is around it ([`is_name`]).
 //!
 //! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed meaning included. The
 //! accessors of [`Attrs`] rely on it and panic where the op table and a rule disagree, which is a bug of ours and
@@ -15,8 +16,9 @@ use smallvec::SmallVec;
 
 use crate::dtype::DType;
 use crate::error::{Fault, OpError};
+use crate::limits::MAX_NAME;
 use crate::literal::Literal;
-use crate::shape::Shape;
+use crate::shape::{Shape, TensorType};
 
 /// A list of integers; short lists stay inline.
 pub type Ints = SmallVec<[i64; 4]>;
@@ -51,6 +53,8 @@ pub enum AttrValue {
     Dense(Arc<Literal>),
     /// A group of attributes, such as the dimension numbers of a convolution, in the order of its [`StructDef`].
     Struct(Box<[AttrValue]>),
+    /// What a user calls something: a composite, the target of a custom call.
+    Name(Arc<str>),
 }
 
 /// An enumeration of the StableHLO specification.
@@ -100,6 +104,16 @@ pub enum AttrKind {
     Shape,
     /// [`AttrValue::Dense`].
     Dense,
+    /// [`AttrValue::Name`] that [`is_name`] accepts.
+    Name,
+}
+
+/// Whether a text may stand as a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits and `_ . - / :`, so
+/// that it needs no escapes anywhere and cannot end the quotes it stands in.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/:".contains(&byte);
+    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// Where the value of an attribute comes from.
@@ -143,6 +157,15 @@ impl AttrDef {
     pub const fn from_result(name: &'static str, kind: AttrKind) -> AttrDef {
         AttrDef { name, kind, presence: Presence::FromResult }
     }
+
+    /// The value of an attribute that StableHLO writes as the type of a result.
+    #[must_use]
+    pub fn of_result(&self, result: &TensorType) -> AttrValue {
+        match self.kind {
+            AttrKind::Shape => AttrValue::Shape(result.shape().clone()),
+            _ => AttrValue::DType(result.dtype()),
+        }
+    }
 }
 
 impl fmt::Display for AttrKind {
@@ -168,6 +191,9 @@ impl fmt::Display for AttrKind {
             AttrKind::DType => f.write_str("an element type"),
             AttrKind::Shape => f.write_str("a shape"),
             AttrKind::Dense => f.write_str("constant data"),
+            AttrKind::Name => {
+                write!(f, "a name of at most {MAX_NAME} ASCII letters, digits and `_ . - / :`")
+            }
         }
     }
 }
@@ -253,6 +279,8 @@ impl<'a> AttrView<'a> {
         shape, Shape(value) -> &'a Shape, value);
     accessor!(/// The constant at `place`.
         dense, Dense(value) -> &'a Arc<Literal>, value);
+    accessor!(/// The name at `place`.
+        name, Name(value) -> &'a Arc<str>, value);
     accessor!(/// The members of the group at `place`.
         group, Struct(value) -> AttrView<'a>, AttrView(value));
 }
@@ -277,6 +305,7 @@ impl AttrValue {
                 values.len() == def.fields.len()
                     && values.iter().zip(def.fields).all(|(value, field)| value.meets(field))
             }
+            (AttrValue::Name(name), AttrKind::Name) => is_name(name),
             _ => false,
         }
     }
@@ -350,6 +379,12 @@ impl From<DType> for AttrValue {
     }
 }
 
+impl From<&str> for AttrValue {
+    fn from(name: &str) -> Self {
+        AttrValue::Name(name.into())
+    }
+}
+
 impl From<Shape> for AttrValue {
     fn from(value: Shape) -> Self {
         AttrValue::Shape(value)
@@ -393,6 +428,20 @@ mod tests {
         ] {
             let error = check("op", &SCHEMA, &bad).expect_err("does not fit the schema");
             assert_eq!(error.fault(), Fault::Attribute);
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_quotes() {
+        let schema = [AttrDef::required("name", AttrKind::Name)];
+        let given = |name: &str| check("op", &schema, &Attrs::from([name.into()]));
+        for good in ["f", "my.softmax", "xla_ffi:target/v1.2-a", &"n".repeat(MAX_NAME)] {
+            given(good).expect("a name");
+        }
+        for bad in
+            ["", "a b", "a\"", "a\\", "a\n", "é", "a}", "%a", "@f", "#x", "\0", &"n".repeat(MAX_NAME + 1)]
+        {
+            assert_eq!(given(bad).expect_err("no name").fault(), Fault::Attribute, "{bad:?}");
         }
     }
 }

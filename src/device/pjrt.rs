@@ -147,7 +147,11 @@ impl PjrtDevice {
         outputs: &[u32],
         aliases: &Aliases,
     ) -> Result<(pjrt::Executable, u64)> {
-        let module = lower::lower(region, outputs, aliases);
+        let module = lower::lower(region, outputs, aliases).verify().map_err(|error| DeviceError {
+            stage: Stage::Compile,
+            message: error.to_string(),
+            resource_exhausted: false,
+        })?;
         let executable = self
             .client()
             .compile(module.text(), self.options(region))

@@ -4,14 +4,17 @@
 //! failed with the rule and the call site. The data comes later, and reading it is the only thing that waits.
 
 mod array;
+mod bodies;
 mod combine;
+mod control;
 mod create;
-mod cumulative;
 mod elementwise;
 mod operators;
 pub mod promote;
 mod read;
 mod reduce;
+mod running;
+mod scan;
 mod statistics;
 
 use std::fmt;

@@ -36,6 +36,7 @@ pub(super) mod tag {
     pub(crate) const SHAPE: u8 = 10;
     pub(crate) const DENSE: u8 = 11;
     pub(crate) const STRUCT: u8 = 12;
+    pub(crate) const NAME: u8 = 13;
 }
 
 fn write_shape(out: &mut Writer, shape: &Shape) {
@@ -101,6 +102,10 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
             out.byte(tag::STRUCT);
             out.len(values.len());
             values.iter().for_each(|value| write_value(out, value));
+        }
+        AttrValue::Name(name) => {
+            out.byte(tag::NAME);
+            out.bytes(name.as_bytes());
         }
     }
 }

@@ -15,6 +15,7 @@
 //! elements) it visits, some nanoseconds each.
 
 mod complex;
+pub mod composite;
 pub mod contraction;
 pub mod control;
 pub mod elementwise;

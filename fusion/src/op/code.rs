@@ -38,6 +38,7 @@ opcodes! {
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
     While = 65, If = 66, Case = 67, Sort = 68, Map = 69,
     Complex = 87, Real = 88, Imag = 89,
+    Composite = 161,
 }
 
 /// One more than the greatest number of an op.

@@ -307,10 +307,7 @@ fn attributes(at: &At<'_>, op: OpCode, declared: &[TensorType]) -> Result<Attrs>
     }
     let from_result = |def: &AttrDef| {
         let ty = declared.last().ok_or_else(|| at.error(format!("{op} has no result")))?;
-        Ok(match def.kind {
-            AttrKind::Shape => AttrValue::Shape(ty.shape().clone()),
-            _ => AttrValue::DType(ty.dtype()),
-        })
+        Ok(def.of_result(ty))
     };
     schema
         .iter()
@@ -373,5 +370,6 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
             }
             AttrValue::Dense(Arc::new(data))
         }
+        AttrKind::Name => AttrValue::Name(at.string()?.into()),
     })
 }

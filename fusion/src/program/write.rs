@@ -82,6 +82,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
         (AttrValue::DType(dtype), _) => json!(dtype.mlir()),
         (AttrValue::Shape(shape), _) => json!(shape.dims()),
         (AttrValue::Dense(data), _) => Value::Object(literal(data)),
+        (AttrValue::Name(name), _) => json!(&**name),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => Value::Object(
             def.fields
                 .iter()

@@ -205,6 +205,13 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
             };
             AttrValue::Dense(Arc::new(other))
         }
+        AttrValue::Name(name) => {
+            let mut chars: Vec<char> = name.chars().collect();
+            hostile_list(entropy, &mut chars, &mut |entropy| {
+                pick(entropy, &['a', '-', '"', '\\', '\n', 'é'])
+            });
+            AttrValue::Name(chars.into_iter().collect::<String>().into())
+        }
         AttrValue::Struct(values) => {
             let mut values = values.to_vec();
             if !values.is_empty() {

@@ -210,6 +210,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
             members.iter().map(|&member| def.members[usize::from(member)]).collect::<Vec<_>>().join(" ")
         }
         (AttrValue::DType(dtype), _) => dtype.to_string(),
+        (AttrValue::Name(name), _) => name.to_string(),
         (AttrValue::Shape(shape), _) => shape.to_string(),
         (AttrValue::Dense(data), _) if data.ty().elems().0 == 1 => element(data),
         (AttrValue::Dense(data), _) => data.ty().to_string(),

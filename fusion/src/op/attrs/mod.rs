@@ -3,10 +3,13 @@
 //! A schema gives the order of an op's attributes; the constructor next to it writes them in that order, and nothing
 //! else has to know it.
 
+mod composite;
 mod control;
 
 use std::sync::Arc;
 
+pub(super) use composite::COMPOSITE;
+pub use composite::composite;
 pub(super) use control::SORT;
 pub use control::sort;
 

@@ -40,6 +40,8 @@ pub enum Lowered {
     /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
     /// stand, not expanded again.
     Body(Body),
+    /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
+    Inline(Arc<Body>),
 }
 
 /// The op itself; what the lowering uses unless a row says otherwise.
@@ -61,6 +63,11 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         _ => Lowered::Itself,
     }
+}
+
+/// XLA would inline a composite too, but not lower what it consists of as our ops are.
+pub(super) fn composite(call: &Call<'_>) -> Lowered {
+    Lowered::Inline(call.bodies[0].clone())
 }
 
 /// When both operands are constants, XLA divides with the machine's division while it compiles, and the process dies of a
@@ -201,7 +208,7 @@ impl Builder {
 }
 
 /// The unsigned integer of a width in bits.
-fn unsigned(bits: u32) -> DType {
+pub(crate) fn unsigned(bits: u32) -> DType {
     match bits {
         2 => DType::U2,
         4 => DType::U4,

@@ -8,6 +8,7 @@ use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::literal::Literal;
 use crate::op::{Aim, OPS, OpDef, SampleOperand, Sampler, Seeded, Signature, fill};
+use crate::program::Check;
 
 /// Whether a call is one that XLA gets wrong; each is listed with its expansion.
 fn is_trouble(signature: &Signature) -> bool {
@@ -43,6 +44,7 @@ fn run_lowered(signature: &Signature, operands: &[Arc<Literal>]) -> Option<Vec<A
             }
             Some(interp::run_body(&body, operands).expect("runs"))
         }
+        Lowered::Inline(body) => Some(interp::run_body(&body, operands).expect("runs")),
     }
 }
 
@@ -73,6 +75,12 @@ fn the_expanded_graph_computes_the_same_bits() {
             };
             *expanded.entry(def.name).or_default() += 1;
             let wanted = interp::call(&signature, &operands).expect("runs");
+            if signature.op() == OpCode::Cbrt {
+                // In several ops, each of which rounds.
+                let near = Check::Close { ulp: 16 }.compare(&results[0], &wanted[0]);
+                assert!(near.is_ok(), "seed {seed}: {signature:?} of {operands:?}: {near:?}");
+                continue;
+            }
             let results: Vec<&Literal> = results.iter().map(|result| &**result).collect();
             assert_eq!(
                 results,
@@ -84,7 +92,9 @@ fn the_expanded_graph_computes_the_same_bits() {
     let wanted = [
         "add",
         "bitcast_convert",
+        "cbrt",
         "ceil",
+        "composite",
         "constant",
         "convolution",
         "count_leading_zeros",

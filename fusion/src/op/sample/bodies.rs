@@ -8,6 +8,7 @@ use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::graph::{Body, Graph, Ref};
 use crate::op::neutral::{extreme, neutral};
+use crate::op::rules::reduction::NESTED;
 use crate::op::{Comparison, OpCode, attrs};
 use crate::shape::{Shape, TensorType};
 
@@ -100,7 +101,7 @@ impl Sampler<'_> {
     fn arbitrary(&mut self, dtypes: &[DType]) -> Option<Combiner> {
         let types = self.combined_types(dtypes);
         let returns: Vec<TensorType> = types.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
-        let graph = self.grown(&[returns.as_slice(), &returns].concat(), Ops::Any);
+        let graph = self.grown(&[returns.as_slice(), &returns].concat(), Ops::Elements(NESTED));
         let body = self.returning(graph, &returns)?;
         let inits = dtypes.iter().map(|&dtype| SampleOperand::Fresh(TensorType::scalar(dtype), Domain::Any));
         Some(Combiner { body, inits: inits.collect() })

@@ -10,6 +10,7 @@ use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::graph::{Body, Graph, Ref};
 use crate::interp::number::from_int;
 use crate::op::neutral::scalar;
+use crate::op::rules::reduction::NESTED;
 use crate::op::{Comparison, ComparisonType, OpCode, attrs};
 use crate::shape::TensorType;
 
@@ -162,7 +163,7 @@ pub(in crate::op) fn sort(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let dimension = sampler.below(ty.rank()) as i64;
     let (comparator, is_stable) = if !sampler.portable() && sampler.rarely(3) {
         let scalars = dtypes.iter().flat_map(|&dtype| [TensorType::scalar(dtype), TensorType::scalar(dtype)]);
-        let graph = sampler.grown(&scalars.collect::<Vec<_>>(), Ops::Any);
+        let graph = sampler.grown(&scalars.collect::<Vec<_>>(), Ops::Elements(&[]));
         (sampler.returning(graph, &[TensorType::scalar(DType::Bool)])?, sampler.rarely(2))
     } else {
         let (comparator, ties) = ordering(sampler, &dtypes)?;
@@ -174,7 +175,7 @@ pub(in crate::op) fn sort(sampler: &mut Sampler<'_>) -> Option<Sample> {
 pub(in crate::op) fn map(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (operands, dtypes, ty) = inputs(sampler, 0)?;
     let scalars: Vec<TensorType> = dtypes.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
-    let ops = if sampler.rarely(3) { Ops::Any } else { Ops::Scalar };
+    let ops = if sampler.rarely(3) { Ops::Elements(NESTED) } else { Ops::Scalar };
     let graph = sampler.grown(&scalars, ops);
     let computation = sampler.returning_scalar(graph)?;
     let dimensions: Vec<i64> = (0..ty.rank() as i64).collect();

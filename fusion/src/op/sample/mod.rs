@@ -14,6 +14,7 @@
 //!   given finite data. Where the two differ, or the specification leaves something open, there is no portable sample.
 
 mod bodies;
+pub(super) mod composite;
 pub(super) mod contraction;
 pub(super) mod control;
 mod data;

@@ -17,6 +17,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::While,
         name: "while",
         summary: "The carried values after as many steps of the body as the condition asks for.",
+        rule: "The condition takes the carried values and returns a bool; the body takes and returns them. The results have their types.",
         operands: Operands::Groups(&[OperandGroup::Many("operand")]),
         bodies: Bodies::Fixed(&[
             BodyDef { name: "cond", rule: "the carried values to one bool" },
@@ -33,6 +34,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::If,
         name: "if",
         summary: "The results of the first branch where the predicate is true, else of the second.",
+        rule: "Both branches take the captured operands and return results of the same types.",
         operands: Operands::Rest { fixed: &["pred"], rest: "captured", min: 0 },
         bodies: Bodies::Fixed(&[
             BodyDef { name: "true_branch", rule: BRANCH },
@@ -51,6 +53,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Case,
         name: "case",
         summary: "The results of the branch that the index counts, of the last one where there is none.",
+        rule: "All branches take the captured operands and return results of the same types; there is at least one.",
         operands: Operands::Rest { fixed: &["index"], rest: "captured", min: 0 },
         bodies: Bodies::Many(BodyDef { name: "branch", rule: BRANCH }),
         captures: Some(1),
@@ -66,6 +69,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Sort,
         name: "sort",
         summary: "The operands sorted together along a dimension, in the order that the comparator says.",
+        rule: "The inputs have one shape, and the results their types. The comparator takes a left and a right scalar of each input and returns whether left comes first.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::SORT,
         bodies: Bodies::Fixed(&[BodyDef {
@@ -83,6 +87,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Map,
         name: "map",
         summary: "What the body makes of the operands' elements at each place.",
+        rule: "The inputs have one shape; `dimensions` are all of them, in order. The result has that shape and the element type that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef {

@@ -1,5 +1,6 @@
 //! The op table: one row per op, in families.
 
+mod composite;
 mod contraction;
 mod control;
 mod elementwise;
@@ -22,6 +23,7 @@ const ROW: OpDef = OpDef {
     dialect: Dialect::Stablehlo,
     name: "",
     summary: "",
+    rule: "The result has the operand's type.",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
     bodies: Bodies::NONE,
@@ -50,6 +52,7 @@ const FAMILIES: &[&[OpDef]] = &[
     contraction::ROWS,
     indexing::ROWS,
     control::ROWS,
+    composite::ROWS,
 ];
 
 const COUNT: usize = {

@@ -14,6 +14,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Reduce,
         name: "reduce",
         summary: "The elements along some dimensions combined by the body, in an order left open.",
+        rule: "The inputs have one shape; the initial values are scalars of their element types. `dimensions` disappear, and the results have the element types that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
@@ -29,6 +30,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::ReduceWindow,
         name: "reduce_window",
         summary: "The elements under each position of a window combined by the body.",
+        rule: "The inputs have one shape; the initial values are scalars of their element types. Window sizes, strides, dilations and padding are given per dimension; along each the result has as many elements as the window has positions.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::REDUCE_WINDOW,
         bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
@@ -44,6 +46,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::SelectAndScatter,
         name: "select_and_scatter",
         summary: "Each source element combined into the operand place that its window selects.",
+        rule: "`source` has one element per position of the window over the operand. The result has the operand's shape.",
         operands: Operands::Fixed(&["operand", "source", "init_value"]),
         attrs: &attrs::SELECT_AND_SCATTER,
         bodies: Bodies::Fixed(&[
