@@ -56,9 +56,9 @@ impl Loop<'_> {
     ) -> Result<T> {
         let carried = init.tensors();
         let open = self.begin(self.condition);
-        let test = open.end(&[condition(open.params_like(&init)?)?])?;
+        let test = open.end(&[condition(open.params_like(&init, &carried)?)?])?;
         let open = self.begin(self.body);
-        let next = body(open.params_like(&init)?)?;
+        let next = body(open.params_like(&init, &carried)?)?;
         let returned = next.tensors();
         self.same_count(returned.len(), carried.len())?;
         let round = open.end(&returned)?;
@@ -260,6 +260,7 @@ struct Choice<'a, T, R> {
     stream: &'a Stream,
     op: OpCode,
     operands: &'a T,
+    tensors: Vec<Tensor>,
     bodies: Vec<Recorded>,
     /// What the first branch returns.
     first: Option<R>,
@@ -268,20 +269,20 @@ struct Choice<'a, T, R> {
 
 impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
     fn new(stream: &'a Stream, op: OpCode, operands: &'a T, site: Site) -> Choice<'a, T, R> {
-        Choice { stream, op, operands, bodies: Vec::new(), first: None, site }
+        let tensors = operands.tensors();
+        Choice { stream, op, operands, tensors, bodies: Vec::new(), first: None, site }
     }
 
     fn branch(&mut self, what: &'static str, branch: impl FnOnce(T) -> Result<R>) -> Result<()> {
         let open = Open::begin(self.stream.shared(), self.op, Outside::Operands, what, &self.site);
-        let result = branch(open.params_like(self.operands)?)?;
+        let result = branch(open.params_like(self.operands, &self.tensors)?)?;
         self.bodies.push(open.end(&result.tensors())?);
         self.first.get_or_insert(result);
         Ok(())
     }
 
     fn record(self, selector: &Tensor) -> Result<R> {
-        let operands = self.operands.tensors();
-        let operands: Vec<&Tensor> = [selector].into_iter().chain(&operands).collect();
+        let operands: Vec<&Tensor> = [selector].into_iter().chain(&self.tensors).collect();
         let stream = self.stream.shared();
         let results =
             trace::record_with(stream, self.op, Attrs::none(), &operands, self.bodies, self.site.clone())?;

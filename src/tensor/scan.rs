@@ -151,7 +151,7 @@ impl Loop<'_> {
 
         let open = self.begin(self.body);
         let i = open.param(index.clone())?;
-        let carry = open.params_like(&init)?;
+        let carry = open.params_like(&init, &carried)?;
         if length == 0 {
             // Nothing to do, and nowhere to read an element; but only the step knows what its results are like.
             let element = |x: &Tensor| open.param(TensorType::of(x.dtype(), &x.dims()[1..])?);
@@ -183,7 +183,7 @@ impl Loop<'_> {
         let body = open.end(&round)?;
 
         let open = self.begin(self.condition);
-        let params = open.params_like(&starts)?;
+        let params = open.params_like(&starts, &starts)?;
         let compare = attrs::compare_for(Comparison::Lt, DType::I32);
         let more = params[0].binary(OpCode::Compare, compare, &number(&params[0], length)?, site.clone())?;
         let condition = open.end(&[more])?;

@@ -329,12 +329,10 @@ impl Open {
         }
     }
 
-    /// Parameters of the types of these tensors, in their structure.
-    pub(crate) fn params_like<T: TensorTree>(&self, like: &T) -> Result<T> {
-        let tensors = like.tensors();
-        let params: Vec<Tensor> =
-            tensors.iter().map(|tensor| self.param(tensor.ty().clone())).collect::<Result<_>>()?;
-        with_tensors(like, params)
+    /// Parameters of the types of `tensors`, in the structure of `like`, whose they are.
+    pub(crate) fn params_like<T: TensorTree>(&self, like: &T, tensors: &[Tensor]) -> Result<T> {
+        let params = tensors.iter().map(|tensor| self.param(tensor.ty().clone()));
+        with_tensors(like, params.collect::<Result<Vec<_>>>()?)
     }
 
     /// Ends the body with the values that it returns, which may come from outside.

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fuseline::{Engine, EngineConfig, Event, Result};
+use fuseline::{Engine, EngineConfig, Event, Mode, Result, Tensor, with_mode};
 
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
@@ -52,6 +52,20 @@ pub(crate) fn on_engines(config: impl Fn() -> EngineConfig, test: impl Fn(&Engin
             panic!("{engine:?}: {error}");
         }
     }
+}
+
+/// Runs a test on every engine there is in every mode.
+pub(crate) fn everywhere(test: impl Fn(&Engine) -> Result<()>) {
+    on_engines(EngineConfig::new, |engine| {
+        for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
+            with_mode(mode, || test(engine)).inspect_err(|_| println!("in {mode:?} mode"))?;
+        }
+        Ok(())
+    });
+}
+
+pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {
+    engine.tensor(data, &[data.len() as u64]).unwrap()
 }
 
 /// Elements that differ by more than rounding.
