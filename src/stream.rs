@@ -65,6 +65,13 @@ pub(crate) struct RecordCall<'a> {
     pub(crate) site: Site,
 }
 
+impl<'a> RecordCall<'a> {
+    /// A pure op without bodies.
+    pub(crate) fn new(op: OpCode, attrs: Attrs, operands: &'a [&'a Tensor], site: Site) -> RecordCall<'a> {
+        RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
+    }
+}
+
 impl StreamShared {
     pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>) -> Arc<StreamShared> {
         StreamShared::with_trace(id, engine, None)

@@ -5,9 +5,14 @@ mod support;
 
 use std::sync::Arc;
 
-use fuseline::fusion::op::attrs::IndexDimensionNumbers;
+use fuseline::embed::{Call, Session, StreamHandle, ValueHandle};
+use fuseline::fusion::Scalar;
+use fuseline::fusion::op::Comparison;
+use fuseline::fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline::fusion::program::Program;
-use fuseline::{DType, Engine, EngineConfig, Literal, Result, Tensor};
+use fuseline::{
+    DType, Engine, EngineConfig, Literal, OpCode, Result, Shape, Site, Tensor, TensorType, pjrt::bytes_of,
+};
 use support::{close, everywhere, on_engines, vector};
 
 // ----- loops -----
@@ -541,4 +546,156 @@ fn a_captured_program_has_its_bodies() {
         }
         Ok(())
     });
+}
+
+// ----- at the seam for frameworks -----
+
+fn recorded(session: &Session, on: StreamHandle, call: Call<'_>) -> Result<ValueHandle> {
+    Ok(session.record(on, call)?.remove(0).id)
+}
+
+/// `for i in 0..3 { x = if i < 2 { x * rate + w } else { -x } }`, the branches capturing what the loop carries and what is
+/// outside of both, and a sum with a number in its function.
+#[test]
+fn a_framework_records_bodies_by_the_same_calls() {
+    everywhere(|engine| {
+        let session = Session::on(engine.clone());
+        let stream = session.open_stream()?;
+        let ty = TensorType::of(DType::F32, &[2])?;
+        let (i32s, f32s) = (TensorType::scalar(DType::I32), TensorType::scalar(DType::F32));
+        let site = |line: u32| Site::Host(format!("model.py:{line}").into());
+        let mut values = Vec::new();
+        let mut keep = |value: ValueHandle| {
+            values.push(value);
+            value
+        };
+        let start = keep(session.upload(stream, &ty, bytes_of(&[1.0f32, 2.0]))?);
+        let w = keep(session.upload(stream, &ty, bytes_of(&[10.0f32, 20.0]))?);
+        let zero = keep(session.scalar(stream, Scalar::new(0i32))?);
+        let less = attrs::compare_for(Comparison::Lt, DType::I32);
+
+        let condition = session.begin_body(OpCode::While, site(1))?;
+        let (i, _) =
+            (keep(session.placeholder(condition, &i32s)?), keep(session.placeholder(condition, &ty)?));
+        let end = keep(session.scalar(condition, Scalar::new(3i32))?);
+        let more =
+            keep(recorded(&session, condition, Call::new(OpCode::Compare, &[i, end]).with(less.clone()))?);
+
+        let body = session.begin_body(OpCode::While, site(1))?;
+        let (i, x) = (keep(session.placeholder(body, &i32s)?), keep(session.placeholder(body, &ty)?));
+        let two = keep(session.constant(body, Literal::scalar(2i32), site(2))?);
+        let early = keep(recorded(&session, body, Call::new(OpCode::Compare, &[i, two]).with(less))?);
+        let (yes, no) = (session.begin_body(OpCode::If, site(2))?, session.begin_body(OpCode::If, site(2))?);
+        let rate = keep(session.scalar(yes, Scalar::new(0.5f32))?);
+        let repeat = attrs::broadcast_in_dim(Shape::new(&[2])?, &[]);
+        let rate = keep(recorded(&session, yes, Call::new(OpCode::BroadcastInDim, &[rate]).with(repeat))?);
+        // The stream that is named does not matter where an operand belongs to a body.
+        let scaled = keep(recorded(&session, stream, Call::new(OpCode::Multiply, &[x, rate]))?);
+        let sum = keep(recorded(&session, yes, Call::new(OpCode::Add, &[w, scaled]))?);
+        let negated = keep(recorded(&session, no, Call::new(OpCode::Negate, &[x]))?);
+        let early = [early];
+        let call = Call::new(OpCode::If, &early).at(site(2));
+        let next = keep(session.record_with(body, call, &[(yes, &[sum]), (no, &[negated])])?.remove(0).id);
+        let one = keep(session.constant(body, Literal::scalar(1i32), site(3))?);
+        let after = keep(recorded(&session, body, Call::new(OpCode::Add, &[i, one]))?);
+        let (operands, returns) = ([zero, start], [after, next]);
+        let call = Call::new(OpCode::While, &operands).at(site(1));
+        let made = session.record_with(stream, call, &[(condition, &[more]), (body, &returns)])?;
+        assert_eq!(made.iter().map(|made| made.ty.clone()).collect::<Vec<_>>(), [i32s, ty.clone()]);
+        let made: Vec<ValueHandle> = made.iter().map(|made| keep(made.id)).collect();
+        assert_eq!(session.read(made[0])?.to_vec::<i32>()?, [3]);
+        assert_eq!(session.read(made[1])?.to_vec::<f32>()?, [-15.25, -30.5]);
+
+        // A function that is ended apart serves any number of calls, also in a trace.
+        let function = session.begin_body(OpCode::Reduce, site(4))?;
+        let a = keep(session.placeholder(function, &f32s)?);
+        let b = keep(session.placeholder(function, &f32s)?);
+        let half = keep(session.scalar(function, Scalar::new(0.5f32))?);
+        let b_half = keep(recorded(&session, function, Call::new(OpCode::Multiply, &[b, half]))?);
+        let larger = keep(recorded(&session, function, Call::new(OpCode::Maximum, &[a, b_half]))?);
+        let function = [session.end_body(function, &[larger])?];
+        let init = keep(session.constant(stream, Literal::scalar(-1.0f32), Site::Unknown)?);
+        let operands = [w, init];
+        let reduce = || Call {
+            bodies: &function,
+            ..Call::new(OpCode::Reduce, &operands).with(attrs::dimensions(&[0]))
+        };
+        let largest = keep(recorded(&session, stream, reduce())?);
+        assert!(session.read(largest)?.to_vec::<f32>()?[0] >= 5.0);
+        let trace = session.begin_trace()?;
+        let operands = [
+            keep(session.placeholder(trace, &ty)?),
+            keep(session.constant(trace, Literal::scalar(-1.0f32), Site::Unknown)?),
+        ];
+        let call = Call { operands: &operands, ..reduce() };
+        let traced = keep(recorded(&session, trace, call)?);
+        let traced = session.end_trace(trace, "largest", &[traced])?;
+        let called = keep(session.call(stream, traced, &[w], Site::Unknown)?.remove(0).id);
+        assert_eq!(session.read(called)?, session.read(largest)?);
+        session.forget(traced)?;
+        for value in values {
+            session.release(value)?;
+        }
+        assert_eq!(session.live_values(), 0);
+        session.close_stream(stream)
+    });
+}
+
+#[test]
+fn bodies_at_the_seam_are_refused_like_others() {
+    let session = Session::reference(EngineConfig::new()).unwrap();
+    let run = || -> Result<()> {
+        let stream = session.open_stream()?;
+        let ty = TensorType::scalar(DType::F32);
+        let says = |error: fuseline::Error, words: &[&str]| {
+            let text = error.to_string();
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        };
+        let outside = session.upload(stream, &ty, &1f32.to_le_bytes())?;
+        let body = session.begin_body(OpCode::Map, Site::Host("model.py:7".into()))?;
+        let x = session.placeholder(body, &ty)?;
+        let call = || Call::new(OpCode::Add, &[]).at(Site::Host("model.py:8".into()));
+        let error = session.record(body, Call { operands: &[x, outside], ..call() }).unwrap_err();
+        says(error, &["add: rhs, f32[]", "outside of a body called at model.py:7", "(at model.py:8)"]);
+        says(session.read(x).unwrap_err(), &["a host read", "a body called at model.py:7", "no data"]);
+        says(session.synchronize(body, None).unwrap_err(), &["synchronize", "a body called at model.py:7"]);
+        let operands = [outside];
+        let map = Call::new(OpCode::Map, &operands).with(attrs::dimensions(&[]));
+        says(
+            session.record_with(stream, map.clone(), &[(stream, &[x])]).unwrap_err(),
+            &["map", "is no body"],
+        );
+        says(session.end_body(stream, &[x]).unwrap_err(), &["end_body", "is no body"]);
+        // What was refused for an id has changed nothing; what ended has ended.
+        let twice = session.record(body, Call { operands: &[x, x], ..call() })?.remove(0).id;
+        let made = session.record_with(stream, map.clone(), &[(body, &[twice])])?.remove(0).id;
+        assert_eq!(session.read(made)?.to_vec::<f32>()?, [2.0]);
+        says(
+            session.record(stream, Call { operands: &[x, x], ..call() }).unwrap_err(),
+            &["lhs", "has ended"],
+        );
+        says(session.end_body(body, &[x]).unwrap_err(), &["was released before"]);
+        // A loop's condition that uses what is outside cannot be ended apart; closing a body gives it up.
+        let body = session.begin_body(OpCode::While, Site::Unknown)?;
+        let y = session.placeholder(body, &ty)?;
+        let sum = session.record(body, Call { operands: &[y, outside], ..call() })?.remove(0).id;
+        says(
+            session.end_body(body, &[sum]).unwrap_err(),
+            &["uses a value from outside, f32[]", "record_with"],
+        );
+        let body = session.begin_body(OpCode::While, Site::Unknown)?;
+        let z = session.placeholder(body, &ty)?;
+        session.close_stream(body)?;
+        says(
+            session.record(stream, Call { operands: &[z, z], ..call() }).unwrap_err(),
+            &["a body, which has ended"],
+        );
+        let trace = session.begin_trace()?;
+        let body = session.begin_body(OpCode::Map, Site::Unknown)?;
+        let error = session.record_with(trace, map, &[(body, &[outside])]).unwrap_err();
+        says(error, &["map: a trace takes bodies that use nothing from outside", "end_body"]);
+        [outside, x, twice, made, y, sum, z].into_iter().try_for_each(|value| session.release(value))
+    };
+    run().unwrap();
+    assert_eq!(session.live_values(), 0);
 }

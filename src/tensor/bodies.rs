@@ -10,8 +10,8 @@ use fuseline_fusion::{Attrs, Fault, OpCode, OpError, Site, TensorType};
 use super::array::axis_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::Tensors;
-use crate::trace::{self, Open, Outside, Recorded, TensorTree, with_tensors};
+use crate::stream::{RecordCall, Tensors};
+use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A call with functions of scalars.
 struct Applied<'a, T> {
@@ -38,7 +38,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     }
 
     fn begin(&self, what: &'static str) -> Open {
-        Open::begin(self.first().stream(), self.op, Outside::Constants, what, &self.site)
+        Open::begin(self.first().stream(), self.op, what, &self.site)
     }
 
     /// Placeholders for one element of each input.
@@ -76,8 +76,8 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     /// Records the op on the inputs and these further operands.
     fn record(&self, attrs: Attrs, more: &[Tensor], bodies: Vec<Recorded>) -> Result<Tensors> {
         let operands: Vec<&Tensor> = self.tensors.iter().chain(more).collect();
-        let stream = self.first().stream();
-        trace::record_with(stream, self.op, attrs, &operands, bodies, self.site.clone())
+        let call = RecordCall::new(self.op, attrs, &operands, self.site.clone());
+        trace::record_with(self.first().stream(), call, bodies)
     }
 
     /// As [`Applied::record`], for an op with a result for each input.

@@ -8,8 +8,8 @@ use fuseline_fusion::{Attrs, Fault, OpCode, OpError, Site};
 use super::elementwise::scalar_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
-use crate::stream::Stream;
-use crate::trace::{self, Open, Outside, Recorded, TensorTree, with_tensors};
+use crate::stream::{RecordCall, Stream};
+use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
 
 /// A loop under construction: what its closures are called, and where.
 pub(super) struct Loop<'a> {
@@ -21,7 +21,7 @@ pub(super) struct Loop<'a> {
 
 impl Loop<'_> {
     pub(super) fn begin(&self, what: &'static str) -> Open {
-        Open::begin(self.stream.shared(), OpCode::While, Outside::Operands, what, &self.site)
+        Open::begin(self.stream.shared(), OpCode::While, what, &self.site)
     }
 
     /// Checks that a round returns as many tensors as it gets; that each has the type it had is the op table's to check.
@@ -42,10 +42,8 @@ impl Loop<'_> {
         body: Recorded,
     ) -> Result<Vec<Tensor>> {
         let carried: Vec<&Tensor> = carried.iter().collect();
-        let bodies = vec![condition, body];
-        let stream = self.stream.shared();
-        let results = trace::record_with(stream, OpCode::While, Attrs::none(), &carried, bodies, self.site)?;
-        Ok(results.into_vec())
+        let call = RecordCall::new(OpCode::While, Attrs::none(), &carried, self.site);
+        Ok(trace::record_with(self.stream.shared(), call, vec![condition, body])?.into_vec())
     }
 
     fn run<T: TensorTree>(
@@ -274,7 +272,7 @@ impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
     }
 
     fn branch(&mut self, what: &'static str, branch: impl FnOnce(T) -> Result<R>) -> Result<()> {
-        let open = Open::begin(self.stream.shared(), self.op, Outside::Operands, what, &self.site);
+        let open = Open::begin(self.stream.shared(), self.op, what, &self.site);
         let result = branch(open.params_like(self.operands, &self.tensors)?)?;
         self.bodies.push(open.end(&result.tensors())?);
         self.first.get_or_insert(result);
@@ -283,9 +281,8 @@ impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
 
     fn record(self, selector: &Tensor) -> Result<R> {
         let operands: Vec<&Tensor> = [selector].into_iter().chain(&self.tensors).collect();
-        let stream = self.stream.shared();
-        let results =
-            trace::record_with(stream, self.op, Attrs::none(), &operands, self.bodies, self.site.clone())?;
+        let call = RecordCall::new(self.op, Attrs::none(), &operands, self.site);
+        let results = trace::record_with(self.stream.shared(), call, self.bodies)?;
         match self.first {
             Some(first) => with_tensors(&first, results),
             None => Err(crate::error::bug!("{} was recorded without branches", self.op)),

@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
-use fuseline_fusion::op::{Comparison, Effect, attrs};
+use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Fault, Literal, OpCode, OpError, Site, TensorType};
 
 use super::control::Loop;
@@ -95,8 +95,7 @@ impl At<'_> {
 /// Zeros that are recorded on a stream.
 fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Tensor> {
     let zero = Arc::new(Literal::zeros(TensorType::scalar(ty.dtype())));
-    let (op, attrs, effect) = (OpCode::Constant, attrs::constant(zero), Effect::Pure);
-    let call = RecordCall { op, attrs, bodies: &[], operands: &[], effect, site: site.clone() };
+    let call = RecordCall::new(OpCode::Constant, attrs::constant(zero), &[], site.clone());
     let zero = stream.record(call)?.pop().ok_or_else(|| crate::error::bug!("a constant has one result"))?;
     zero.stretched(ty.shape(), site)
 }

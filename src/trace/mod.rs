@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::graph::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::{Attrs, Body, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use fuseline_fusion::{Body, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
 use rustc_hash::FxHashMap;
 
 pub use tree::TensorTree;
@@ -52,11 +52,21 @@ use crate::value::{Outcome, ValueCell};
 
 /// What a body makes of the values from outside that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outside {
+enum Outside {
     /// They become operands of the op and parameters of the body.
     Operands,
     /// Lifted scalars become constants; others are refused.
     Constants,
+}
+
+impl Outside {
+    /// For the bodies of an op.
+    fn of(op: OpCode) -> Outside {
+        match op {
+            OpCode::While | OpCode::If | OpCode::Case => Outside::Operands,
+            _ => Outside::Constants,
+        }
+    }
 }
 
 /// Where a value is in a trace.
@@ -294,17 +304,11 @@ pub(crate) struct Open {
 
 impl Open {
     /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says which, for messages.
-    pub(crate) fn begin(
-        stream: &Arc<StreamShared>,
-        op: OpCode,
-        outside: Outside,
-        what: &'static str,
-        site: &Site,
-    ) -> Open {
+    pub(crate) fn begin(stream: &Arc<StreamShared>, op: OpCode, what: &'static str, site: &Site) -> Open {
         let trace = Arc::new(Trace {
             order: next_block(),
             base: stream.base().clone(),
-            outside,
+            outside: Outside::of(op),
             what,
             site: site.clone(),
             state: Mutex::new(Some(State::default())),
@@ -382,6 +386,12 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
+    /// The body, if it uses nothing from outside; else the first such value.
+    pub(crate) fn alone(self) -> Result<Body, Tensor> {
+        let used = self.captures().next().cloned();
+        used.map_or_else(|| Ok(self.close(&Captures::default(), false)), Err)
+    }
+
     /// The values from outside.
     fn captures(&self) -> impl Iterator<Item = &Tensor> {
         self.params.iter().flatten()
@@ -433,14 +443,11 @@ struct Captures {
 }
 
 /// Records an op whose bodies were traced, with their captures as operands after its own. Returns the results that are not
-/// captures handed on.
+/// captures handed on. The call comes without bodies.
 pub(crate) fn record_with(
     stream: &Arc<StreamShared>,
-    op: OpCode,
-    attrs: Attrs,
-    operands: &[&Tensor],
+    call: RecordCall<'_>,
     bodies: Vec<Recorded>,
-    site: Site,
 ) -> Result<Tensors> {
     let mut captures = Captures::default();
     for tensor in bodies.iter().flat_map(Recorded::captures) {
@@ -451,17 +458,17 @@ pub(crate) fn record_with(
         });
     }
     // A loop's second body makes the next round of all that the loop carries; no other body returns captures.
-    let hands_on = |index: usize| op == OpCode::While && index == 1;
+    let carries = call.op == OpCode::While;
     let bodies: Vec<Arc<Body>> = bodies
         .into_iter()
         .enumerate()
-        .map(|(index, body)| Arc::new(body.close(&captures, hands_on(index))))
+        .map(|(index, body)| Arc::new(body.close(&captures, carries && index == 1)))
         .collect();
-    let all: Vec<&Tensor> = operands.iter().copied().chain(&captures.tensors).collect();
-    let call = RecordCall { op, attrs, bodies: &bodies, operands: &all, effect: Effect::Pure, site };
-    let mut results = stream.record(call)?;
-    if op == OpCode::While {
-        results.truncate(operands.len());
+    let own = call.operands.len();
+    let operands: Vec<&Tensor> = call.operands.iter().copied().chain(&captures.tensors).collect();
+    let mut results = stream.record(RecordCall { bodies: &bodies, operands: &operands, ..call })?;
+    if carries {
+        results.truncate(own);
     }
     Ok(results)
 }
