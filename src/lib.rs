@@ -30,6 +30,7 @@
 //! | [`EngineConfig`], [`Engine`] | one device, its caches and threads |
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
+//! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
