@@ -35,7 +35,8 @@ use crate::value::ValueCell;
 /// Elementwise methods and operators broadcast by NumPy's rule: shapes are aligned at the last dimension, and a dimension of
 /// size 1 or one that is missing stretches. Element types must agree; nothing is promoted.
 ///
-/// `Send + Sync`. An op is recorded on the stream of its first operand.
+/// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a placeholder of a closure that
+/// describes a loop, branch or function of elements ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
