@@ -9,13 +9,16 @@
 
 mod bits;
 mod combine;
+mod control;
+mod loops;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 pub(super) use bits::{bitcast_convert, reduce_precision, unary};
-pub(super) use combine::{combined, reduce_window, select_and_scatter};
+pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
+pub(super) use control::{map, sort};
 
 use super::attrs;
 use super::call::Call;
@@ -167,6 +170,10 @@ impl Builder {
         Ok(self.0.push(op, attrs, &[], operands)?[0])
     }
 
+    fn ty(&self, value: Ref) -> TensorType {
+        self.0.type_of(value).expect("bug: an expansion uses what it did not make").clone()
+    }
+
     /// The value in another element type.
     fn convert(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         if from == to { Ok(value) } else { self.op(OpCode::Convert, attrs::convert(to), &[value]) }
@@ -190,8 +197,26 @@ impl Builder {
         self.splat(value, word, shape)
     }
 
+    /// The ops of a body, over other values of the types of its parameters; returns what it returns.
+    fn inline(&mut self, body: &Body, params: &[Ref]) -> Vec<Ref> {
+        let mut made: Vec<Ref> = Vec::new();
+        let moved = |value: &Ref, made: &[Ref]| match *value {
+            Ref::Param(index) => params[index as usize],
+            Ref::Result(index) => made[index as usize],
+        };
+        for node in body.graph().nodes() {
+            let operands = node.operands().iter().map(|value| moved(value, &made)).collect();
+            made.extend(self.0.push_signature(node.signature().clone(), operands));
+        }
+        body.returns().iter().map(|value| moved(value, &made)).collect()
+    }
+
+    fn body(self, returns: &[Ref]) -> Body {
+        Body::new(self.0, returns).expect("bug: an expansion returns what it made")
+    }
+
     fn returning(self, values: &[Ref]) -> Lowered {
-        Lowered::Body(Body::new(self.0, values).expect("bug: an expansion returns what it made"))
+        Lowered::Body(self.body(values))
     }
 }
 
