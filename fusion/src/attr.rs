@@ -2,8 +2,8 @@
 //!
 //! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the canonical encoding, the
 //! program format, the lowering and the error messages are all driven by that one list. Attribute values carry no
-//! floating point numbers and no pointers, so equality, hashing and encoding are exact. The one string among them, a
-//! name, is of a kind that can stand in a module without changing what is around it ([`is_name`]).
+//! pointers, and floating point numbers as their bits, so equality, hashing and encoding are exact. The one string among
+//! them, a name, is of a kind that can stand in a module without changing what is around it ([`is_name`]).
 //!
 //! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed meaning included. The
 //! accessors of [`Attrs`] rely on it and panic where the op table and a rule disagree, which is a bug of ours and
@@ -26,6 +26,30 @@ pub type Ints = SmallVec<[i64; 4]>;
 /// A list of (low, high) pairs.
 pub type Pairs = SmallVec<[(i64, i64); 2]>;
 
+/// A 32-bit float as an attribute. It is compared, hashed and encoded by its bits, and there is one NaN.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttrFloat(u32);
+
+impl AttrFloat {
+    /// The number; any NaN becomes the one that attributes have.
+    #[must_use]
+    pub fn new(value: f32) -> AttrFloat {
+        AttrFloat(if value.is_nan() { f32::NAN } else { value }.to_bits())
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+impl fmt::Debug for AttrFloat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.get())
+    }
+}
+
 /// One attribute value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AttrValue {
@@ -35,6 +59,8 @@ pub enum AttrValue {
     Int(i64),
     /// A flag.
     Bool(bool),
+    /// A 32-bit float.
+    Float(AttrFloat),
     /// A list of integers.
     Ints(Ints),
     /// A list of flags.
@@ -86,6 +112,8 @@ pub enum AttrKind {
     Int32,
     /// [`AttrValue::Bool`].
     Bool,
+    /// [`AttrValue::Float`].
+    Float,
     /// [`AttrValue::Ints`].
     Ints,
     /// [`AttrValue::Bools`].
@@ -173,6 +201,7 @@ impl fmt::Display for AttrKind {
         match self {
             AttrKind::Int | AttrKind::Int32 => f.write_str("an integer"),
             AttrKind::Bool => f.write_str("true or false"),
+            AttrKind::Float => f.write_str("a number"),
             AttrKind::Ints => f.write_str("a list of integers"),
             AttrKind::Bools => f.write_str("a list of booleans"),
             AttrKind::Pairs => f.write_str("a list of [low, high] pairs"),
@@ -265,6 +294,8 @@ impl<'a> AttrView<'a> {
         int, Int(value) -> i64, *value);
     accessor!(/// The flag at `place`.
         bool, Bool(value) -> bool, *value);
+    accessor!(/// The float at `place`.
+        float, Float(value) -> f32, value.get());
     accessor!(/// The integers at `place`.
         ints, Ints(value) -> &'a [i64], value);
     accessor!(/// The flags at `place`.
@@ -291,6 +322,7 @@ impl AttrValue {
             (AttrValue::Int(value), AttrKind::Int32) => i32::try_from(*value).is_ok(),
             (AttrValue::Int(_), AttrKind::Int)
             | (AttrValue::Bool(_), AttrKind::Bool)
+            | (AttrValue::Float(_), AttrKind::Float)
             | (AttrValue::Ints(_), AttrKind::Ints)
             | (AttrValue::Bools(_), AttrKind::Bools)
             | (AttrValue::Pairs(_), AttrKind::Pairs)
@@ -352,6 +384,12 @@ impl From<i64> for AttrValue {
 impl From<bool> for AttrValue {
     fn from(value: bool) -> Self {
         AttrValue::Bool(value)
+    }
+}
+
+impl From<f32> for AttrValue {
+    fn from(value: f32) -> Self {
+        AttrValue::Float(AttrFloat::new(value))
     }
 }
 

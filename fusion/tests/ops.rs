@@ -144,7 +144,12 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
         let data = |ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything));
         let operands: Vec<Arc<Literal>> = signature.operands().iter().map(data).collect();
         match interp::call(&signature, &operands) {
-            Ok(_) | Err(interp::EvalError::Unspecified { .. } | interp::EvalError::TooLong { .. }) => {}
+            Ok(_) => {}
+            Err(
+                interp::EvalError::Unspecified { .. }
+                | interp::EvalError::TooLong { .. }
+                | interp::EvalError::Sizes { .. },
+            ) => {}
             Err(error) => return Err(error.to_string()),
         }
     }

@@ -54,6 +54,13 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::INT => AttrValue::Int(input.int()?),
         tag::FALSE => AttrValue::Bool(false),
         tag::TRUE => AttrValue::Bool(true),
+        tag::FLOAT => {
+            let mut bytes = [0; 4];
+            for byte in &mut bytes {
+                *byte = input.byte()?;
+            }
+            f32::from_le_bytes(bytes).into()
+        }
         tag::INTS => {
             let len = input.count()?;
             AttrValue::Ints((0..len).map(|_| input.int()).collect::<Result<_, _>>()?)

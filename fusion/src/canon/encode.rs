@@ -37,6 +37,7 @@ pub(super) mod tag {
     pub(crate) const DENSE: u8 = 11;
     pub(crate) const STRUCT: u8 = 12;
     pub(crate) const NAME: u8 = 13;
+    pub(crate) const FLOAT: u8 = 14;
 }
 
 fn write_shape(out: &mut Writer, shape: &Shape) {
@@ -59,6 +60,10 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
             out.int(*value);
         }
         AttrValue::Bool(value) => out.byte(if *value { tag::TRUE } else { tag::FALSE }),
+        AttrValue::Float(value) => {
+            out.byte(tag::FLOAT);
+            out.raw(&value.get().to_le_bytes());
+        }
         AttrValue::Ints(values) => {
             out.byte(tag::INTS);
             out.len(values.len());

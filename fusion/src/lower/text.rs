@@ -78,6 +78,8 @@ fn attribute(def: &AttrDef, value: &AttrValue) -> String {
         (AttrValue::Int(value), AttrKind::Int32) => format!("{value} : i32"),
         (AttrValue::Int(value), _) => format!("{value} : i64"),
         (AttrValue::Bool(value), _) => value.to_string(),
+        // By its bits, which MLIR takes for a float too: there is no other spelling of infinities and NaN.
+        (AttrValue::Float(value), _) => format!("0x{:08X} : f32", value.get().to_bits()),
         (AttrValue::Ints(values), _) if values.is_empty() => "array<i64>".to_owned(),
         (AttrValue::Ints(values), _) => format!("array<i64: {}>", list(values, i64::to_string)),
         (AttrValue::Bools(values), _) if values.is_empty() => "array<i1>".to_owned(),

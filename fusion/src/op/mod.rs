@@ -25,7 +25,7 @@ mod signature;
 mod table;
 
 pub use call::{Call, Results};
-pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
+pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{Bodies, BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 pub use expand::Lowered;
 pub(crate) use expand::unsigned;

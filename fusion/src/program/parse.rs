@@ -331,6 +331,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
     Ok(match kind {
         AttrKind::Int | AttrKind::Int32 => AttrValue::Int(at.int()?),
         AttrKind::Bool => AttrValue::Bool(at.boolean()?),
+        AttrKind::Float => at.float()?.into(),
         AttrKind::Ints => AttrValue::Ints(at.ints()?.into()),
         AttrKind::Bools => AttrValue::Bools(at.list()?.iter().map(At::boolean).collect::<Result<_>>()?),
         AttrKind::Pairs => {

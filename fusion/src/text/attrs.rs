@@ -173,6 +173,14 @@ impl<'t> Scanner<'t> {
                 }
                 AttrValue::Int(value)
             }
+            AttrKind::Float => {
+                let bits = self.float(DType::F32)?;
+                let mut ahead = *self;
+                if ahead.eat(":") && ahead.eat_word("f32") {
+                    *self = ahead;
+                }
+                AttrValue::from(f32::from_bits(bits as u32))
+            }
             AttrKind::Bool => AttrValue::Bool(self.flag()?),
             AttrKind::Ints => AttrValue::Ints(self.integers()?),
             AttrKind::Bools => AttrValue::Bools(self.flags()?.into()),

@@ -170,7 +170,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// The bits of a float: a decimal number with a point, or the bits themselves in hexadecimal digits.
-    fn float(&mut self, dtype: DType) -> Result<Bits> {
+    pub(super) fn float(&mut self, dtype: DType) -> Result<Bits> {
         let start = self.place();
         let negative = self.take_here(b'-');
         let integer = self.run(|byte| byte.is_ascii_digit());

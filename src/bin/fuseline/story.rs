@@ -201,6 +201,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
         (AttrValue::Absent, _) => return None,
         (AttrValue::Int(value), _) => value.to_string(),
         (AttrValue::Bool(value), _) => value.to_string(),
+        (AttrValue::Float(value), _) => value.get().to_string(),
         (AttrValue::Ints(values), _) if values.is_empty() => return None,
         (AttrValue::Ints(values), _) => format!("{:?}", values.as_slice()),
         (AttrValue::Bools(values), _) => format!("{:?}", values.as_slice()),

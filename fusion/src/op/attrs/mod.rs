@@ -5,6 +5,8 @@
 
 mod composite;
 mod control;
+mod dynamic;
+mod linalg;
 
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ pub(super) use composite::COMPOSITE;
 pub use composite::composite;
 pub(super) use control::SORT;
 pub use control::sort;
+pub use dynamic::*;
+pub use linalg::*;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};
@@ -24,7 +28,10 @@ static DIRECTION: EnumDef =
 static ORDER: EnumDef =
     EnumDef { name: "comparison_type", members: &["FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"] };
 static PRECISION: EnumDef = EnumDef { name: "precision", members: &["DEFAULT", "HIGH", "HIGHEST"] };
-static RNG: EnumDef = EnumDef { name: "rng_algorithm", members: &["DEFAULT", "THREE_FRY", "PHILOX"] };
+pub(super) static RNG_DISTRIBUTION: EnumDef =
+    EnumDef { name: "rng_distribution", members: &["UNIFORM", "NORMAL"] };
+static RNG_ALGORITHM: EnumDef =
+    EnumDef { name: "rng_algorithm", members: &["DEFAULT", "THREE_FRY", "PHILOX"] };
 /// Type names of a dot algorithm; printed bare, as types.
 pub(super) static ALGORITHM_TYPE: EnumDef =
     EnumDef { name: "", members: &["f16", "bf16", "tf32", "f32", "f64", "f8E4M3FN", "f8E5M2", "i8", "i32"] };
@@ -87,14 +94,14 @@ pub(super) static IOTA: [AttrDef; 3] = [
     AttrDef::required("iota_dimension", AttrKind::Int),
 ];
 
-/// Attributes of `iota`.
+/// Attributes of `iota` and `dynamic_iota`.
 #[must_use]
 pub fn iota(dtype: DType, shape: Shape, iota_dimension: i64) -> Attrs {
     Attrs::from([dtype.into(), shape.into(), iota_dimension.into()])
 }
 
 pub(super) static RNG_BIT_GENERATOR: [AttrDef; 3] = [
-    AttrDef::required("rng_algorithm", AttrKind::Enum(&RNG)),
+    AttrDef::required("rng_algorithm", AttrKind::Enum(&RNG_ALGORITHM)),
     AttrDef::from_result("dtype", AttrKind::DType),
     AttrDef::from_result("shape", AttrKind::Shape),
 ];
@@ -118,7 +125,7 @@ pub fn broadcast_in_dim(shape: Shape, broadcast_dimensions: &[i64]) -> Attrs {
 
 pub(super) static RESHAPE: [AttrDef; 1] = [AttrDef::from_result("shape", AttrKind::Shape)];
 
-/// Attributes of `reshape`.
+/// Attributes of `reshape`, `dynamic_reshape` and `dynamic_pad`: the result's shape.
 #[must_use]
 pub fn reshape(shape: Shape) -> Attrs {
     Attrs::from([shape.into()])

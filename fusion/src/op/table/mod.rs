@@ -3,8 +3,10 @@
 mod composite;
 mod contraction;
 mod control;
+mod dynamic;
 mod elementwise;
 mod indexing;
+mod linalg;
 mod movement;
 mod reduction;
 mod source;
@@ -53,6 +55,8 @@ const FAMILIES: &[&[OpDef]] = &[
     indexing::ROWS,
     control::ROWS,
     composite::ROWS,
+    linalg::ROWS,
+    dynamic::ROWS,
 ];
 
 const COUNT: usize = {

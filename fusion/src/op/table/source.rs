@@ -5,7 +5,7 @@ use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, OpDef, Operands};
+use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
 use crate::op::expand;
 use crate::op::rules::source;
 use crate::op::sample;
@@ -52,6 +52,24 @@ pub(super) const ROWS: &[OpDef] = &[
         lower: expand::rng_bit_generator,
         eval: interp::source::rng_bit_generator,
         sample: sample::source::rng_bit_generator,
+        ..ROW
+    },
+    // Not an effect, although each run gives other numbers: nothing else can tell whether and when it ran. What must not
+    // be is that one value is drawn twice; XLA never copies its `rng`, since there it changes a hidden state.
+    OpDef {
+        code: OpCode::Rng,
+        name: "rng",
+        summary: "Numbers drawn from a distribution by the plugin, other ones each time.",
+        operands: Operands::Fixed(&["a", "b", "shape"]),
+        attrs: &attrs::RNG,
+        // XLA's generator has no shorter floats and no complex numbers.
+        dtypes: DTypeSet::INT_BOOL.or(DTypeSet::WIDE_FLOAT),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Rounded,
+        infer: source::rng,
+        lower: expand::rng,
+        eval: interp::source::rng,
+        sample: sample::source::rng,
         ..ROW
     },
 ];
