@@ -14,6 +14,7 @@
 //! Not here: anything that makes large programs fast. The cost of an op is linear in the elements (the products, the window
 //! elements) it visits, some nanoseconds each.
 
+pub mod chlo;
 pub mod contraction;
 pub mod elementwise;
 mod function;
@@ -24,6 +25,7 @@ pub mod movement;
 pub(crate) mod number;
 pub mod reduction;
 pub mod source;
+mod special;
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,7 +3,12 @@
 //! A schema gives the order of an op's attributes; the constructor next to it writes them in that order, and nothing
 //! else has to know it.
 
+mod chlo;
+
 use std::sync::Arc;
+
+pub(super) use chlo::{RAGGED_DOT, SCAN, TOP_K};
+pub use chlo::{RaggedDotDimensionNumbers, ragged_dot, scan, top_k};
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};

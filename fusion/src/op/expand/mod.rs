@@ -8,18 +8,21 @@
 //! does not compile runs by other means. What returns data of another type than declared, or aborts the process, is.
 
 mod bits;
+mod chlo;
 mod combine;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub(super) use bits::{bitcast_convert, reduce_precision, unary};
+pub(super) use bits::{bitcast_convert, reduce_precision};
+pub(super) use chlo::{ragged_dot, top_k};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
 
 use super::attrs;
 use super::call::Call;
 use super::code::{Comparison, OpCode};
+use super::def::Dialect;
 use super::rules::contraction::{ConvDims, conv_attr};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, Element};
@@ -40,6 +43,14 @@ pub enum Lowered {
     Body(Body),
 }
 
+/// Elementwise ops of one operand.
+pub(super) fn unary(call: &Call<'_>) -> Lowered {
+    match call.def.dialect {
+        Dialect::Stablehlo => bits::unary(call),
+        Dialect::Chlo => chlo::unary(call),
+    }
+}
+
 /// The op itself; what the lowering uses unless a row says otherwise.
 pub(super) fn itself(_call: &Call<'_>) -> Lowered {
     Lowered::Itself
@@ -51,6 +62,7 @@ pub(super) fn itself(_call: &Call<'_>) -> Lowered {
 /// Integers are divided as [`mended_division`] says.
 pub(super) fn binary(call: &Call<'_>) -> Lowered {
     match (call.def.code, call.operand(0).dtype()) {
+        _ if call.def.dialect == Dialect::Chlo => chlo::binary(call),
         (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
         (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),

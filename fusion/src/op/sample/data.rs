@@ -86,7 +86,15 @@ impl Source {
     /// lies on a grid of quarters, so that sums and products of a few are exact.
     fn float(&mut self) -> f64 {
         if self.seed == 0 {
-            return 1.0;
+            return match self.domain {
+                Domain::Unit => 0.5,
+                Domain::AboveOne => 2.0,
+                Domain::Exponent => 0.0,
+                _ => 1.0,
+            };
+        }
+        if self.domain == Domain::Exponent {
+            return self.below(9).into();
         }
         if self.aim == Aim::Everything && self.domain == Domain::Any && self.below(3) == 0 {
             return SPECIAL_FLOATS[self.below(SPECIAL_FLOATS.len() as u32) as usize];
@@ -96,7 +104,13 @@ impl Source {
         } else {
             0.25 + f64::from(self.below(1 << 30)) / f64::from(1 << 30) * 3.75
         };
-        if self.domain != Domain::Positive && self.below(2) == 1 { -magnitude } else { magnitude }
+        let value = match self.domain {
+            Domain::Unit => magnitude * 7.0 / 32.0,
+            Domain::AboveOne => magnitude + 1.0,
+            _ => magnitude,
+        };
+        let positive = matches!(self.domain, Domain::Positive | Domain::AboveOne);
+        if !positive && self.below(2) == 1 { -value } else { value }
     }
 
     /// The low bits of an integer of the type.
@@ -122,7 +136,7 @@ impl Source {
             Domain::Amount => self.below(bits + 1).into(),
             Domain::Exponent => self.below(9).into(),
             _ if self.seed == 0 => 1,
-            Domain::Positive => i64::from(1 + self.below(4)),
+            Domain::Positive | Domain::Unit | Domain::AboveOne => i64::from(1 + self.below(4)),
             Domain::Any if dtype == DType::Bool => self.below(2).into(),
             Domain::Any => match (self.below(4), self.aim) {
                 // The ends of the range, the values around 0, and any bits.

@@ -1,7 +1,9 @@
 //! The op table: one row per op, in families.
 
-mod contraction;
+#[macro_use]
 mod elementwise;
+mod chlo;
+mod contraction;
 mod indexing;
 mod movement;
 mod reduction;
@@ -47,6 +49,9 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    chlo::UNARY,
+    chlo::BINARY,
+    chlo::ROWS,
 ];
 
 const COUNT: usize = {
