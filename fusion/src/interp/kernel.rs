@@ -105,6 +105,7 @@ fn float_unary(op: OpCode, dtype: DType, bits: u64) -> u64 {
         OpCode::ExponentialMinusOne => x.exp_m1(),
         OpCode::Floor => x.floor(),
         OpCode::IsFinite => return x.is_finite().into(),
+        OpCode::Cosh | OpCode::Sinh => special::hyperbolic(op, dtype, x),
         OpCode::IsInf => return x.is_infinite().into(),
         OpCode::IsNegInf => return (x == f64::NEG_INFINITY).into(),
         OpCode::IsPosInf => return (x == f64::INFINITY).into(),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::*;
 use crate::dtype::DTypeSet;
 use crate::interp;
+use crate::interp::number::{Elements, to_f64};
 use crate::literal::Literal;
-use crate::op::{Aim, OPS, OpDef, SampleOperand, Sampler, Seeded, Signature, fill};
+use crate::op::{Aim, Numerics, OPS, OpDef, SampleOperand, Sampler, Seeded, Signature, fill};
 
 /// Whether a call is one that XLA gets wrong; each is listed with its expansion.
 fn is_trouble(signature: &Signature) -> bool {
@@ -61,6 +62,28 @@ fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Arc<Literal
     Some((signature.expect("a sample is accepted"), operands))
 }
 
+/// Ops whose expansion rounds more often than the interpreter does, and by how many units in the last place its results may
+/// be off.
+const ROUNDED: &[(OpCode, u128)] = &[
+    (OpCode::Acos, 1),
+    (OpCode::Acosh, 1),
+    (OpCode::Asin, 1),
+    (OpCode::Asinh, 1),
+    (OpCode::Atanh, 1),
+    (OpCode::Sinh, 3),
+];
+
+/// Whether two results of an op that rounds are the same but for so many units in the last place of each element, and for
+/// the bits of a NaN, which follow from the order of the operations.
+fn are_close(result: &Literal, wanted: &Literal, most: u128) -> bool {
+    let elements = (Elements::of(result), Elements::of(wanted));
+    let is_nan = |bits| result.dtype().is_float() && to_f64(result.dtype(), bits).is_nan();
+    (0..elements.0.len()).all(|index| {
+        let (a, b) = (elements.0.get(index), elements.1.get(index));
+        u128::from(a).abs_diff(b.into()) <= most || (is_nan(a) && is_nan(b))
+    })
+}
+
 #[test]
 fn the_expanded_graph_computes_the_same_bits() {
     let mut expanded: BTreeMap<&str, usize> = BTreeMap::new();
@@ -73,24 +96,34 @@ fn the_expanded_graph_computes_the_same_bits() {
             };
             *expanded.entry(def.name).or_default() += 1;
             let wanted = interp::call(&signature, &operands).expect("runs");
-            let results: Vec<&Literal> = results.iter().map(|result| &**result).collect();
-            assert_eq!(
-                results,
-                wanted.iter().collect::<Vec<_>>(),
-                "seed {seed}: {signature:?} of {operands:?}"
-            );
+            let most = ROUNDED.iter().find(|(op, _)| *op == def.code).map_or(0, |(_, most)| *most);
+            for (result, wanted) in results.iter().zip(&wanted) {
+                assert_eq!(result.ty(), wanted.ty(), "seed {seed}: {signature:?}");
+                let rounds = def.numerics == Numerics::Rounded;
+                let same = **result == *wanted || (rounds && are_close(result, wanted, most));
+                assert!(same, "seed {seed}: {signature:?} of {operands:?} is {result:?}, not {wanted:?}");
+            }
+            assert_eq!(results.len(), wanted.len(), "seed {seed}: {signature:?}");
         }
     }
     let wanted = [
+        "acos",
+        "acosh",
         "add",
+        "asin",
+        "asinh",
+        "atanh",
         "bitcast_convert",
         "ceil",
+        "conj",
         "constant",
         "convolution",
         "count_leading_zeros",
         "divide",
         "floor",
+        "mulhi",
         "multiply",
+        "ragged_dot",
         "reduce",
         "reduce_precision",
         "reduce_window",
@@ -98,7 +131,9 @@ fn the_expanded_graph_computes_the_same_bits() {
         "rng_bit_generator",
         "scatter",
         "select_and_scatter",
+        "sinh",
         "slice",
+        "top_k",
     ];
     assert!(expanded.keys().copied().eq(wanted), "{expanded:?}");
     assert!(expanded.values().all(|&count| count >= 15), "too few calls were expanded: {expanded:?}");
