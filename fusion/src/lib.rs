@@ -20,6 +20,7 @@ pub mod canon;
 pub mod dtype;
 pub mod encode;
 pub mod error;
+pub mod float;
 pub mod graph;
 pub mod id;
 pub mod interp;
@@ -32,8 +33,9 @@ pub mod region;
 pub mod shape;
 
 pub use attr::{AttrValue, Attrs};
-pub use dtype::{DType, DTypeClass, DTypeSet, Element};
+pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};
 pub use error::{Fault, OpError};
+pub use float::FloatFormat;
 pub use graph::{Body, Graph, Node, Ref};
 pub use id::{RegionSeq, Site, StreamId, ValueId};
 pub use literal::{Literal, LiteralError, Scalar};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::op::{RngAlgorithm, attrs};
-use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, Scalar, Shape, TensorType};
+use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
@@ -75,7 +75,7 @@ impl Stream {
     /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors and is no part of any
     /// key. Another value, in a learning-rate schedule say, compiles nothing.
     #[must_use]
-    pub fn scalar<T: Element>(&self, value: T) -> Tensor {
+    pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.lift(Scalar::new(value))
     }
 
@@ -108,7 +108,7 @@ impl Stream {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn full<T: Element>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+    pub fn full<T: RealElement>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
         let scalar = self.scalar(value);
         let shape = Shape::new(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])

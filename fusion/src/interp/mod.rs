@@ -4,7 +4,7 @@
 //! is the oracle that every execution mode is compared with. It is pure and holds no state.
 //!
 //! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op (sums of products in `f32` at each term),
-//! `f64` in `f64`; subnormals are kept; integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
+//! `f64` in `f64`, complex numbers in two `f64`; subnormals are kept; integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
 //! order, with the rounding of the body at each step.
 //!
 //! Where the specification leaves a value open, it is the one that XLA gives: a division by zero, a conversion out of
@@ -14,7 +14,9 @@
 //! Not here: anything that makes large programs fast. The cost of an op is linear in the elements (the products, the window
 //! elements) it visits, some nanoseconds each.
 
+mod arc;
 pub mod chlo;
+mod complex;
 pub mod contraction;
 pub mod elementwise;
 mod function;

@@ -38,7 +38,7 @@ fn ty(ty: &TensorType) -> String {
     for dim in ty.dims() {
         let _ = write!(out, "{dim}x");
     }
-    out.push_str(ty.dtype().mlir());
+    out.push_str(ty.dtype().stablehlo());
     out.push('>');
     out
 }
@@ -274,8 +274,8 @@ impl Printer {
                         "    {target} = \"stablehlo.convert\"({word}) : (tensor<ui32>) -> tensor<i1>\n"
                     );
                 }
-                size => {
-                    let narrow = format!("tensor<ui{}>", size * 8);
+                _ => {
+                    let narrow = format!("tensor<ui{}>", dtype.bits());
                     put!(
                         self,
                         "    {target}_n = \"stablehlo.convert\"({word}) : (tensor<ui32>) -> {narrow}\n"

@@ -36,6 +36,7 @@ opcodes! {
     DynamicSlice = 54, DynamicUpdateSlice = 55,
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
+    Complex = 87, Real = 88, Imag = 89,
     Acos = 100, Acosh = 101, Asin = 102, Asinh = 103, Atan = 104, Atanh = 105, BesselI1e = 106, Conj = 107, Cosh = 108,
     Digamma = 109, Erf = 110, Erfc = 111, ErfInv = 112, IsInf = 113, IsNegInf = 114, IsPosInf = 115, Lgamma = 116,
     Mulhi = 117, NextAfter = 118, Polygamma = 119, RaggedDot = 120, Scan = 121, Sinh = 122, Square = 123, TopK = 124,

@@ -18,6 +18,7 @@ mod call;
 mod code;
 mod def;
 mod expand;
+mod neutral;
 pub(crate) mod rules;
 mod sample;
 mod signature;
@@ -27,6 +28,7 @@ pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
 pub use def::{BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 pub use expand::Lowered;
+pub use neutral::{extreme, neutral};
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
     SampledValue, Sampler, Seeded, fill, tolerance,

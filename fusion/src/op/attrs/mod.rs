@@ -44,7 +44,7 @@ pub fn compare_for(direction: Comparison, dtype: DType) -> Attrs {
     compare(
         direction,
         match dtype.class() {
-            DTypeClass::Float => ComparisonType::Float,
+            DTypeClass::Float | DTypeClass::Complex => ComparisonType::Float,
             DTypeClass::Signed => ComparisonType::Signed,
             DTypeClass::Unsigned | DTypeClass::Bool => ComparisonType::Unsigned,
         },

@@ -18,14 +18,15 @@ use crate::shape::{Shape, TensorType};
 ///
 /// - `conj` of a float is refused by the plugins (API 0.81), which have it for complex numbers only.
 /// - `sinh`: see [`hyperbolic_sine`].
-/// - The inverse functions below are computed in `f16` and `bf16` as they stand, with a rounding at each step, which leaves
+/// - The inverse functions below are computed in the shorter types as they stand, with a rounding at each step, which leaves
 ///   errors of up to 3 units in the last place. In `f32` they are good to the last place of the shorter type.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     match call.def.code {
+        _ if dtype.is_complex() => Lowered::Itself,
         OpCode::Conj => expanded(unchanged(call)),
         OpCode::Sinh => expanded(hyperbolic_sine(call)),
-        OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() == 2 => {
+        OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
             expanded(in_f32(call))
         }
         _ => Lowered::Itself,
@@ -53,7 +54,7 @@ fn in_f32(call: &Call<'_>) -> Result<Lowered, OpError> {
 /// magnifies the error of `e` to 4 units in the last place (conformance case `sinh_float64_20_20_chlo`).
 fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
-    let dtype = if given.size() == 2 { DType::F32 } else { given };
+    let dtype = if given.size() <= 2 { DType::F32 } else { given };
     let (mut graph, params) = Builder::of(call);
     let x = graph.convert(params[0], given, dtype)?;
     let magnitude = graph.op(OpCode::Abs, Attrs::none(), &[x])?;
@@ -201,7 +202,7 @@ fn masked_dot(call: &Call<'_>) -> Result<Lowered, OpError> {
             let axes: Vec<usize> = dims.prefix.iter().map(|&axis| place(axis)).collect();
             let mask = graph.in_group(&bounds, &axes, place(dims.ragged), group_axis, ty.shape())?;
             let kept = graph.select_or_zero(mask, product, &ty)?;
-            let zero = graph.zero(ty.dtype())?;
+            let zero = graph.zero_scalar(ty.dtype())?;
             let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(ty.dtype()))?);
             let along = attrs::dimensions(&[group_axis as i64]);
             let result = graph.0.push(OpCode::Reduce, along, &[add], &[kept, zero])?;
@@ -253,7 +254,7 @@ impl Builder {
     }
 
     /// A scalar of zero.
-    fn zero(&mut self, dtype: DType) -> Result<Ref, OpError> {
+    fn zero_scalar(&mut self, dtype: DType) -> Result<Ref, OpError> {
         let zero = Literal::zeros(TensorType::scalar(dtype));
         self.op(OpCode::Constant, attrs::constant(Arc::new(zero)), &[])
     }
@@ -272,7 +273,7 @@ impl Builder {
     }
 
     fn select_or_zero(&mut self, mask: Ref, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
-        let zero = self.zero(ty.dtype())?;
+        let zero = self.zero_scalar(ty.dtype())?;
         let zeros =
             self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(ty.shape().clone(), &[]), &[zero])?;
         self.op(OpCode::Select, Attrs::none(), &[mask, value, zeros])
@@ -284,7 +285,7 @@ impl Builder {
         let (rank, groups) = (ty.rank(), ty.dims().last().map_or(1, |&groups| groups.max(1) as i64));
         let (mut window, mut padding) = (vec![1; rank], vec![(0, 0); rank]);
         (window[rank - 1], padding[rank - 1]) = (groups, (groups - 1, 0));
-        let zero = self.zero(DType::I64)?;
+        let zero = self.zero_scalar(DType::I64)?;
         let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::I64))?);
         let along = attrs::reduce_window(&window, &vec![1; rank], &padding);
         let ends = self.0.push(OpCode::ReduceWindow, along, &[add], &[sizes, zero])?[0];

@@ -10,6 +10,7 @@
 mod bits;
 mod chlo;
 mod combine;
+mod complex;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 pub(super) use bits::{bitcast_convert, reduce_precision};
 pub(super) use chlo::{ragged_dot, top_k};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
+pub(super) use complex::part;
 
 use super::attrs;
 use super::call::Call;
@@ -25,7 +27,7 @@ use super::code::{Comparison, OpCode};
 use super::def::Dialect;
 use super::rules::contraction::{ConvDims, conv_attr};
 use crate::attr::{AttrValue, Attrs};
-use crate::dtype::{DType, DTypeClass, Element};
+use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::Scalar;
@@ -65,6 +67,9 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         _ if call.def.dialect == Dialect::Chlo => chlo::binary(call),
         (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
         (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
+        (OpCode::Maximum | OpCode::Minimum, dtype) if dtype.is_complex() => {
+            expanded(complex::selected_by_order(call))
+        }
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         _ => Lowered::Itself,
     }
@@ -185,7 +190,7 @@ impl Builder {
     }
 
     /// A constant of the given type in every element.
-    fn splat<T: Element>(&mut self, value: T, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+    fn splat<T: RealElement>(&mut self, value: T, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
         let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
         let scalar = self.op(OpCode::Constant, value, &[])?;
         let scalar = self.convert(scalar, T::DTYPE, dtype)?;
@@ -210,6 +215,8 @@ impl Builder {
 /// The unsigned integer of a width in bits.
 fn unsigned(bits: u32) -> DType {
     match bits {
+        2 => DType::U2,
+        4 => DType::U4,
         8 => DType::U8,
         16 => DType::U16,
         32 => DType::U32,

@@ -152,11 +152,17 @@ impl<'a> RaggedDims<'a> {
 /// a result of its own.
 pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Result<Results, OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
+    call.dtype_in(0, call.def.dtypes)?;
+    call.dtype_in(1, call.def.dtypes)?;
     call.dtype_in(2, DTypeSet::INT)?;
     paired(call, DotDims::of(call.attr()))?;
     let RaggedDims { dot, kind, groups, .. } = RaggedDims::of(call)?;
     precision(call, 1)?;
     let dtype = result_dtype(call, call.attr().dtype(2))?;
+    if !call.def.dtypes.contains(dtype) {
+        let given = format!("the result is asked for as {dtype}");
+        return Err(call.error(Fault::DType, given, "it must have a zero for what lies in no group"));
+    }
     let mut out: SmallVec<[u64; 8]> = SmallVec::new();
     if kind == Ragged::Contracting {
         out.push(groups);

@@ -10,7 +10,7 @@ use crate::shape::TensorType;
 
 /// Whether an element of type `from` may be combined in type `to`: same family, no fewer bits.
 fn promotes(from: DType, to: DType) -> bool {
-    from == to || (from.class() == to.class() && from.size() < to.size())
+    from == to || (from.class() == to.class() && from.bits() < to.bits())
 }
 
 /// Checks that body `index` combines `2 N` scalars into `N` of the same types, which the operands promote to; returns

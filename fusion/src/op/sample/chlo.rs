@@ -41,6 +41,10 @@ impl Layout {
 pub(in crate::op) fn ragged_dot(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let dtype = sampler.dtype_of(sampler.row_dtypes())?;
     let (rhs_dtype, result) = product_types(sampler, dtype)?;
+    let taken = sampler.def.dtypes;
+    if !taken.contains(rhs_dtype) || !taken.contains(result) {
+        return None;
+    }
     let mut sizes = |count: usize| -> Vec<u64> { (0..count).map(|_| sampler.dim().min(4)).collect() };
     // Batching, contracting and free dimensions of lhs, then the free ones of rhs.
     let counts = [sizes(2), sizes(2), sizes(2), sizes(1)];

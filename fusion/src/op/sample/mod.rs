@@ -274,9 +274,9 @@ impl<'a> Sampler<'a> {
 
     /// The element type, or now and then a wider one of its family.
     fn widened(&mut self, dtype: DType) -> DType {
-        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.size() > dtype.size());
+        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.bits() > dtype.bits());
         let mut dtypes: Vec<DType> = self.dtypes.iter().filter(wider).collect();
-        dtypes.sort_by_key(|&to| (to != dtype, to.size()));
+        dtypes.sort_by_key(|&to| (to != dtype, to.bits()));
         if dtypes.is_empty() || !self.rarely(4) { dtype } else { self.one_of(&dtypes).unwrap_or(dtype) }
     }
 

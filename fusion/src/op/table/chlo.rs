@@ -1,6 +1,6 @@
 //! The ops of the CHLO dialect that front ends write.
 
-use crate::dtype::DTypeSet;
+use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
@@ -16,22 +16,22 @@ macro_rules! for_each_chlo_unary_op {
     ($callback:ident) => {
         $callback! {
             Chlo;
-            (Acos, acos, "acos", FLOAT, Rounded, "The angle whose cosine each element is, in radians; NaN outside of -1 to 1."),
-            (Acosh, acosh, "acosh", FLOAT, Rounded, "The inverse hyperbolic cosine of each element; NaN below 1."),
-            (Asin, asin, "asin", FLOAT, Rounded, "The angle whose sine each element is, in radians; NaN outside of -1 to 1."),
-            (Asinh, asinh, "asinh", FLOAT, Rounded, "The inverse hyperbolic sine of each element."),
-            (Atan, atan, "atan", FLOAT, Rounded, "The angle whose tangent each element is, in radians."),
-            (Atanh, atanh, "atanh", FLOAT, Rounded, "The inverse hyperbolic tangent of each element; NaN outside of -1 to 1."),
+            (Acos, acos, "acos", FLOAT_COMPLEX, Rounded, "The angle whose cosine each element is, in radians; NaN outside of -1 to 1."),
+            (Acosh, acosh, "acosh", FLOAT_COMPLEX, Rounded, "The inverse hyperbolic cosine of each element; NaN below 1."),
+            (Asin, asin, "asin", FLOAT_COMPLEX, Rounded, "The angle whose sine each element is, in radians; NaN outside of -1 to 1."),
+            (Asinh, asinh, "asinh", FLOAT_COMPLEX, Rounded, "The inverse hyperbolic sine of each element."),
+            (Atan, atan, "atan", FLOAT_COMPLEX, Rounded, "The angle whose tangent each element is, in radians."),
+            (Atanh, atanh, "atanh", FLOAT_COMPLEX, Rounded, "The inverse hyperbolic tangent of each element; NaN outside of -1 to 1."),
             (BesselI1e, bessel_i1e, "bessel_i1e", FLOAT, Rounded, "The modified Bessel function of the first kind of order 1 of each element `x`, times `exp(-|x|)`."),
-            (Conj, conj, "conj", FLOAT, Exact, "The conjugate of each element; a float is its own."),
-            (Cosh, cosh, "cosh", FLOAT, Rounded, "The hyperbolic cosine of each element."),
+            (Conj, conj, "conj", FLOAT_COMPLEX, Exact, "The conjugate of each element, the sign of its imaginary part changed; a float is its own."),
+            (Cosh, cosh, "cosh", FLOAT_COMPLEX, Rounded, "The hyperbolic cosine of each element."),
             (Digamma, digamma, "digamma", FLOAT, Rounded, "The logarithmic derivative of the gamma function at each element; NaN at its poles."),
             (Erf, erf, "erf", FLOAT, Rounded, "The error function of each element."),
             (ErfInv, erf_inv, "erf_inv", FLOAT, Rounded, "The number whose error function each element is; NaN outside of -1 to 1."),
             (Erfc, erfc, "erfc", FLOAT, Rounded, "One minus the error function of each element, without cancellation."),
             (Lgamma, lgamma, "lgamma", FLOAT, Rounded, "The logarithm of the absolute value of the gamma function of each element; infinite at its poles."),
-            (Sinh, sinh, "sinh", FLOAT, Rounded, "The hyperbolic sine of each element."),
-            (Square, square, "square", FLOAT, Rounded, "Each element times itself."),
+            (Sinh, sinh, "sinh", FLOAT_COMPLEX, Rounded, "The hyperbolic sine of each element."),
+            (Square, square, "square", FLOAT_COMPLEX, Rounded, "Each element times itself."),
         }
     };
 }
@@ -44,7 +44,7 @@ macro_rules! for_each_chlo_binary_op {
         $callback! {
             Chlo;
             (Mulhi, mulhi, "mulhi", INT, Exact, "The upper half of the product of the elements, which has twice their bits."),
-            (NextAfter, next_after, "next_after", FLOAT, Step, "The neighbour of the left element towards the right one, which may be subnormal."),
+            (NextAfter, next_after, "next_after", WIDE_FLOAT, Step, "The neighbour of the left element towards the right one, which may be subnormal."),
             (Polygamma, polygamma, "polygamma", FLOAT, Rounded, "The derivative of the digamma function at the right element; the left one is its order, which is not negative."),
             (Zeta, zeta, "zeta", FLOAT, Rounded, "The Hurwitz zeta function: the sum of `(rhs + k)^-lhs` over all `k` from 0 on; NaN for orders below 1."),
         }
@@ -79,6 +79,7 @@ pub(super) const ROWS: &[OpDef] = &[
         name: "top_k",
         summary: "The k greatest elements along the last dimension, greatest first, and where they stand; of equal ones the first.",
         attrs: &attrs::TOP_K,
+        dtypes: DTypeSet::ORDERED,
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Step,
         infer: chlo::top_k,
@@ -93,6 +94,8 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "Products of lhs and rhs summed over the contracting dimensions, a dimension of lhs falling into groups: rows with a rhs of their own each, or sums with a result of their own each.",
         operands: Operands::Fixed(&["lhs", "rhs", "group_sizes"]),
         attrs: &attrs::RAGGED_DOT,
+        // What lies in no group is zero, which that type does not have.
+        dtypes: DTypeSet::ANY.without(DType::F8E8M0FNU),
         fusibility: Fusibility::Contraction,
         numerics: Numerics::Rounded,
         infer: chlo::ragged_dot,
