@@ -16,6 +16,8 @@ use crate::op::OpCode;
 pub(super) fn unary(op: OpCode, x: f64) -> Option<f64> {
     Some(match op {
         OpCode::Acos => x.acos(),
+        // Of large negative numbers `libm` makes numbers (0.2.16).
+        OpCode::Acosh if x < 1.0 => f64::NAN,
         OpCode::Acosh => libm::acosh(x),
         OpCode::Asin => x.asin(),
         OpCode::Asinh => libm::asinh(x),
@@ -320,6 +322,7 @@ mod tests {
         for (op, operands, wanted) in [
             (Acosh, &[0.5][..], NAN),
             (Acosh, &[-2.0], NAN),
+            (Acosh, &[-6540.0], NAN),
             (Acosh, &[1.0], 0.0),
             (Atanh, &[1.0], INF),
             (Atanh, &[1.5], NAN),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Builder, Lowered, expanded, unsigned};
+use super::{Builder, Lowered, expanded, in_f32, unsigned};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
@@ -38,15 +38,6 @@ fn unchanged(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let same = graph.op(OpCode::Convert, attrs::convert(call.operand(0).dtype()), &params)?;
     Ok(graph.returning(&[same]))
-}
-
-fn in_f32(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let dtype = call.operand(0).dtype();
-    let (mut graph, params) = Builder::of(call);
-    let wide = graph.convert(params[0], dtype, DType::F32)?;
-    let wide = graph.op(call.def.code, Attrs::none(), &[wide])?;
-    let result = graph.convert(wide, DType::F32, dtype)?;
-    Ok(graph.returning(&[result]))
 }
 
 /// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and `(e + e / (e + 1)) / 2` with

@@ -53,6 +53,16 @@ pub(super) fn unary(call: &Call<'_>) -> Lowered {
     }
 }
 
+/// An elementwise op of one shorter float, computed in `f32`.
+fn in_f32(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let dtype = call.operand(0).dtype();
+    let (mut graph, params) = Builder::of(call);
+    let wide = graph.convert(params[0], dtype, DType::F32)?;
+    let wide = graph.op(call.def.code, Attrs::none(), &[wide])?;
+    let result = graph.convert(wide, DType::F32, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
 /// The op itself; what the lowering uses unless a row says otherwise.
 pub(super) fn itself(_call: &Call<'_>) -> Lowered {
     Lowered::Itself
