@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::attr::Attrs;
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_GRAPH_OPS;
-use crate::op::{OpCode, OperandTypes, Signature};
+use crate::op::{Effect, OpCode, OperandTypes, Signature};
 use crate::shape::TensorType;
 
 /// Where an operand comes from, within one graph.
@@ -115,15 +115,24 @@ impl Graph {
             types.push(ty.clone());
         }
         let signature = Arc::new(Signature::infer(op, attrs, bodies, &types)?);
-        if self.nodes.len() >= MAX_GRAPH_OPS {
-            return Err(OpError::new(
-                op.name(),
-                Fault::Limit,
-                format!("the graph has {} ops already", self.nodes.len()),
-                format!("a graph has at most {MAX_GRAPH_OPS} ops"),
-            ));
-        }
+        self.check_room(op)?;
         Ok(self.push_signature(signature, Refs::from_slice(operands)))
+    }
+
+    /// Checks that there is room for one more op.
+    ///
+    /// # Errors
+    /// When the graph has [`MAX_GRAPH_OPS`] ops.
+    pub fn check_room(&self, op: OpCode) -> Result<(), OpError> {
+        if self.nodes.len() < MAX_GRAPH_OPS {
+            return Ok(());
+        }
+        Err(OpError::new(
+            op.name(),
+            Fault::Limit,
+            format!("the graph has {} ops already", self.nodes.len()),
+            format!("a graph has at most {MAX_GRAPH_OPS} ops"),
+        ))
     }
 
     /// Adds an op that has been checked; returns its results.
@@ -158,6 +167,14 @@ impl Graph {
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// Whether some op of the graph, or of a body inside at any depth, is as `test` asks.
+    #[must_use]
+    pub fn any_op(&self, test: &mut dyn FnMut(&Signature) -> bool) -> bool {
+        self.nodes.iter().any(|node| {
+            test(&node.signature) || node.signature.bodies().iter().any(|body| body.graph.any_op(test))
+        })
     }
 
     /// Number of results of all nodes together.
@@ -238,6 +255,12 @@ impl Body {
         self.returns.iter().map(|&value| {
             self.graph.type_of(value).expect("bug: a body returns what its graph does not have")
         })
+    }
+
+    /// Whether an op of it, or of a body inside, runs in program order with others.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        self.graph.nodes.iter().any(|node| node.signature.effect() == Effect::Ordered)
     }
 
     /// How deep bodies nest in this one; 0 when no op of it has a body.

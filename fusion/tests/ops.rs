@@ -7,7 +7,7 @@ mod support;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use fuseline_fusion::canon::{CanonRegion, decode, diff};
+use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
 use fuseline_fusion::lower::{Aliases, lower};
 use fuseline_fusion::op::{Aim, Domain, Entropy as _, OPS, OpDef, Seeded, fill};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
@@ -66,7 +66,7 @@ fn holds(call: &Sampled) -> Result<(), String> {
     }
     let graph = graph_of(&call.signature);
     let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
-    let lifted = graph.params().iter().map(|ty| ty.rank() == 0).collect();
+    let lifted = graph.params().iter().map(can_lift).collect();
     let region = CanonRegion::new(graph, lifted);
     let decoded = decode(region.bytes()).map_err(|error| error.to_string())?;
     if decoded != region || decoded.graph() != region.graph() || !diff(&region, &decoded).is_empty() {
@@ -78,6 +78,8 @@ fn holds(call: &Sampled) -> Result<(), String> {
     if !says_an_op || lower(&decoded, &outputs, &Aliases::none()) != module {
         return Err(format!("lowered to {module}"));
     }
+    // What is printed for it is read back as what it was printed for.
+    module.verify().map_err(|error| error.to_string())?;
     Ok(())
 }
 
@@ -143,7 +145,12 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
         let data = |ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything));
         let operands: Vec<Arc<Literal>> = signature.operands().iter().map(data).collect();
         match interp::call(&signature, &operands) {
-            Ok(_) | Err(interp::EvalError::Unspecified { .. } | interp::EvalError::TooLong { .. }) => {}
+            Ok(_) => {}
+            Err(
+                interp::EvalError::Unspecified { .. }
+                | interp::EvalError::TooLong { .. }
+                | interp::EvalError::Sizes { .. },
+            ) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
@@ -155,7 +162,7 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
     if decoded.graph() != region.graph() {
         return Err("the canonical bytes decode to another region".to_owned());
     }
-    let _ = lower(&region, &outputs, &Aliases::none());
+    lower(&region, &outputs, &Aliases::none()).verify().map_err(|error| error.to_string())?;
     Ok(true)
 }
 

@@ -270,7 +270,7 @@ pub(super) fn order(dtype: DType, bits: Bits) -> i128 {
 
 /// A number that is ordered as IEEE 754's total order orders the float.
 fn total_order(dtype: DType, bits: Bits) -> i128 {
-    let sign = 1 << (dtype.bits() - 1);
+    let sign = dtype.float_format().map_or(0, |format| Bits::from(format.sign()));
     let magnitude = (bits & !sign) as i128;
     if bits & sign == 0 { magnitude } else { -1 - magnitude }
 }

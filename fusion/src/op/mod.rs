@@ -25,9 +25,10 @@ mod signature;
 mod table;
 
 pub use call::{Call, Results};
-pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
-pub use def::{BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
+pub use def::{Bodies, BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 pub use expand::Lowered;
+pub(crate) use expand::unsigned;
 pub use neutral::{extreme, neutral};
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,

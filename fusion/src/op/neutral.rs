@@ -6,7 +6,7 @@ use crate::interp::number::{Bits, Store, from_f64, from_int, joined, mask};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 
-fn scalar(dtype: DType, bits: Bits) -> Literal {
+pub(in crate::op) fn scalar(dtype: DType, bits: Bits) -> Literal {
     Store::filled(TensorType::scalar(dtype), bits & mask(dtype)).finish()
 }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::call::{Call, Results};
 use super::code::OpCode;
-use super::def::OpDef;
+use super::def::{Effect, Fusibility, OpDef};
 use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
 use crate::canon;
 use crate::error::{Fault, OpError};
@@ -30,6 +30,7 @@ pub struct Signature {
     operands: OperandTypes,
     results: Results,
     depth: usize,
+    effect: Effect,
     encoded: Box<[u8]>,
 }
 
@@ -66,6 +67,7 @@ impl Signature {
                 format!("the limit is {MAX_BODY_DEPTH}"),
             ));
         }
+        let ordered = def.effect == Effect::Ordered || bodies.iter().any(|body| body.is_ordered());
         let encoded = canon::encode_call(op, &attrs, bodies);
         Ok(Signature {
             op,
@@ -74,6 +76,7 @@ impl Signature {
             operands: OperandTypes::from(operands),
             results,
             depth,
+            effect: if ordered { Effect::Ordered } else { Effect::Pure },
             encoded,
         })
     }
@@ -124,6 +127,25 @@ impl Signature {
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// What the op does besides computing: what its row says, or an ordered op in one of its bodies.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// Whether XLA's CPU backend compiles the op inside a function that is applied to single elements, as `reduce` and `map`
+    /// have one: with one result, without a library call, and without bodies unless it is one of `nested`. On others, loops
+    /// and branches among them, it ends the process.
+    #[must_use]
+    pub fn runs_on_elements(&self, nested: &[OpCode]) -> bool {
+        let def = self.def();
+        self.results.len() == 1
+            && match def.bodies.is_empty() {
+                true => def.fusibility != Fusibility::Opaque,
+                false => nested.contains(&def.code),
+            }
     }
 
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
@@ -178,12 +200,12 @@ fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(),
             format!("it takes {}", def.operand_words()),
         ));
     }
-    if bodies.len() != def.bodies.len() {
+    if !def.bodies.takes(bodies.len()) {
         return Err(OpError::new(
             def.name,
             Fault::Arity,
             format!("{} bodies were given", bodies.len()),
-            format!("it takes {}", def.bodies.len()),
+            format!("it takes {}", def.bodies.words()),
         ));
     }
     Ok(())

@@ -27,7 +27,7 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Conj => expanded(unchanged(call)),
         OpCode::Sinh => expanded(hyperbolic_sine(call)),
         OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
-            expanded(in_f32(call))
+            expanded(in_f32(call, dtype))
         }
         _ => Lowered::Itself,
     }

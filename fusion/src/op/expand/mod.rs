@@ -11,6 +11,8 @@ mod bits;
 mod chlo;
 mod combine;
 mod complex;
+mod dynamic;
+mod normalize;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +22,8 @@ pub(super) use bits::{bitcast_convert, reduce_precision};
 pub(super) use chlo::{ragged_dot, top_k};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
 pub(super) use complex::part;
+pub(super) use dynamic::dynamic;
+pub(super) use normalize::batch_norm;
 
 use super::attrs;
 use super::call::Call;
@@ -43,6 +47,8 @@ pub enum Lowered {
     /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
     /// stand, not expanded again.
     Body(Body),
+    /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
+    Inline(Arc<Body>),
 }
 
 /// Elementwise ops of one operand.
@@ -51,16 +57,6 @@ pub(super) fn unary(call: &Call<'_>) -> Lowered {
         Dialect::Stablehlo => bits::unary(call),
         Dialect::Chlo => chlo::unary(call),
     }
-}
-
-/// An elementwise op of one shorter float, computed in `f32`.
-fn in_f32(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let dtype = call.operand(0).dtype();
-    let (mut graph, params) = Builder::of(call);
-    let wide = graph.convert(params[0], dtype, DType::F32)?;
-    let wide = graph.op(call.def.code, Attrs::none(), &[wide])?;
-    let result = graph.convert(wide, DType::F32, dtype)?;
-    Ok(graph.returning(&[result]))
 }
 
 /// The op itself; what the lowering uses unless a row says otherwise.
@@ -83,6 +79,11 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         _ => Lowered::Itself,
     }
+}
+
+/// XLA would inline a composite too, but not lower what it consists of as our ops are.
+pub(super) fn composite(call: &Call<'_>) -> Lowered {
+    Lowered::Inline(call.bodies[0].clone())
 }
 
 /// When both operands are constants, XLA divides with the machine's division while it compiles, and the process dies of a
@@ -132,7 +133,16 @@ pub(super) fn convolution(call: &Call<'_>) -> Lowered {
 
 fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
-    let mut kernel = params[1];
+    let kernel = prepared_kernel(&mut graph, call, params[1])?;
+    let mut values = call.attrs.values().to_vec();
+    let reversal = call.attr().bools(conv_attr::REVERSAL);
+    values[conv_attr::REVERSAL] = vec![false; reversal.len()].as_slice().into();
+    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// The kernel of a convolution without reversal, turned around where the call says so.
+fn prepared_kernel(graph: &mut Builder, call: &Call<'_>, mut kernel: Ref) -> Result<Ref, OpError> {
     let spatial = ConvDims::of(call)?.kernel_spatial;
     let reversal = call.attr().bools(conv_attr::REVERSAL);
     let turned: Vec<i64> =
@@ -143,10 +153,7 @@ fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     if !call.attr().dtype(conv_attr::DTYPE).is_float() {
         kernel = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[kernel])?;
     }
-    let mut values = call.attrs.values().to_vec();
-    values[conv_attr::REVERSAL] = vec![false; spatial.len()].as_slice().into();
-    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
-    Ok(graph.returning(&[result]))
+    Ok(kernel)
 }
 
 /// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step past the end is a step
@@ -178,6 +185,41 @@ fn drawn_as_words(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     let drawn = graph.0.push(call.def.code, values.into_iter().collect(), &[], &params)?;
     let bits = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[drawn[1]])?;
     Ok(graph.returning(&[drawn[0], bits]))
+}
+
+/// XLA factorises matrices of short floats with a rounding to them at each step: its factor of the `f8E4M3FN` number 2 is
+/// 1.5, where the root is nearer to 1.375. They are factorised in `f32`.
+pub(super) fn factorised(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    if dtype.size() >= 4 { Lowered::Itself } else { expanded(in_f32(call, dtype)) }
+}
+
+/// A call on shorter floats of one type, computed in `f32`.
+fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let (mut graph, mut params) = Builder::of(call);
+    for param in &mut params {
+        *param = graph.convert(*param, dtype, DType::F32)?;
+    }
+    let wide = graph.op(call.def.code, call.attrs.clone(), &params)?;
+    let result = graph.convert(wide, DType::F32, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for shorter integers. Those are
+/// drawn as words: they lie between the same ends.
+pub(super) fn rng(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    if dtype.is_float() || dtype.bits() >= 32 { Lowered::Itself } else { expanded(drawn_wide(call, dtype)) }
+}
+
+fn drawn_wide(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let wide = if dtype.class() == DTypeClass::Signed { DType::I32 } else { DType::U32 };
+    let (mut graph, params) = Builder::of(call);
+    let a = graph.convert(params[0], dtype, wide)?;
+    let b = graph.convert(params[1], dtype, wide)?;
+    let drawn = graph.op(call.def.code, call.attrs.clone(), &[a, b, params[2]])?;
+    let result = graph.convert(drawn, wide, dtype)?;
+    Ok(graph.returning(&[result]))
 }
 
 /// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.
@@ -223,7 +265,7 @@ impl Builder {
 }
 
 /// The unsigned integer of a width in bits.
-fn unsigned(bits: u32) -> DType {
+pub(crate) fn unsigned(bits: u32) -> DType {
     match bits {
         2 => DType::U2,
         4 => DType::U4,

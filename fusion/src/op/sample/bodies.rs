@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::grow::Ops;
 use super::{Domain, SampleOperand, Sampler};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::graph::{Body, Graph, Ref};
 use crate::op::neutral::{extreme, neutral};
+use crate::op::rules::reduction::NESTED;
 use crate::op::{Comparison, OpCode, attrs};
 use crate::shape::{Shape, TensorType};
 
@@ -30,11 +32,12 @@ pub(super) fn associative(dtype: DType) -> &'static [OpCode] {
 impl Sampler<'_> {
     /// A body over operands of the given element types.
     pub(super) fn combiner(&mut self, dtypes: &[DType]) -> Option<Combiner> {
-        let kinds = if self.portable() { 8 } else { 12 };
+        let kinds = if self.portable() { 8 } else { 14 };
         match (self.below(kinds), dtypes) {
             (6 | 7, &[value, index]) if index.is_int() => arg_max(value, index),
             (8..=9, &[dtype]) => self.graph_body(dtype),
-            (10.., _) => self.lopsided(dtypes),
+            (10..=11, _) => self.lopsided(dtypes),
+            (12.., _) => self.arbitrary(dtypes),
             _ => self.independent(dtypes),
         }
     }
@@ -92,6 +95,16 @@ impl Sampler<'_> {
         }
         let inits = dtypes.iter().map(|&dtype| SampleOperand::Fresh(TensorType::scalar(dtype), Domain::Any));
         Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits: inits.collect() })
+    }
+
+    /// Whatever ops there are.
+    fn arbitrary(&mut self, dtypes: &[DType]) -> Option<Combiner> {
+        let types = self.combined_types(dtypes);
+        let returns: Vec<TensorType> = types.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
+        let graph = self.grown(&[returns.as_slice(), &returns].concat(), Ops::Elements(NESTED));
+        let body = self.returning(graph, &returns)?;
+        let inits = dtypes.iter().map(|&dtype| SampleOperand::Fresh(TensorType::scalar(dtype), Domain::Any));
+        Some(Combiner { body, inits: inits.collect() })
     }
 
     /// A body with tensors and a body of its own inside: it adds two elements as a `reduce` of both.

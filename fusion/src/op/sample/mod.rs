@@ -15,10 +15,16 @@
 
 mod bodies;
 pub(super) mod chlo;
+pub(super) mod composite;
 pub(super) mod contraction;
+pub(super) mod control;
 mod data;
+pub(super) mod dynamic;
 pub(super) mod elementwise;
+mod flow;
+mod grow;
 pub(super) mod indexing;
+pub(super) mod linalg;
 pub(super) mod movement;
 mod program;
 pub(super) mod reduction;
@@ -131,6 +137,9 @@ pub enum Domain {
     Unit,
     /// Numbers from 5/4 to 5: for `acosh` and the order of `zeta`.
     AboveOne,
+    /// Square matrices in the last two dimensions, positive definite and far from singular: symmetric, with a diagonal that
+    /// outweighs the rest of its row. For floats.
+    PositiveDefinite,
 }
 
 /// An operand of a sampled call.
@@ -181,6 +190,8 @@ pub struct Sampler<'a> {
     pool: &'a [TensorType],
     dtypes: DTypeSet,
     aim: Aim,
+    /// How deep in bodies the call is.
+    depth: usize,
 }
 
 impl std::fmt::Debug for Sampler<'_> {
@@ -207,7 +218,7 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0 }
     }
 
     /// A call of the op; `None` when the choices lead nowhere.

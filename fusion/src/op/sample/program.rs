@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill};
+use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill, flow};
 use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::graph::{Body, Graph};
 use crate::interp;
@@ -81,11 +81,11 @@ pub struct SampledValue {
     /// How far a correct executor may be off, as a part of `1 + |x|`; 0 for exact values.
     pub tolerance: f64,
     /// The data in executors that round otherwise (P3).
-    shadows: [Arc<Literal>; 2],
+    pub(super) shadows: [Arc<Literal>; 2],
 }
 
 impl SampledValue {
-    fn exact(data: Literal) -> SampledValue {
+    pub(super) fn exact(data: Literal) -> SampledValue {
         let data = Arc::new(data);
         SampledValue { shadows: [data.clone(), data.clone()], data, tolerance: 0.0 }
     }
@@ -256,7 +256,7 @@ impl ProgramSampler {
 
     /// Whether an op takes exact operands only: because it jumps, or because small errors may grow without bound near
     /// the operands' ends that no shadow happens to reach.
-    fn needs_exact(&self, def: &OpDef) -> bool {
+    pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
         // A conversion between floats rounds and does not jump.
         let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
         let steep = matches!(def.code, OpCode::Power | OpCode::Atan2 | OpCode::Polygamma | OpCode::Zeta);
@@ -275,7 +275,11 @@ impl ProgramSampler {
     }
 
     /// The results of a call, if the program may have it.
-    fn results(&self, signature: &Signature, operands: &[&SampledValue]) -> Option<Vec<SampledValue>> {
+    pub(super) fn results(
+        &self,
+        signature: &Signature,
+        operands: &[&SampledValue],
+    ) -> Option<Vec<SampledValue>> {
         let eval = |pick: &dyn Fn(usize, &SampledValue) -> Arc<Literal>| -> Vec<Literal> {
             let operands: Vec<Arc<Literal>> =
                 operands.iter().enumerate().map(|(place, operand)| pick(place, operand)).collect();
@@ -288,6 +292,9 @@ impl ProgramSampler {
         }
         if !data.iter().all(is_tame) {
             return None;
+        }
+        if flow::runs_bodies(signature.op()) {
+            return self.flow(signature, operands);
         }
         if matches!(signature.op(), OpCode::Sine | OpCode::Cosine | OpCode::Tan)
             && !floats(&operands[0].data).all(|angle| angle.abs() <= LARGEST_ANGLE)
@@ -421,7 +428,10 @@ fn numerics(signature: &Signature) -> Numerics {
                 (None, None) => Numerics::Exact,
             }
         }
-        (OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan, ..) => {
+        (op, ..)
+            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
+                || flow::runs_bodies(op) =>
+        {
             signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
         }
         // Selecting jumps, so the operands are exact; what is left is to add up.
@@ -472,7 +482,7 @@ fn terms(signature: &Signature) -> u64 {
             1 + dims.size
         }
         // All taps of a filter, or all updates.
-        OpCode::Convolution => operands[1].elems().0,
+        OpCode::Convolution | OpCode::DynamicConv => operands[1].elems().0,
         OpCode::Scatter => 1 + operands[operands.len() - 1].elems().0,
         _ => 1,
     }
@@ -504,7 +514,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
         OpCode::Convert => widest,
         OpCode::Add | OpCode::Subtract => widest.map(|(low, high)| (low, high + 1)),
         OpCode::Multiply => product(),
-        OpCode::DotGeneral | OpCode::RaggedDot | OpCode::Convolution => {
+        OpCode::DotGeneral | OpCode::RaggedDot | OpCode::Convolution | OpCode::DynamicConv => {
             product().map(|(low, high)| (low, high + carries))
         }
         OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter
@@ -553,12 +563,15 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
         })
     });
     let terms = terms(signature) as f64;
+    let inside = grows_roundings(signature.op()).then(|| inner_roundings(data, eval));
     data.iter()
         .enumerate()
         .map(|(index, data)| {
             let part = data.dtype().part();
-            let unit =
-                part.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip());
+            let unit = unit(part);
+            if let Some(inside) = &inside {
+                return lengths(data).map(|x| inside[index] + 8.0 * unit * x).collect();
+            }
             match &magnitudes {
                 Some(magnitudes) => lengths(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
                 // Short floats are computed in longer ones; the others by approximations good to a few steps.
@@ -580,6 +593,40 @@ fn approximation(op: OpCode) -> (f64, f64) {
         OpCode::Polygamma | OpCode::Zeta | OpCode::Erfc | OpCode::ErfInv | OpCode::Atanh => (256.0, 0.0),
         _ => (8.0, 0.0),
     }
+}
+
+/// The largest part of itself that a number of a type is rounded by; 0 for types that are not floats.
+fn unit(dtype: DType) -> f64 {
+    dtype.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip())
+}
+
+/// Whether an op computes in many steps, the first of which may lose what the later ones make much of.
+fn grows_roundings(op: OpCode) -> bool {
+    use OpCode::{BatchNormGrad, BatchNormInference, BatchNormTraining, Cholesky, Fft, TriangularSolve};
+    matches!(op, BatchNormGrad | BatchNormInference | BatchNormTraining | Cholesky | Fft | TriangularSolve)
+}
+
+/// Most that the roundings inside such an op change any element of each result by. They change it as much as if the operands
+/// had been a little different to begin with: each element by some steps of the largest one.
+fn inner_roundings(data: &[Literal], eval: Eval<'_>) -> Vec<f64> {
+    let stirred = |side: bool| {
+        eval(&|_, operand| {
+            let data = &operand.data;
+            let largest = floats(data).map(f64::abs).fold(0.0, f64::max);
+            let part = data.dtype().part();
+            let steps = if part.size() <= 2 { 4.0 } else { 16.0 };
+            let each = vec![steps * unit(part) * largest; floats(data).count()];
+            Arc::new(displaced(data, Some(&each), side))
+        })
+    };
+    let (up, down) = (stirred(true), stirred(false));
+    let most = |index: usize, data: &Literal| {
+        let sides = floats(&up[index]).zip(floats(&down[index])).zip(floats(data));
+        // What is no number any more is as far away as can be.
+        let off = sides.map(|((a, b), x)| (a - x).abs().max((b - x).abs()));
+        off.fold(0.0, |most: f64, off| if off.is_nan() { f64::INFINITY } else { most.max(off) })
+    };
+    data.iter().enumerate().map(|(index, data)| most(index, data)).collect()
 }
 
 /// For each of the [`floats`], its magnitude; for the parts of a complex number, that of the number.

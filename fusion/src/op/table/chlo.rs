@@ -4,7 +4,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{BodyDef, Dialect, Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, Numerics, OpDef, Operands};
 use crate::op::expand;
 use crate::op::rules::{chlo, elementwise};
 use crate::op::sample;
@@ -110,10 +110,10 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "The body applied to one slice of the inputs after the other along a dimension, with values carried from each to the next; returns its outputs, and the values carried last.",
         operands: Operands::Rest { fixed: &[], rest: "inputs and inits", min: 1 },
         attrs: &attrs::SCAN,
-        bodies: &[BodyDef {
+        bodies: Bodies::Fixed(&[BodyDef {
             name: "body",
             rule: "a slice of each input and the carried values to a slice of each output and the carried values",
-        }],
+        }]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: chlo::scan,

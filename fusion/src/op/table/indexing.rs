@@ -4,7 +4,7 @@ use super::{COMBINER, ROW};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 use crate::op::expand;
 use crate::op::rules::indexing;
 use crate::op::sample;
@@ -14,6 +14,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Gather,
         name: "gather",
         summary: "For each index vector, the slice of the operand that starts there, moved inside.",
+        rule: "The result has the sizes of the indices without `index_vector_dim`, with the sizes of the slices at `offset_dims`.",
         operands: Operands::Fixed(&["operand", "start_indices"]),
         attrs: &attrs::GATHER,
         fusibility: Fusibility::Indexing,
@@ -26,13 +27,14 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Scatter,
         name: "scatter",
         summary: "The inputs with each update combined into the place its index vector names.",
+        rule: "The updates have the sizes of the indices without `index_vector_dim`, with those of a window at `update_window_dims`. The results have the shapes of the inputs and the element types that the body returns.",
         operands: Operands::Groups(&[
             OperandGroup::Many("inputs"),
             OperandGroup::One("scatter_indices"),
             OperandGroup::Many("updates"),
         ]),
         attrs: &attrs::SCATTER,
-        bodies: &[BodyDef { name: "update_computation", rule: COMBINER }],
+        bodies: Bodies::Fixed(&[BodyDef { name: "update_computation", rule: COMBINER }]),
         fusibility: Fusibility::Indexing,
         numerics: Numerics::Rounded,
         infer: indexing::scatter,

@@ -1,16 +1,20 @@
 //! The op table: one row per op, in families.
 
+mod composite;
+mod contraction;
+mod control;
+mod dynamic;
 #[macro_use]
 mod elementwise;
 mod chlo;
-mod contraction;
 mod indexing;
+mod linalg;
 mod movement;
 mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
+use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -23,9 +27,11 @@ const ROW: OpDef = OpDef {
     dialect: Dialect::Stablehlo,
     name: "",
     summary: "",
+    rule: "The result has the operand's type.",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
-    bodies: &[],
+    bodies: Bodies::NONE,
+    captures: None,
     dtypes: DTypeSet::ANY,
     fusibility: Fusibility::Elementwise,
     numerics: Numerics::Exact,
@@ -49,6 +55,10 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    control::ROWS,
+    composite::ROWS,
+    linalg::ROWS,
+    dynamic::ROWS,
     chlo::UNARY,
     chlo::BINARY,
     chlo::ROWS,

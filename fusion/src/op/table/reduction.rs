@@ -4,7 +4,7 @@ use super::{COMBINER, ROW};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 use crate::op::expand;
 use crate::op::rules::reduction;
 use crate::op::sample;
@@ -14,9 +14,10 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Reduce,
         name: "reduce",
         summary: "The elements along some dimensions combined by the body, in an order left open.",
+        rule: "The inputs have one shape; the initial values are scalars of their element types. `dimensions` disappear, and the results have the element types that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::DIMENSIONS,
-        bodies: &[BodyDef { name: "body", rule: COMBINER }],
+        bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce,
@@ -29,9 +30,10 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::ReduceWindow,
         name: "reduce_window",
         summary: "The elements under each position of a window combined by the body.",
+        rule: "The inputs have one shape; the initial values are scalars of their element types. Window sizes, strides, dilations and padding are given per dimension; along each the result has as many elements as the window has positions.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::REDUCE_WINDOW,
-        bodies: &[BodyDef { name: "body", rule: COMBINER }],
+        bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce_window,
@@ -44,12 +46,13 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::SelectAndScatter,
         name: "select_and_scatter",
         summary: "Each source element combined into the operand place that its window selects.",
+        rule: "`source` has one element per position of the window over the operand. The result has the operand's shape.",
         operands: Operands::Fixed(&["operand", "source", "init_value"]),
         attrs: &attrs::SELECT_AND_SCATTER,
-        bodies: &[
+        bodies: Bodies::Fixed(&[
             BodyDef { name: "select", rule: "two scalars of the operand's type to bool" },
             BodyDef { name: "scatter", rule: COMBINER },
-        ],
+        ]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Step,
         infer: reduction::select_and_scatter,
