@@ -189,6 +189,7 @@ impl StreamShared {
         std::mem::forget(finish);
     }
 
+    #[inline]
     fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {
@@ -279,9 +280,13 @@ impl StreamShared {
         }
         let mut inputs = SmallVec::new();
         for tensor in operands {
-            inputs.push(match self.operand(tensor, operands, &site)? {
-                Some(operand) => operand,
-                None => return trace::record(self, &signature, operands, effect, &site),
+            let cell = tensor.cell();
+            inputs.push(if cell.as_scalar().is_some() {
+                Operand::Scalar(ValueRef(cell.clone()))
+            } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, &site)? {
+                Operand::Tensor(ValueRef(cell.clone()))
+            } else {
+                return trace::record(self, &signature, operands, effect, &site);
             });
         }
         let mode = self.mode();
@@ -316,33 +321,24 @@ impl StreamShared {
         Ok(tensors)
     }
 
-    /// A tensor as an operand of this stream; `None` if one of the operands belongs to a trace, and the op with it.
-    fn operand(
-        self: &Arc<Self>,
-        tensor: &Tensor,
-        operands: &[&Tensor],
-        site: &Site,
-    ) -> Result<Option<Operand<ValueRef>>> {
-        let owner = tensor.stream();
-        let cell = tensor.cell().clone();
-        if cell.as_scalar().is_some() {
-            return Ok(Some(Operand::Scalar(ValueRef(cell))));
+    /// Sees to it that a tensor of another stream can be an operand on this one. False if one of the operands belongs to a
+    /// trace, and the op with it.
+    #[cold]
+    fn borrow(self: &Arc<Self>, tensor: &Tensor, operands: &[&Tensor], site: &Site) -> Result<bool> {
+        if operands.iter().any(|operand| operand.cell().place().is_some()) {
+            return Ok(false);
         }
-        if !Arc::ptr_eq(owner, self) {
-            if operands.iter().any(|operand| operand.cell().place().is_some()) {
-                return Ok(None);
-            }
-            if !Arc::ptr_eq(&owner.engine, &self.engine) {
-                return Err(Error::misuse(
-                    "a tensor of another engine was used; read it to the host and upload it here",
-                    site.clone(),
-                ));
-            }
-            if cell.needs_boundary() || cell.outcome().get().is_none() {
-                owner.need(&cell, Boundary::CrossStream);
-            }
+        let (owner, cell) = (tensor.stream(), tensor.cell());
+        if !Arc::ptr_eq(&owner.engine, &self.engine) {
+            return Err(Error::misuse(
+                "a tensor of another engine was used; read it to the host and upload it here",
+                site.clone(),
+            ));
         }
-        Ok(Some(Operand::Tensor(ValueRef(cell))))
+        if cell.needs_boundary() || cell.outcome().get().is_none() {
+            owner.need(cell, Boundary::CrossStream);
+        }
+        Ok(true)
     }
 }
 

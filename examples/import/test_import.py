@@ -303,6 +303,11 @@ class Functions(unittest.TestCase):
         program = convert(jnp.linalg.cholesky, matrix, name="cholesky", platform="tpu")
         (op,) = ops_named(program["ops"], "stablehlo.cholesky")
         self.assertEqual(op["attrs"], {"lower": True})
+        rows, groups = np.ones((4, 3), np.float32), np.ones((2, 3, 5), np.float32)
+        sizes = np.array([1, 3], np.int32)
+        program = convert(lax.ragged_dot, rows, groups, sizes, name="ragged", platform="tpu")
+        numbers = program["ops"][0]["attrs"]["ragged_dot_dimension_numbers"]
+        self.assertEqual((numbers["lhs_ragged_dimensions"], numbers["rhs_group_dimensions"]), ([0], [0]))
 
 
 class Committed(unittest.TestCase):

@@ -151,10 +151,17 @@ pub fn kl_div(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tenso
 /// When the operands do not promote or broadcast, or the dimension does not exist.
 #[track_caller]
 pub fn cosine_similarity(a: &Tensor, b: &Tensor, axis: i64, epsilon: f64) -> Result<Tensor> {
-    let (wide_a, wide_b) = (a.widened()?, b.widened()?);
+    let (mut wide_a, mut wide_b) = (a.widened()?, b.widened()?);
     let product = wide_a.mul(&wide_b)?;
     // Dimensions count from the back, where the shapes are aligned.
     let axis = product.axis(OpCode::Reduce, axis)? as i64 - product.rank() as i64;
+    // An operand that is repeated along the dimension is so in its length as well.
+    for side in [&mut wide_a, &mut wide_b] {
+        let size = |x: &Tensor| x.dims().iter().rev().nth(-axis as usize - 1).copied();
+        if size(side) != size(&product) {
+            *side = side.broadcast_to(product.dims())?;
+        }
+    }
     let dot = product.sum(&[axis])?;
     let squares = wide_a.mul(&wide_a)?.sum(&[axis])?.mul(&wide_b.mul(&wide_b)?.sum(&[axis])?)?;
     let length = squares.sqrt()?;

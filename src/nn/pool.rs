@@ -170,7 +170,8 @@ pub fn avg_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
     total.div(&divisor)?.narrowed(x.dtype())
 }
 
-/// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position.
+/// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position. Where a window sticks out
+/// ([`Pool::ceil_mode`]) it is the sum of what is there; PyTorch scales it up to a whole window.
 ///
 /// # Errors
 /// When the window does not fit the tensor, `p` is not positive, or the elements are not floats.

@@ -40,7 +40,8 @@ use crate::value::ValueCell;
 /// Elementwise methods, operators and matrix products broadcast by NumPy's rule and promote element types by JAX's; both are
 /// stated in [`promote`](crate::promote). Other methods, and the record layer, take operands as they are.
 ///
-/// `Send + Sync`. An op is recorded on the stream of its first operand.
+/// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a placeholder of a closure that
+/// describes a loop, branch or function of elements ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {

@@ -472,3 +472,36 @@ pub(crate) fn record_with(
     }
     Ok(results)
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use fuseline_fusion::DType;
+    use fuseline_fusion::region::Boundary;
+
+    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place is taken in one.
+    #[test]
+    fn a_trace_appends_nothing_to_a_log() {
+        let engine = Engine::reference();
+        let base = engine.stream().shared();
+        let outside = engine.full(1.0f32, &[2]).unwrap();
+        engine.synchronize().unwrap();
+        let place = base.log().read().place();
+        let open = Open::begin(base, OpCode::While, "a body", &Site::Unknown);
+        let x = open.param(TensorType::of(DType::F32, &[2]).unwrap()).unwrap();
+        for _ in 0..100 {
+            drop(((&x * 0.5).unwrap() + &outside).unwrap());
+        }
+        x.on_stream().flush();
+        open.stream().need(x.cell(), Boundary::HostRead);
+        x.on_ready(drop);
+        drop(x.on_stream().zeros(DType::F32, &[2]).unwrap());
+        let returned = open.end(&[x]).unwrap();
+        assert_eq!(returned.captures().count(), 101, "the tensor and each number");
+        let inner = open.stream().clone();
+        drop((returned, open));
+        assert!(inner.log().read().pop().is_none() && base.log().read().pop().is_none());
+        assert_eq!(base.log().read().place(), place);
+    }
+}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
+from jax.extend.mlir.dialects import chlo, stablehlo
 
 from .errors import refuse
 
@@ -103,6 +103,17 @@ _DOT = _struct(
         "rhs_contracting_dimensions",
     ),
 )
+_RAGGED_DOT = _struct(
+    chlo.RaggedDotDimensionNumbers,
+    _same(
+        "lhs_batching_dimensions",
+        "rhs_batching_dimensions",
+        "lhs_contracting_dimensions",
+        "rhs_contracting_dimensions",
+        "lhs_ragged_dimensions",
+        "rhs_group_dimensions",
+    ),
+)
 _GATHER = _struct(
     stablehlo.GatherDimensionNumbers,
     _same(
@@ -174,7 +185,6 @@ _EPSILON = (_need("epsilon", _number), _need("feature_index", _integer))
 _PRECISION = Attribute("precision_config", _words)
 _IOTA = (_need("iota_dimension", _integer),)
 _GATHER_FLAGS = (Attribute("indices_are_sorted", _boolean, _always(False)),)
-_SCAN_SEGMENTS = (_need("operandSegmentSizes", _integers), _need("resultSegmentSizes", _integers))
 _WINDOW = (_need("window_dimensions", _integers), Attribute("window_strides", _integers, _each(1)))
 _WINDOW_PADDING = Attribute("padding", _dense, _each([0, 0]))
 _BROADCAST = (_need("broadcast_dimensions", _integers),)
@@ -266,12 +276,16 @@ ATTRIBUTES: dict[str, tuple[Attribute, ...]] = {
         _need("unit_diagonal", _boolean),
         _need("transpose_a", _word),
     ),
+    "chlo.ragged_dot": (_need("ragged_dot_dimension_numbers", _RAGGED_DOT), _PRECISION),
     "chlo.scan": (
         _need("dimension", _integer),
+        Attribute("scan_dim_size", _integer),
         Attribute("is_reverse", _boolean),
-        *_SCAN_SEGMENTS,
+        Attribute("is_associative", _boolean),
+        _need("operandSegmentSizes", _integers),
+        _need("resultSegmentSizes", _integers),
     ),
-    "chlo.top_k": (_need("k", _integer),),
+    "chlo.top_k": (_need("k", _integer), Attribute("is_stable", _boolean)),
 }
 
 # Attributes that say where or how to run an op and not what it computes.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::code::OpCode;
 use super::def::OpDef;
 use crate::attr::{AttrView, Attrs};
 use crate::dtype::DTypeSet;
@@ -299,31 +298,6 @@ impl<'a> Call<'a> {
             Some(remedy) => error.hint(format!("{remedy} before returning it")),
             None => error,
         })
-    }
-
-    /// Checks that body `index`, which is applied to single elements, is made of ops that can be used so
-    /// ([`super::Signature::runs_on_elements`]).
-    ///
-    /// # Errors
-    /// With the first op that is not.
-    pub fn body_of_elements(&self, index: usize, nested: &[OpCode]) -> Result<(), OpError> {
-        let mut ops = self.bodies[index].graph().nodes().iter().map(|node| node.signature());
-        let Some(op) = ops.find(|op| !op.runs_on_elements(nested)) else { return Ok(()) };
-        let name = op.op().name();
-        let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
-        let given = format!("{} holds {article} {name}", self.body_name(index));
-        let with_bodies = match nested {
-            [] => "no bodies".to_owned(),
-            _ => {
-                let names: Vec<&str> = nested.iter().map(|op| op.name()).collect();
-                format!("no bodies (or one of {})", names.join(", "))
-            }
-        };
-        let rule = format!("a function of elements is made of ops with one result and {with_bodies}");
-        Err(self.error(Fault::Body, given, rule).hint(match op.op() {
-            OpCode::If | OpCode::Case => "compute both sides and take one by `select`",
-            _ => "do it before or after, on whole tensors",
-        }))
     }
 
     /// Checks that body `index` takes and returns the given types.

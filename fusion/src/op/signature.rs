@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::call::{Call, Results};
 use super::code::OpCode;
-use super::def::{Effect, Fusibility, OpDef};
+use super::def::{Effect, OpDef};
 use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
 use crate::canon;
 use crate::error::{Fault, OpError};
@@ -133,19 +133,6 @@ impl Signature {
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.effect
-    }
-
-    /// Whether XLA's CPU backend compiles the op inside a function that is applied to single elements, as `reduce` and `map`
-    /// have one: with one result, without a library call, and without bodies unless it is one of `nested`. On others, loops
-    /// and branches among them, it ends the process.
-    #[must_use]
-    pub fn runs_on_elements(&self, nested: &[OpCode]) -> bool {
-        let def = self.def();
-        self.results.len() == 1
-            && match def.bodies.is_empty() {
-                true => def.fusibility != Fusibility::Opaque,
-                false => nested.contains(&def.code),
-            }
     }
 
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.

@@ -50,7 +50,7 @@ fn index_type() -> TensorType {
 
 impl Builder {
     /// Element `index` of a tensor as `i64[1]`.
-    fn element(&mut self, value: Ref, ty: &TensorType, index: &[i64]) -> Result<Ref, OpError> {
+    fn index_element(&mut self, value: Ref, ty: &TensorType, index: &[i64]) -> Result<Ref, OpError> {
         let past: Vec<i64> = index.iter().map(|&place| place + 1).collect();
         let ones = vec![1; index.len()];
         let element = self.op(OpCode::Slice, attrs::slice(index, &past, &ones), &[value])?;
@@ -138,8 +138,8 @@ fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
     let most = graph.splat(i64::MAX - 1, DType::I64, index_type().shape())?;
     let mut spreads = Vec::new();
     for (axis, &size) in shape.dims().iter().enumerate() {
-        let low = graph.element(params[2], call.operand(2), &[axis as i64])?;
-        let gap = graph.element(params[4], call.operand(4), &[axis as i64])?;
+        let low = graph.index_element(params[2], call.operand(2), &[axis as i64])?;
+        let gap = graph.index_element(params[4], call.operand(4), &[axis as i64])?;
         // A negative gap has no meaning; it must not become a division by zero.
         let gap = graph.op(OpCode::Clamp, Attrs::none(), &[zero, gap, most])?;
         let step = graph.op(OpCode::Add, Attrs::none(), &[gap, one])?;
@@ -165,7 +165,7 @@ fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
     let dilation = attr.ints(conv_attr::LHS_DILATION);
     let mut spreads = Vec::new();
     for (place, &axis) in dims.input_spatial.iter().enumerate() {
-        let low = graph.element(params[2], call.operand(2), &[place as i64, 0])?;
+        let low = graph.index_element(params[2], call.operand(2), &[place as i64, 0])?;
         let step = graph.splat(dilation[place], DType::I64, index_type().shape())?;
         let dilated = dilated(ty.dims()[axis], dilation[place] as u64);
         let size = u64::try_from(dilated + i128::from(padding[2 * place + 1])).unwrap_or(0);

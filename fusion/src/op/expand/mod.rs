@@ -11,7 +11,9 @@ mod bits;
 mod chlo;
 mod combine;
 mod complex;
+mod control;
 mod dynamic;
+mod loops;
 mod normalize;
 #[cfg(test)]
 mod tests;
@@ -20,8 +22,9 @@ use std::sync::Arc;
 
 pub(super) use bits::{bitcast_convert, reduce_precision};
 pub(super) use chlo::{ragged_dot, top_k};
-pub(super) use combine::{combined, reduce_window, select_and_scatter};
+pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
 pub(super) use complex::part;
+pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
 pub(super) use normalize::batch_norm;
 
@@ -34,7 +37,7 @@ use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Ref};
-use crate::literal::Scalar;
+use crate::literal::{Literal, Scalar};
 use crate::shape::{Shape, TensorType};
 
 /// What a call is lowered as.
@@ -236,6 +239,10 @@ impl Builder {
         Ok(self.0.push(op, attrs, &[], operands)?[0])
     }
 
+    fn ty(&self, value: Ref) -> TensorType {
+        self.0.type_of(value).expect("bug: an expansion uses what it did not make").clone()
+    }
+
     /// The value in another element type.
     fn convert(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
         if from == to { Ok(value) } else { self.op(OpCode::Convert, attrs::convert(to), &[value]) }
@@ -259,8 +266,26 @@ impl Builder {
         self.splat(value, word, shape)
     }
 
+    /// The ops of a body, over other values of the types of its parameters; returns what it returns.
+    fn inline(&mut self, body: &Body, params: &[Ref]) -> Vec<Ref> {
+        let mut made: Vec<Ref> = Vec::new();
+        let moved = |value: &Ref, made: &[Ref]| match *value {
+            Ref::Param(index) => params[index as usize],
+            Ref::Result(index) => made[index as usize],
+        };
+        for node in body.graph().nodes() {
+            let operands = node.operands().iter().map(|value| moved(value, &made)).collect();
+            made.extend(self.0.push_signature(node.signature().clone(), operands));
+        }
+        body.returns().iter().map(|value| moved(value, &made)).collect()
+    }
+
+    fn body(self, returns: &[Ref]) -> Body {
+        Body::new(self.0, returns).expect("bug: an expansion returns what it made")
+    }
+
     fn returning(self, values: &[Ref]) -> Lowered {
-        Lowered::Body(Body::new(self.0, values).expect("bug: an expansion returns what it made"))
+        Lowered::Body(self.body(values))
     }
 }
 
@@ -285,15 +310,36 @@ fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
 }
 
 /// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
-/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded.
+/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded. A scalar is written as the bits
+/// that it has, since a function of elements cannot hold a barrier.
 pub(super) fn constant(call: &Call<'_>) -> Lowered {
     let data = call.attr().dense(0);
     if !data.has_nan() {
         return Lowered::Itself;
     }
+    expanded(if data.ty().rank() == 0 { scalar_from_bits(call, data) } else { behind_barrier(call, data) })
+}
+
+fn behind_barrier(call: &Call<'_>, data: &Arc<Literal>) -> Result<Lowered, OpError> {
     let (mut graph, _) = Builder::of(call);
-    let hidden = graph
-        .op(OpCode::Constant, attrs::constant(data.clone()), &[])
-        .and_then(|constant| graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant]));
-    expanded(hidden.map(|value| graph.returning(&[value])))
+    let constant = graph.op(OpCode::Constant, attrs::constant(data.clone()), &[])?;
+    let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant])?;
+    Ok(graph.returning(&[hidden]))
+}
+
+fn scalar_from_bits(call: &Call<'_>, data: &Literal) -> Result<Lowered, OpError> {
+    let part = data.dtype().part();
+    let (mut graph, _) = Builder::of(call);
+    let mut parts = Vec::new();
+    for raw in data.bytes().chunks_exact(part.size()) {
+        let word = TensorType::scalar(unsigned(part.bits()));
+        let bits = Literal::from_bytes(word, raw.to_vec()).expect("bug: a word is as long as what it holds");
+        let bits = graph.op(OpCode::Constant, attrs::constant(Arc::new(bits)), &[])?;
+        parts.push(graph.op(OpCode::BitcastConvert, attrs::convert(part), &[bits])?);
+    }
+    let value = match parts.as_slice() {
+        &[value] => value,
+        parts => graph.op(OpCode::Complex, Attrs::none(), parts)?,
+    };
+    Ok(graph.returning(&[value]))
 }

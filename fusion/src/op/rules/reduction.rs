@@ -6,16 +6,12 @@ use super::window::{Window, WindowAttrs, window};
 use crate::DType;
 use crate::error::{Fault, OpError};
 use crate::op::call::{Call, Results, one};
-use crate::op::code::OpCode;
 use crate::shape::TensorType;
 
 /// Whether an element of type `from` may be combined in type `to`: same family, no fewer bits.
 fn promotes(from: DType, to: DType) -> bool {
     from == to || (from.class() == to.class() && from.bits() < to.bits())
 }
-
-/// The ops with bodies that XLA compiles in a function of elements, except in a comparator.
-pub(in crate::op) const NESTED: &[OpCode] = &[OpCode::Reduce, OpCode::ReduceWindow, OpCode::Map];
 
 /// Checks that body `index` combines `2 N` scalars into `N` of the same types, which the operands promote to; returns
 /// the element types.
@@ -34,7 +30,6 @@ pub(in crate::op) fn combiner(
         ));
     }
     call.body_type(index, &[scalars.as_slice(), scalars.as_slice()].concat(), &scalars)?;
-    call.body_of_elements(index, NESTED)?;
     for (operand, &dtype) in operands.iter().zip(&types) {
         if !promotes(operand.dtype(), dtype) {
             return Err(call.error(
@@ -132,7 +127,6 @@ pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Result<Results, OpEr
     }
     let element = TensorType::scalar(operand.dtype());
     call.body_type(0, &[element.clone(), element], &[TensorType::scalar(DType::Bool)])?;
-    call.body_of_elements(0, NESTED)?;
     let types = combiner(call, 1, std::slice::from_ref(operand))?;
     let wanted = positions(call, &select_and_scatter_dims(call)?, operand)?;
     if call.operand(1).dims() != wanted {

@@ -10,7 +10,6 @@ use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::graph::{Body, Graph, Ref};
 use crate::interp::number::from_int;
 use crate::op::neutral::scalar;
-use crate::op::rules::reduction::NESTED;
 use crate::op::{Comparison, ComparisonType, OpCode, attrs};
 use crate::shape::TensorType;
 
@@ -113,6 +112,15 @@ pub(in crate::op) fn case(sampler: &mut Sampler<'_>) -> Option<Sample> {
     branches(sampler, index, count)
 }
 
+/// The branch that returns one of two captured scalars.
+pub(super) fn either(dtype: DType, which: u32) -> Option<Arc<Body>> {
+    let mut graph = Graph::new();
+    for _ in 0..2 {
+        graph.param(TensorType::scalar(dtype));
+    }
+    Body::new(graph, &[Ref::Param(which)]).map(Arc::new)
+}
+
 /// A comparator that orders by some of the operands, one after the other, and whether that leaves elements equal that are
 /// not: then only a stable sort has one result.
 fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, bool)> {
@@ -150,8 +158,13 @@ fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, b
             None => before,
             Some(later) => {
                 let equal = push(&mut graph, OpCode::Compare, by(Comparison::Eq), &[left, right])?;
-                let later = push(&mut graph, OpCode::And, Attrs::none(), &[equal, later])?;
-                push(&mut graph, OpCode::Or, Attrs::none(), &[before, later])?
+                if sampler.rarely(3) {
+                    let bodies = [either(DType::Bool, 0)?, either(DType::Bool, 1)?];
+                    graph.push(OpCode::If, Attrs::none(), &bodies, &[equal, later, before]).ok()?[0]
+                } else {
+                    let later = push(&mut graph, OpCode::And, Attrs::none(), &[equal, later])?;
+                    push(&mut graph, OpCode::Or, Attrs::none(), &[before, later])?
+                }
             }
         });
     }
@@ -163,7 +176,7 @@ pub(in crate::op) fn sort(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let dimension = sampler.below(ty.rank()) as i64;
     let (comparator, is_stable) = if !sampler.portable() && sampler.rarely(3) {
         let scalars = dtypes.iter().flat_map(|&dtype| [TensorType::scalar(dtype), TensorType::scalar(dtype)]);
-        let graph = sampler.grown(&scalars.collect::<Vec<_>>(), Ops::Elements(&[]));
+        let graph = sampler.grown(&scalars.collect::<Vec<_>>(), Ops::Any);
         (sampler.returning(graph, &[TensorType::scalar(DType::Bool)])?, sampler.rarely(2))
     } else {
         let (comparator, ties) = ordering(sampler, &dtypes)?;
@@ -175,7 +188,7 @@ pub(in crate::op) fn sort(sampler: &mut Sampler<'_>) -> Option<Sample> {
 pub(in crate::op) fn map(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (operands, dtypes, ty) = inputs(sampler, 0)?;
     let scalars: Vec<TensorType> = dtypes.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
-    let ops = if sampler.rarely(3) { Ops::Elements(NESTED) } else { Ops::Scalar };
+    let ops = if sampler.rarely(3) { Ops::Any } else { Ops::Scalar };
     let graph = sampler.grown(&scalars, ops);
     let computation = sampler.returning_scalar(graph)?;
     let dimensions: Vec<i64> = (0..ty.rank() as i64).collect();

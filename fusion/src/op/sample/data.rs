@@ -73,9 +73,6 @@ impl Source {
     /// A float. Portable ones are finite and not zero, since executors disagree about the sign of zero; every other value
     /// lies on a grid of quarters, so that sums and products of a few are exact.
     fn float(&mut self) -> f64 {
-        if let Some(given) = self.given.next() {
-            return given;
-        }
         if self.seed == 0 {
             return match self.domain {
                 Domain::Unit => 0.5,
@@ -130,6 +127,9 @@ impl Source {
 
     /// The bits of a float of the type. A portable one is a number other than zero in every type.
     fn float_of(&mut self, dtype: DType) -> Bits {
+        if let Some(given) = self.given.next() {
+            return from_f64(dtype, given);
+        }
         let value = self.float();
         let bits = from_f64(dtype, value);
         if self.aim == Aim::Everything || (to_f64(dtype, bits) != 0.0 && !to_f64(dtype, bits).is_nan()) {

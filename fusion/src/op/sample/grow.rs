@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Domain, SampleOperand, Sampler, fill};
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::Literal;
-use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, OperandTypes, Signature, attrs};
+use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, attrs};
 use crate::shape::TensorType;
 
 /// Most ops that a body is given.
@@ -19,8 +19,6 @@ const MOST_DEPTH: usize = 2;
 pub(super) enum Ops {
     /// All there are.
     Any,
-    /// Those that a function applied to elements may have; these are the ones with bodies.
-    Elements(&'static [OpCode]),
     /// Those that take scalars to scalars.
     Scalar,
 }
@@ -59,7 +57,7 @@ impl Sampler<'_> {
     pub(super) fn grow(&mut self, graph: &mut Graph, ops: Ops) -> Option<()> {
         let fits = |def: &&'static OpDef| {
             let kind = match ops {
-                Ops::Any | Ops::Elements(_) => def.bodies.is_empty() || self.depth < MOST_DEPTH,
+                Ops::Any => def.bodies.is_empty() || self.depth < MOST_DEPTH,
                 Ops::Scalar => def.fusibility == Fusibility::Elementwise && def.bodies.is_empty(),
             };
             // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into bodies for them.
@@ -91,15 +89,7 @@ impl Sampler<'_> {
                 SampleOperand::Given(data) => constant(graph, Literal::clone(data))?,
             });
         }
-        let types: OperandTypes = operands.iter().map(|&operand| type_of(graph, operand).clone()).collect();
-        let signature = Signature::infer(def.code, sample.attrs, &sample.bodies, &types).ok()?;
-        if let Ops::Elements(nested) = ops
-            && !signature.runs_on_elements(nested)
-        {
-            return None;
-        }
-        graph.push_signature(Arc::new(signature), operands.into());
-        Some(())
+        graph.push(def.code, sample.attrs, &sample.bodies, &operands).ok().map(|_| ())
     }
 
     /// A value of the type, the later ones of a graph first; `None` when it has none.

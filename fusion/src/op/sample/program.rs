@@ -490,13 +490,16 @@ fn terms(signature: &Signature) -> u64 {
 
 /// Whether no bit is lost in a sum or product of exact floats, in whatever order it is computed.
 fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[Literal]) -> bool {
-    if results.iter().all(|result| !result.dtype().is_float()) {
+    if results.iter().all(|result| !result.dtype().part().is_float()) {
         return true;
     }
     let spans: Vec<Option<(i32, i32)>> = operands.iter().map(|operand| span(&operand.data)).collect();
     let widest = spans.iter().flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
     let product = || match (spans.first(), spans.get(1)) {
-        (Some(&Some((a, b))), Some(&Some((c, d)))) => Some((a + c, b + d + 1)),
+        // A part of a complex product is the sum of two.
+        (Some(&Some((a, b))), Some(&Some((c, d)))) => {
+            Some((a + c, b + d + 1 + i32::from(results[0].dtype().is_complex())))
+        }
         _ => None,
     };
     let carries = (terms(signature).max(1)).next_power_of_two().trailing_zeros() as i32;
@@ -507,7 +510,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
             .all(|node| node.signature().op() == OpCode::Add || numerics(node.signature()) == Numerics::Exact)
     };
     let needed = match signature.op() {
-        OpCode::Convert if !operands[0].data.dtype().is_float() => {
+        OpCode::Convert if !operands[0].data.dtype().part().is_float() => {
             // An integer is not in `spans`; its conversion says itself whether it lost anything.
             span(&results[0]).filter(|_| converts_back(&operands[0].data, &results[0]))
         }
@@ -529,7 +532,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
     };
     let Some((low, high)) = needed else {
         // Nothing but zeros goes in, or an integer lost bits.
-        return spans.iter().all(Option::is_none) && operands[0].data.dtype().is_float();
+        return spans.iter().all(Option::is_none) && operands[0].data.dtype().part().is_float();
     };
     results.iter().filter_map(|result| result.dtype().part().float_format()).all(|format| {
         let mantissa = format.mantissa as i32;

@@ -6,6 +6,7 @@ use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::expand;
 use crate::op::rules::control;
 use crate::op::sample;
 
@@ -79,6 +80,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Step,
         infer: control::sort,
+        lower: expand::sort,
         eval: interp::control::sort,
         sample: sample::control::sort,
         ..ROW
@@ -97,6 +99,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Elementwise,
         numerics: Numerics::Rounded,
         infer: control::map,
+        lower: expand::map,
         eval: interp::control::map,
         sample: sample::control::map,
         ..ROW

@@ -38,7 +38,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Indexing,
         numerics: Numerics::Rounded,
         infer: indexing::scatter,
-        lower: expand::combined,
+        lower: expand::scatter,
         eval: interp::indexing::scatter,
         sample: sample::indexing::scatter,
         ..ROW

@@ -21,7 +21,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce,
-        lower: expand::combined,
+        lower: expand::reduce,
         eval: interp::reduction::reduce,
         sample: sample::reduction::reduce,
         ..ROW
