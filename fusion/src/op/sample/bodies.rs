@@ -20,7 +20,7 @@ pub(super) struct Combiner {
 }
 
 /// Ops that combine elements in any order to the same result, but for rounding.
-fn associative(dtype: DType) -> &'static [OpCode] {
+pub(super) fn associative(dtype: DType) -> &'static [OpCode] {
     use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
     match dtype.class() {
         DTypeClass::Float => &[Add, Maximum, Minimum, Multiply],
