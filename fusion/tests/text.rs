@@ -277,7 +277,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         (
             "%0 = \"stablehlo.composite\"(%x) <{name = \"a b\", decomposition = @main}> : (tensor<2xf32>) -> tensor<2xf32>",
-            (2, 65),
+            (2, 64),
             "@main calls itself",
         ),
         ("\"stablehlo.return\"() : () -> ()\n}\n}", (4, 1), "expected `func.func`, found `}`"),
