@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::*;
 use crate::dtype::DTypeSet;
 use crate::interp;
+use crate::interp::number::{Bits, to_f64};
 use crate::literal::Literal;
 use crate::op::rules::indexing::IndexDims;
-use crate::op::{Aim, OPS, OpDef, SampleOperand, Sampler, Seeded, Signature, fill};
-use crate::program::Check;
+use crate::op::{Aim, Fusibility, Numerics, OPS, OpDef, SampleOperand, Sampler, Seeded, Signature, fill};
 
 /// Whether a call is one that XLA gets wrong; each is listed with its expansion.
 fn is_trouble(signature: &Signature) -> bool {
@@ -78,6 +78,39 @@ fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Arc<Literal
     Some((signature.expect("a sample is accepted"), operands))
 }
 
+/// Ops whose expansion rounds more often than the interpreter does, and by how many units in the last place its results may
+/// be off.
+const ROUNDED: &[(OpCode, u128)] = &[
+    (OpCode::Acos, 1),
+    (OpCode::Acosh, 1),
+    (OpCode::Asin, 1),
+    (OpCode::Asinh, 1),
+    (OpCode::Atanh, 1),
+    // Of complex numbers, in several ops.
+    (OpCode::Cbrt, 16),
+    (OpCode::ExponentialMinusOne, 1),
+    (OpCode::LogPlusOne, 1),
+    (OpCode::Logistic, 1),
+    (OpCode::Sinh, 3),
+];
+
+/// Whether two results of an op that rounds are the same but for so many units in the last place of each element, and for
+/// what follows from the order of the operations: the bits of a NaN, and of a sum that is zero the sign.
+fn are_close(def: &OpDef, result: &Literal, wanted: &Literal, most: u128) -> bool {
+    let part = result.dtype().part();
+    let parts = |literal: &Literal| -> Vec<Bits> {
+        let whole = |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | Bits::from(byte));
+        literal.bytes().chunks(part.size()).map(whole).collect()
+    };
+    let is = |bits, what: fn(f64) -> bool| part.is_float() && what(to_f64(part, bits));
+    let both = |a, b, what| is(a, what) && is(b, what);
+    let sums = def.fusibility == Fusibility::Contraction;
+    let close = |(a, b): (Bits, Bits)| {
+        a.abs_diff(b) <= most || both(a, b, f64::is_nan) || (sums && both(a, b, |x| x == 0.0))
+    };
+    parts(result).into_iter().zip(parts(wanted)).all(close)
+}
+
 #[test]
 fn the_expanded_graph_computes_the_same_bits() {
     let mut expanded: BTreeMap<&str, usize> = BTreeMap::new();
@@ -97,22 +130,23 @@ fn the_expanded_graph_computes_the_same_bits() {
                 }
             }
             let wanted = interp::call(&signature, &operands).expect("runs");
-            if signature.op() == OpCode::Cbrt {
-                // In several ops, each of which rounds.
-                let near = Check::Close { ulp: 16 }.compare(&results[0], &wanted[0]);
-                assert!(near.is_ok(), "seed {seed}: {signature:?} of {operands:?}: {near:?}");
-                continue;
+            let most = ROUNDED.iter().find(|(op, _)| *op == def.code).map_or(0, |(_, most)| *most);
+            for (result, wanted) in results.iter().zip(&wanted) {
+                assert_eq!(result.ty(), wanted.ty(), "seed {seed}: {signature:?}");
+                let rounds = def.numerics == Numerics::Rounded;
+                let same = **result == *wanted || (rounds && are_close(def, result, wanted, most));
+                assert!(same, "seed {seed}: {signature:?} of {operands:?} is {result:?}, not {wanted:?}");
             }
-            let results: Vec<&Literal> = results.iter().map(|result| &**result).collect();
-            assert_eq!(
-                results,
-                wanted.iter().collect::<Vec<_>>(),
-                "seed {seed}: {signature:?} of {operands:?}"
-            );
+            assert_eq!(results.len(), wanted.len(), "seed {seed}: {signature:?}");
         }
     }
     let wanted = [
+        "acos",
+        "acosh",
         "add",
+        "asin",
+        "asinh",
+        "atanh",
         "batch_norm_grad",
         "batch_norm_inference",
         "batch_norm_training",
@@ -121,6 +155,7 @@ fn the_expanded_graph_computes_the_same_bits() {
         "ceil",
         "cholesky",
         "composite",
+        "conj",
         "constant",
         "convolution",
         "count_leading_zeros",
@@ -131,12 +166,17 @@ fn the_expanded_graph_computes_the_same_bits() {
         "dynamic_iota",
         "dynamic_pad",
         "dynamic_reshape",
+        "exponential_minus_one",
         "floor",
         "imag",
+        "log_plus_one",
+        "logistic",
         "map",
         "maximum",
         "minimum",
+        "mulhi",
         "multiply",
+        "ragged_dot",
         "real",
         "reduce",
         "reduce_precision",
@@ -146,8 +186,10 @@ fn the_expanded_graph_computes_the_same_bits() {
         "rng_bit_generator",
         "scatter",
         "select_and_scatter",
+        "sinh",
         "slice",
         "sort",
+        "top_k",
         "triangular_solve",
     ];
     assert!(expanded.keys().copied().eq(wanted), "{expanded:?}");
