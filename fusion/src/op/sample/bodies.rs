@@ -76,10 +76,6 @@ impl Sampler<'_> {
 
     /// The types that elements are combined in: their own or wider ones.
     fn combined_types(&mut self, dtypes: &[DType]) -> Vec<DType> {
-        if self.portable() && dtypes.len() > 1 {
-            // XLA refuses two float types in one op.
-            return dtypes.to_vec();
-        }
         dtypes.iter().map(|&dtype| self.widened(dtype)).collect()
     }
 
