@@ -91,7 +91,7 @@ fn any_value_can_be_returned() {
         assert_eq!(never.to_vec::<f32>()?, [1.0, 2.0]);
         let number = stream.for_range(0..1, engine.scalar(1.0f32), |_, _| Ok(engine.scalar(7.0f32)))?;
         assert_eq!(number.item::<f32>()?, 7.0);
-        let forever = stream.while_loop(a.clone(), |_| Ok(engine.scalar(false)), |a| Ok(a))?;
+        let forever = stream.while_loop(a.clone(), |_| Ok(engine.scalar(false)), Ok)?;
         assert_eq!(forever.to_vec::<f32>()?, [1.0, 2.0]);
         Ok(())
     });
