@@ -27,9 +27,9 @@ fn a_loop_stops_where_its_data_says() {
                 (engine.tensor(&[start], &[])?, engine.scalar(0i64)),
                 |(n, _)| n.not_equal(&engine.scalar(1i64)),
                 |(n, steps)| {
-                    let odd = (&n % 2.0)?.equal(&engine.scalar(1i64))?;
-                    let next = odd.select(&((&n * 3.0)? + 1.0)?, &(&n / 2.0)?)?;
-                    Ok((next, (steps + 1.0)?))
+                    let odd = (&n % 2)?.equal(&engine.scalar(1i64))?;
+                    let next = odd.select(&((&n * 3)? + 1)?, &(&n / 2)?)?;
+                    Ok((next, (steps + 1)?))
                 },
             )?;
             let expected = |mut n: i64| {
