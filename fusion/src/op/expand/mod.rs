@@ -20,7 +20,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(super) use bits::{bitcast_convert, reduce_precision};
+pub(super) use bits::{bitcast_convert, compare, reduce_precision};
 pub(super) use chlo::{ragged_dot, scan, top_k};
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
 pub(super) use complex::part;
