@@ -36,6 +36,7 @@ pub(super) mod tag {
     pub(crate) const SHAPE: u8 = 10;
     pub(crate) const DENSE: u8 = 11;
     pub(crate) const STRUCT: u8 = 12;
+    pub(crate) const GROUPS: u8 = 13;
 }
 
 fn write_shape(out: &mut Writer, shape: &Shape) {
@@ -75,6 +76,12 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
                 out.int(low);
                 out.int(high);
             }
+        }
+        AttrValue::Groups(groups) => {
+            out.byte(tag::GROUPS);
+            out.len(groups.rows().len());
+            out.len(groups.columns());
+            groups.rows().flatten().for_each(|&id| out.int(id));
         }
         AttrValue::Enum(member) => {
             out.byte(tag::ENUM);
