@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, decode, diff};
-use fuseline_fusion::op::{Aim, Effect, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
+use fuseline_fusion::op::{Aim, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
     Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mode, Operand, PendingStats, Region, RegionBuilder,
@@ -72,7 +72,7 @@ impl Recording<'_> {
             signature: op.signature.clone(),
             operands: op.operands.iter().map(operand).collect(),
             results: op.results.iter().map(|&id| self.id(id)).collect(),
-            effect: Effect::Pure,
+            effect: op.signature.effect(),
             mode: self.mode,
             site: Site::Host(format!("{}:{index}", (self.name)(ProgramId(0))).into()),
         }

@@ -25,8 +25,11 @@ mod table;
 
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
-pub use def::{BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+pub use def::{
+    BodyDef, Dialect, Effect, Fusibility, Joint, Numerics, OpDef, OperandGroup, Operands, Replicas,
+};
 pub use expand::Lowered;
+pub use rules::collective::Named;
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
     SampledValue, Sampler, Seeded, fill, tolerance,

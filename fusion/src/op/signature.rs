@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use super::call::{Call, Results};
 use super::code::OpCode;
-use super::def::OpDef;
+use super::def::{Effect, OpDef, Replicas};
+use super::rules::collective::Named;
 use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
 use crate::canon;
 use crate::error::{Fault, OpError};
@@ -30,6 +31,8 @@ pub struct Signature {
     operands: OperandTypes,
     results: Results,
     depth: usize,
+    effect: Effect,
+    joint: bool,
     encoded: Box<[u8]>,
 }
 
@@ -66,6 +69,7 @@ impl Signature {
                 format!("the limit is {MAX_BODY_DEPTH}"),
             ));
         }
+        let (effect, joint) = parallel(def, bodies)?;
         let encoded = canon::encode_call(op, &attrs, bodies);
         Ok(Signature {
             op,
@@ -74,6 +78,8 @@ impl Signature {
             operands: OperandTypes::from(operands),
             results,
             depth,
+            effect,
+            joint,
             encoded,
         })
     }
@@ -126,6 +132,37 @@ impl Signature {
         self.depth
     }
 
+    /// What the call does besides computing: the op's own effect, or that of an op in its bodies.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// Whether replicas compute it together: what one gets depends on others, or on which one it is.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        self.joint
+    }
+
+    /// Checks that a program of so many replicas may have the call.
+    ///
+    /// # Errors
+    /// When the groups of a collective, here or in a body, leave out a replica or name one that is not there.
+    pub fn check_replicas(&self, replicas: usize) -> Result<(), OpError> {
+        if !self.joint {
+            return Ok(());
+        }
+        super::rules::collective::fits(&self.call(), replicas)?;
+        let inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
+        inner.map(|node| node.signature()).try_for_each(|signature| signature.check_replicas(replicas))
+    }
+
+    /// The replicas that the call names, if it is a collective.
+    #[must_use]
+    pub fn named_replicas(&self) -> Option<Named> {
+        super::rules::collective::named(&self.call())
+    }
+
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
     #[must_use]
     pub fn encoded(&self) -> &[u8] {
@@ -159,6 +196,33 @@ impl Signature {
             && self.attrs == *attrs
             && self.bodies.as_slice() == bodies
     }
+}
+
+/// Effect of a call, and whether replicas compute it together: its own or, for control flow, that of its bodies. Other
+/// bodies are applied to one element at a time, where neither has a meaning.
+fn parallel(def: &'static OpDef, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
+    let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together(_)));
+    for (body, of) in bodies.iter().zip(def.bodies) {
+        for inner in body.graph().nodes().iter().map(|node| node.signature()) {
+            if inner.effect == Effect::Pure && !inner.joint {
+                continue;
+            }
+            if !matches!(def.replicas, Replicas::InStep(_)) {
+                return Err(OpError::new(
+                    def.name,
+                    Fault::Body,
+                    format!("{} has {}", of.name, inner.op),
+                    "ops with effects and ops that depend on the replica stand in bodies of control flow only",
+                )
+                .hint(format!("compute {} outside", inner.op)));
+            }
+            joint |= inner.joint;
+            if inner.effect == Effect::Ordered {
+                effect = Effect::Ordered;
+            }
+        }
+    }
+    Ok((effect, joint))
 }
 
 fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(), OpError> {

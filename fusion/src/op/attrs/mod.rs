@@ -3,7 +3,11 @@
 //! A schema gives the order of an op's attributes; the constructor next to it writes them in that order, and nothing
 //! else has to know it.
 
+mod collective;
+
 use std::sync::Arc;
+
+pub use collective::*;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};

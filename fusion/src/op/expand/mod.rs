@@ -8,6 +8,7 @@
 //! does not compile runs by other means. What returns data of another type than declared, or aborts the process, is.
 
 mod bits;
+mod collective;
 mod combine;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod tests;
 use std::sync::Arc;
 
 pub(super) use bits::{bitcast_convert, reduce_precision, unary};
+pub(super) use collective::{all_gather, all_reduce, all_to_all, collective_broadcast, reduce_scatter};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
 
 use super::attrs;

@@ -7,7 +7,8 @@ use super::*;
 use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::literal::Literal;
-use crate::op::{Aim, OPS, OpDef, SampleOperand, Sampler, Seeded, Signature, fill};
+use crate::op::{Aim, OPS, OpDef, Replicas, SampleOperand, Sampler, Seeded, Signature, fill};
+use crate::program::Check;
 
 /// Whether a call is one that XLA gets wrong; each is listed with its expansion.
 fn is_trouble(signature: &Signature) -> bool {
@@ -20,43 +21,64 @@ fn is_trouble(signature: &Signature) -> bool {
         OpCode::ReduceWindow => negative(4) || dtypes.0 != signature.results().first().map(TensorType::dtype),
         OpCode::SelectAndScatter => negative(2) || dtypes.0 != dtypes.1,
         OpCode::Slice => view.ints(2).contains(&i64::MAX),
+        OpCode::AllGather => view.int(1) < 8 && signature.operands()[0].dims()[view.int(1) as usize] == 0,
+        OpCode::AllToAll => signature.operands().len() > 1,
+        OpCode::CollectiveBroadcast => true,
+        OpCode::AllReduce | OpCode::ReduceScatter => {
+            let body = signature.bodies()[0].graph();
+            let known = matches!(
+                body.nodes().first().map(|node| node.signature().op()),
+                Some(
+                    OpCode::Add
+                        | OpCode::Multiply
+                        | OpCode::Maximum
+                        | OpCode::Minimum
+                        | OpCode::And
+                        | OpCode::Or
+                )
+            );
+            dtypes.0 != dtypes.1 || body.nodes().len() != 1 || !known
+        }
         OpCode::BitcastConvert => (dtypes.0 == Some(DType::Bool)) != (dtypes.1 == Some(DType::Bool)),
         OpCode::RngBitGenerator => dtypes.1.is_some_and(|bits| bits.class() != DTypeClass::Unsigned),
         _ => false,
     }
 }
 
-/// The results of what a call is lowered as; `None` for the call itself.
-fn run_lowered(signature: &Signature, operands: &[Arc<Literal>]) -> Option<Vec<Arc<Literal>>> {
+/// The results of each replica of what a call is lowered as; `None` for the call itself.
+fn run_lowered(signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Option<Vec<Vec<Arc<Literal>>>> {
     match (signature.def().lower)(&signature.call()) {
         Lowered::Itself => None,
         Lowered::As(op) => {
             let as_other =
                 Signature::infer(op, signature.attrs().clone(), signature.bodies(), signature.operands())
                     .expect("the other op takes the call");
-            let results = interp::call(&as_other, operands).expect("runs");
-            Some(results.into_iter().map(Arc::new).collect())
+            let results = interp::call_replicated(&as_other, operands).expect("runs");
+            Some(results.into_iter().map(|each| each.into_iter().map(Arc::new).collect()).collect())
         }
         Lowered::Body(body) => {
             for node in body.graph().nodes() {
                 assert!(!is_trouble(node.signature()), "{signature:?} is lowered as {body:?}");
             }
-            Some(interp::run_body(&body, operands).expect("runs"))
+            Some(interp::run_body_replicated(&body, operands).expect("runs"))
         }
     }
 }
 
-/// A sampled call of the op with its operands.
-fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Arc<Literal>>)> {
+/// A sampled call of the op with its operands on each replica.
+fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Vec<Arc<Literal>>>)> {
     let mut entropy = Seeded::new(seed);
-    let sample = Sampler::new(def, &mut entropy, &[], DTypeSet::ANY, Aim::Everything).sample()?;
+    let replicas = if matches!(def.replicas, Replicas::Apart) { 1 } else { 1 + seed as usize % 4 };
+    let sampler = Sampler::new(def, &mut entropy, &[], DTypeSet::ANY, Aim::Everything);
+    let sample = sampler.replicas(replicas).sample()?;
     let mut data = |operand: &SampleOperand| match operand {
         SampleOperand::Pool(_) => unreachable!("the pool is empty"),
         SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut entropy, ty, *domain, Aim::Everything)),
         SampleOperand::Given(data) => data.clone(),
     };
-    let operands: Vec<Arc<Literal>> = sample.operands.iter().map(&mut data).collect();
-    let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+    let operands: Vec<Vec<Arc<Literal>>> =
+        (0..replicas).map(|_| sample.operands.iter().map(&mut data).collect()).collect();
+    let types: Vec<TensorType> = operands[0].iter().map(|data| data.ty().clone()).collect();
     let signature = Signature::infer(def.code, sample.attrs, &sample.bodies, &types);
     Some((signature.expect("a sample is accepted"), operands))
 }
@@ -72,19 +94,28 @@ fn the_expanded_graph_computes_the_same_bits() {
                 continue;
             };
             *expanded.entry(def.name).or_default() += 1;
-            let wanted = interp::call(&signature, &operands).expect("runs");
-            let results: Vec<&Literal> = results.iter().map(|result| &**result).collect();
-            assert_eq!(
-                results,
-                wanted.iter().collect::<Vec<_>>(),
-                "seed {seed}: {signature:?} of {operands:?}"
+            let wanted = interp::call_replicated(&signature, &operands).expect("runs");
+            let pairs =
+                || results.iter().zip(&wanted).flat_map(|(results, wanted)| results.iter().zip(wanted));
+            let same = |(result, wanted): (&Arc<Literal>, &Literal)| match signature.op() {
+                // Which NaN is left open.
+                OpCode::AllReduce | OpCode::ReduceScatter => Check::Exact.compare(result, wanted).is_ok(),
+                _ => **result == *wanted,
+            };
+            assert!(
+                pairs().all(same) && results.len() == wanted.len(),
+                "seed {seed}: {signature:?} of {operands:?} is {wanted:?}, lowered {results:?}"
             );
         }
     }
     let wanted = [
         "add",
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
         "bitcast_convert",
         "ceil",
+        "collective_broadcast",
         "constant",
         "convolution",
         "count_leading_zeros",
@@ -93,6 +124,7 @@ fn the_expanded_graph_computes_the_same_bits() {
         "multiply",
         "reduce",
         "reduce_precision",
+        "reduce_scatter",
         "reduce_window",
         "remainder",
         "rng_bit_generator",
@@ -114,8 +146,8 @@ fn constant_division_is_mended() {
         [(OpCode::Divide, [3, -1, -7, i32::MIN, -1]), (OpCode::Remainder, [1, 7, 0, 0, i32::MIN])]
     {
         let signature = Signature::infer(op, Attrs::none(), &[], &types).expect("fits");
-        let results = run_lowered(&signature, &operands).expect("it is expanded");
-        assert_eq!(results[0].to_vec::<i32>().expect("i32"), wanted, "{op}");
+        let results = run_lowered(&signature, &[operands.to_vec()]).expect("it is expanded");
+        assert_eq!(results[0][0].to_vec::<i32>().expect("i32"), wanted, "{op}");
         let Lowered::Body(body) = (signature.def().lower)(&signature.call()) else { panic!("a body") };
         let all = interp::run(body.graph(), &operands).expect("runs");
         let node = body.graph().nodes().iter().find(|node| node.signature().op() == op);

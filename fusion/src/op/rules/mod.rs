@@ -4,6 +4,7 @@
 //! specification's section of that op. All arithmetic on sizes is checked: a rule returns an error where a size
 //! would leave 63 bits, and allocates nothing larger than its operands' ranks.
 
+pub(crate) mod collective;
 pub(crate) mod contraction;
 pub(super) mod elementwise;
 pub(crate) mod indexing;

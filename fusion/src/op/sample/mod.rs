@@ -14,6 +14,7 @@
 //!   given finite data. Where the two differ, or the specification leaves something open, there is no portable sample.
 
 mod bodies;
+pub(super) mod collective;
 pub(super) mod contraction;
 mod data;
 pub(super) mod elementwise;
@@ -176,6 +177,7 @@ pub struct Sampler<'a> {
     pool: &'a [TensorType],
     dtypes: DTypeSet,
     aim: Aim,
+    replicas: usize,
 }
 
 impl std::fmt::Debug for Sampler<'_> {
@@ -202,7 +204,14 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim }
+        Sampler { def, entropy, pool, dtypes, aim, replicas: 1 }
+    }
+
+    /// Samples calls for a program of so many replicas; without it, for a program of one.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Sampler<'a> {
+        self.replicas = replicas.max(1);
+        self
     }
 
     /// A call of the op; `None` when the choices lead nowhere.

@@ -1,5 +1,6 @@
 //! The op table: one row per op, in families.
 
+mod collective;
 mod contraction;
 mod elementwise;
 mod indexing;
@@ -8,7 +9,7 @@ mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
+use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands, Replicas};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -28,6 +29,7 @@ const ROW: OpDef = OpDef {
     fusibility: Fusibility::Elementwise,
     numerics: Numerics::Exact,
     effect: Effect::Pure,
+    replicas: Replicas::Apart,
     infer: rules::elementwise::unary,
     lower: expand::itself,
     eval: interp::elementwise::map,
@@ -47,6 +49,7 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    collective::ROWS,
 ];
 
 const COUNT: usize = {
