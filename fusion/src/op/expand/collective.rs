@@ -2,12 +2,13 @@
 //!
 //! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`; it refuses any other
 //! body, and `collective_broadcast`. What it does it does in the operands' type whatever type the body has, it lets the
-//! maximum of a NaN and a number be the number, and it takes several operands of `all_to_all` for the parts of one.
+//! maximum of a NaN and a number be the number, and it takes several operands of `all_to_all` for the parts of one. Channels,
+//! which replicas do not need, it cannot compile with several operands, so they are left out everywhere.
 
 use std::sync::Arc;
 
 use super::{Builder, Lowered, expanded};
-use crate::attr::Attrs;
+use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
@@ -28,6 +29,29 @@ fn is_alone(call: &Call<'_>) -> bool {
     groups(call).columns() == 1
 }
 
+/// The attributes without a channel and what belongs to it.
+fn plain(call: &Call<'_>) -> Attrs {
+    let is_channel = |value: &AttrValue| matches!(value, AttrValue::Struct(_) | AttrValue::Bool(_));
+    let values = call.attrs.values().iter();
+    values.map(|value| if is_channel(value) { AttrValue::Absent } else { value.clone() }).collect()
+}
+
+/// The op itself, without a channel.
+fn unchanneled(call: &Call<'_>) -> Lowered {
+    let attrs = plain(call);
+    if attrs == *call.attrs {
+        return Lowered::Itself;
+    }
+    let (mut graph, params) = Builder::of(call);
+    let results = graph.0.push(call.def.code, attrs, call.bodies, &params);
+    expanded(results.map(|results| graph.returning(&results)))
+}
+
+/// As it is, but for a channel.
+pub(in crate::op) fn collective_permute(call: &Call<'_>) -> Lowered {
+    unchanneled(call)
+}
+
 /// The operands as they are.
 fn unchanged(call: &Call<'_>) -> Lowered {
     let (graph, params) = Builder::of(call);
@@ -40,7 +64,7 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     match call.operands.iter().any(|ty| ty.dims()[axis] == 0) {
         _ if is_alone(call) => unchanged(call),
         true => expanded(gathered(call, axis)),
-        false => Lowered::Itself,
+        false => unchanneled(call),
     }
 }
 
@@ -50,7 +74,7 @@ fn gathered(call: &Call<'_>, axis: usize) -> Result<Lowered, OpError> {
     for (param, ty) in params.into_iter().zip(call.operands) {
         results.push(match ty.dims()[axis] {
             0 => param,
-            _ => graph.op(OpCode::AllGather, call.attrs.clone(), &[param])?,
+            _ => graph.op(OpCode::AllGather, plain(call), &[param])?,
         });
     }
     Ok(graph.returning(&results))
@@ -60,14 +84,14 @@ fn gathered(call: &Call<'_>, axis: usize) -> Result<Lowered, OpError> {
 pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Lowered {
     match call.operands.len() {
         _ if is_alone(call) => unchanged(call),
-        1 => Lowered::Itself,
+        1 => unchanneled(call),
         _ => expanded(exchanged_apart(call)),
     }
 }
 
 fn exchanged_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
-    let exchange = |&param: &Ref| graph.op(OpCode::AllToAll, call.attrs.clone(), &[param]);
+    let exchange = |&param: &Ref| graph.op(OpCode::AllToAll, plain(call), &[param]);
     let results = params.iter().map(exchange).collect::<Result<Vec<_>, _>>()?;
     Ok(graph.returning(&results))
 }
@@ -123,7 +147,7 @@ impl Builder {
         values: &[Ref],
     ) -> Result<Vec<Ref>, OpError> {
         let body = Arc::new(Body::binary(op, TensorType::scalar(dtype))?);
-        Ok(self.0.push(call.def.code, call.attrs.clone(), &[body], values)?.to_vec())
+        Ok(self.0.push(call.def.code, plain(call), &[body], values)?.to_vec())
     }
 
     fn ty(&self, value: Ref) -> TensorType {
@@ -262,7 +286,7 @@ pub(in crate::op) fn all_reduce(call: &Call<'_>) -> Lowered {
     let is_converted = call.operands.iter().any(|ty| ty.dtype() != combined_type(call));
     match combination(&call.bodies[0]) {
         _ if is_alone(call) => expanded(converted(call).map(|(graph, values)| graph.returning(&values))),
-        Combination::Native(_) if !is_converted => Lowered::Itself,
+        Combination::Native(_) if !is_converted => unchanneled(call),
         combination => expanded(reduced(call, &combination)),
     }
 }
@@ -293,7 +317,7 @@ pub(in crate::op) fn reduce_scatter(call: &Call<'_>) -> Lowered {
         _ if is_alone(call) || call.operand(0).dims()[axis] == 0 => {
             expanded(converted(call).map(|(graph, values)| graph.returning(&values)))
         }
-        Combination::Native(_) if !is_converted => Lowered::Itself,
+        Combination::Native(_) if !is_converted => unchanneled(call),
         combination => expanded(scattered(call, axis, &combination)),
     }
 }

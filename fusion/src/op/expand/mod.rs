@@ -16,7 +16,9 @@ mod tests;
 use std::sync::Arc;
 
 pub(super) use bits::{bitcast_convert, reduce_precision, unary};
-pub(super) use collective::{all_gather, all_reduce, all_to_all, collective_broadcast, reduce_scatter};
+pub(super) use collective::{
+    all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
+};
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
 
 use super::attrs;

@@ -82,6 +82,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::COLLECTIVE_PERMUTE,
         replicas: Replicas::Together(interp::collective::collective_permute),
         infer: collective::collective_permute,
+        lower: expand::collective_permute,
         sample: sample::collective::collective_permute,
         ..COLLECTIVE
     },
