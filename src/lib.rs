@@ -108,7 +108,9 @@ pub use event::{Change, Event, EventSink, Miss, SealedRegion};
 pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};
-pub use fuseline_fusion::{Attrs, Body, Bytes, DType, Element, Literal, OpCode, Shape, Site, TensorType};
+pub use fuseline_fusion::{
+    Attrs, Body, Bytes, DType, Element, Groups, Literal, OpCode, Shape, Site, TensorType,
+};
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};

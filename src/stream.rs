@@ -233,12 +233,15 @@ impl StreamShared {
             Ok(signature) => signature,
             Err(error) => return Err(Error::op(error, site)),
         };
+        if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
+            return Err(Error::op(error, site));
+        }
         let mut inputs = SmallVec::new();
         for tensor in operands {
             inputs.push(self.operand(tensor, &site)?);
         }
         let mode = self.mode();
-        let effect = if signature.def().effect == Effect::Ordered { Effect::Ordered } else { effect };
+        let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
         let mut results = SmallVec::new();
         let mut tensors = Tensors::new();
         for ty in signature.results() {

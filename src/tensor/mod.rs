@@ -4,6 +4,7 @@
 //! failed with the rule and the call site. The data comes later, and reading it is the only thing that waits.
 
 mod array;
+mod collective;
 mod combine;
 mod create;
 mod elementwise;
