@@ -8,7 +8,7 @@ use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Bytes, Element, Literal, Scalar, StreamId};
+use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, StreamId};
 
 use crate::capture::Captures;
 use crate::config::EngineConfig;
@@ -303,7 +303,7 @@ impl Engine {
 
     /// A lifted scalar: see [`Stream::scalar`].
     #[must_use]
-    pub fn scalar<T: Element>(&self, value: T) -> Tensor {
+    pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.stream().lift(Scalar::new(value))
     }
 
@@ -312,7 +312,7 @@ impl Engine {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn full<T: Element>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+    pub fn full<T: RealElement>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
         self.stream().full(value, dims)
     }
 

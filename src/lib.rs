@@ -109,7 +109,7 @@ pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};
 pub use fuseline_fusion::{
-    Attrs, Body, Bytes, DType, Element, Groups, Literal, OpCode, Shape, Site, TensorType,
+    Attrs, Body, Bytes, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site, TensorType,
 };
 pub use record::with_mode;
 pub use run::PreparedProgram;

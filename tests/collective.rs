@@ -36,22 +36,8 @@ fn each(tensor: &Tensor) -> Vec<Vec<f32>> {
 
 /// A tensor with the given data on each replica.
 fn upload(stream: &Stream, replicas: &[Arc<Literal>]) -> Tensor {
-    let parts: Vec<&[u8]> = replicas.iter().map(|data| data.bytes()).collect();
-    macro_rules! of {
-        ($($dtype:ident => $ty:ty),*) => {
-            match replicas[0].dtype() {
-                $(DType::$dtype => {
-                    let data: Vec<Vec<$ty>> = replicas.iter().map(|data| data.to_vec().unwrap()).collect();
-                    let data: Vec<&[$ty]> = data.iter().map(Vec::as_slice).collect();
-                    stream.tensor_per_replica(&data, replicas[0].dims())
-                })*
-            }
-        };
-    }
-    assert_eq!(parts.len(), replicas.len());
-    of!(Bool => bool, I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
-        F16 => half::f16, BF16 => half::bf16, F32 => f32, F64 => f64)
-    .unwrap()
+    let data: Vec<Literal> = replicas.iter().map(|data| Literal::clone(data)).collect();
+    stream.from_literals(&data).unwrap()
 }
 
 // ----- against the interpreter -----

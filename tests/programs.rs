@@ -67,7 +67,7 @@ fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> {
             let Some(value) = waiting.get(id).filter(|_| !live.contains(id)) else { continue };
             let origin = match entropy.draw(8) {
                 6 => Origin::Constant,
-                7 if value.data.ty().rank() == 0 => Origin::Lifted,
+                7 if fuseline::fusion::Scalar::of(&value.data).is_some() => Origin::Lifted,
                 _ => Origin::Upload,
             };
             live.push(*id);
@@ -156,9 +156,8 @@ fn run(
                         stream.constant(Literal::clone(data))
                     }
                     Origin::Lifted => {
-                        let mut bits = [0; 8];
-                        bits[..data.bytes().len()].copy_from_slice(data.bytes());
-                        Ok(stream.lift(lifted(data.dtype(), bits)))
+                        let scalar = fuseline::fusion::Scalar::of(data).expect("a real scalar");
+                        Ok(stream.lift(scalar))
                     }
                 };
                 values.insert(id, tensor.map_err(|error| error.to_string())?);
@@ -211,22 +210,6 @@ fn run(
         }
     }
     Ok(outcome)
-}
-
-fn lifted(dtype: fuseline::DType, bits: [u8; 8]) -> fuseline::fusion::Scalar {
-    use fuseline::DType;
-    use fuseline::fusion::Scalar;
-    let word = u64::from_le_bytes(bits);
-    macro_rules! scalar {
-        ($($dtype:ident => $ty:ty),*) => {
-            match dtype {
-                DType::Bool => Scalar::new(word != 0),
-                $(DType::$dtype => Scalar::new(<$ty as fuseline::Element>::read_le(&bits[..size_of::<$ty>()])),)*
-            }
-        };
-    }
-    scalar!(I8 => i8, I16 => i16, I32 => i32, I64 => i64, U8 => u8, U16 => u16, U32 => u32, U64 => u64,
-        F16 => half::f16, BF16 => half::bf16, F32 => f32, F64 => f64)
 }
 
 /// Counters that follow from each other when nothing failed.

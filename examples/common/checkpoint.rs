@@ -8,8 +8,11 @@ use fuseline::{DType, Engine, Literal, Tensor, TensorType};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 /// The format's name of an element type.
-pub(crate) fn to_safetensors(dtype: DType) -> Dtype {
-    match dtype {
+///
+/// # Errors
+/// When there is none: integers of 2 and 4 bits, most floats of 8 bits and fewer, the wider complex numbers.
+pub(crate) fn to_safetensors(dtype: DType) -> anyhow::Result<Dtype> {
+    Ok(match dtype {
         DType::Bool => Dtype::BOOL,
         DType::I8 => Dtype::I8,
         DType::I16 => Dtype::I16,
@@ -23,13 +26,17 @@ pub(crate) fn to_safetensors(dtype: DType) -> Dtype {
         DType::BF16 => Dtype::BF16,
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
-    }
+        DType::C64 => Dtype::C64,
+        DType::F8E5M2 => Dtype::F8_E5M2,
+        DType::F8E4M3FN => Dtype::F8_E4M3,
+        other => bail!("safetensors files have no name for elements of type {other}"),
+    })
 }
 
 /// The element type of one of the format's.
 ///
 /// # Errors
-/// When there is none: floats of 4, 6 or 8 bits, complex numbers.
+/// When there is none: floats of 4 and 6 bits, 8-bit exponents.
 pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
     Ok(match dtype {
         Dtype::BOOL => DType::Bool,
@@ -45,6 +52,9 @@ pub(crate) fn from_safetensors(dtype: Dtype) -> anyhow::Result<DType> {
         Dtype::BF16 => DType::BF16,
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
+        Dtype::C64 => DType::C64,
+        Dtype::F8_E5M2 => DType::F8E5M2,
+        Dtype::F8_E4M3 => DType::F8E4M3FN,
         other => bail!("elements of type {other:?} have no counterpart in Fuseline"),
     })
 }
@@ -63,7 +73,7 @@ pub(crate) fn to_bytes<'a>(
     let views = data
         .iter()
         .map(|(name, dims, literal)| {
-            let view = TensorView::new(to_safetensors(literal.dtype()), dims.clone(), literal.bytes())?;
+            let view = TensorView::new(to_safetensors(literal.dtype())?, dims.clone(), literal.bytes())?;
             Ok((*name, view))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;

@@ -5,6 +5,9 @@
 use std::fmt;
 
 use half::{bf16, f16};
+use num_complex::Complex;
+
+use crate::float::{FloatFormat, Specials};
 
 /// Type of one element of a tensor.
 ///
@@ -26,6 +29,21 @@ pub enum DType {
     BF16 = 11,
     F32 = 12,
     F64 = 13,
+    I2 = 14,
+    I4 = 15,
+    U2 = 16,
+    U4 = 17,
+    C64 = 18,
+    C128 = 19,
+    F8E4M3FN = 20,
+    F8E5M2 = 21,
+    F8E4M3 = 22,
+    F8E3M4 = 23,
+    F8E4M3FNUZ = 24,
+    F8E5M2FNUZ = 25,
+    F8E4M3B11FNUZ = 26,
+    F8E8M0FNU = 27,
+    F4E2M1FN = 28,
 }
 
 /// Family an element type belongs to; op rules are written in terms of families.
@@ -39,11 +57,13 @@ pub enum DTypeClass {
     Unsigned,
     /// Binary floating point numbers.
     Float,
+    /// Pairs of a real and an imaginary part.
+    Complex,
 }
 
 impl DType {
     /// Every element type, in code order.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 28] = [
         DType::Bool,
         DType::I8,
         DType::I16,
@@ -57,6 +77,21 @@ impl DType {
         DType::BF16,
         DType::F32,
         DType::F64,
+        DType::I2,
+        DType::I4,
+        DType::U2,
+        DType::U4,
+        DType::C64,
+        DType::C128,
+        DType::F8E4M3FN,
+        DType::F8E5M2,
+        DType::F8E4M3,
+        DType::F8E3M4,
+        DType::F8E4M3FNUZ,
+        DType::F8E5M2FNUZ,
+        DType::F8E4M3B11FNUZ,
+        DType::F8E8M0FNU,
+        DType::F4E2M1FN,
     ];
 
     /// Stable one-byte code, used by the canonical encoding.
@@ -71,15 +106,20 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.code() == code)
     }
 
-    /// Name in StableHLO and in the program format (`i1`, `ui32`, `bf16`).
+    /// Name in the program format (`i1`, `ui32`, `bf16`, `c64`). StableHLO's text has the same names but for complex
+    /// types, which it builds from those of their parts.
     #[must_use]
     pub const fn mlir(self) -> &'static str {
         match self {
             DType::Bool => "i1",
+            DType::I2 => "i2",
+            DType::I4 => "i4",
             DType::I8 => "i8",
             DType::I16 => "i16",
             DType::I32 => "i32",
             DType::I64 => "i64",
+            DType::U2 => "ui2",
+            DType::U4 => "ui4",
             DType::U8 => "ui8",
             DType::U16 => "ui16",
             DType::U32 => "ui32",
@@ -88,6 +128,27 @@ impl DType {
             DType::BF16 => "bf16",
             DType::F32 => "f32",
             DType::F64 => "f64",
+            DType::C64 => "c64",
+            DType::C128 => "c128",
+            DType::F8E4M3FN => "f8E4M3FN",
+            DType::F8E5M2 => "f8E5M2",
+            DType::F8E4M3 => "f8E4M3",
+            DType::F8E3M4 => "f8E3M4",
+            DType::F8E4M3FNUZ => "f8E4M3FNUZ",
+            DType::F8E5M2FNUZ => "f8E5M2FNUZ",
+            DType::F8E4M3B11FNUZ => "f8E4M3B11FNUZ",
+            DType::F8E8M0FNU => "f8E8M0FNU",
+            DType::F4E2M1FN => "f4E2M1FN",
+        }
+    }
+
+    /// Name in StableHLO's text (`complex<f32>`).
+    #[must_use]
+    pub const fn stablehlo(self) -> &'static str {
+        match self {
+            DType::C64 => "complex<f32>",
+            DType::C128 => "complex<f64>",
+            _ => self.mlir(),
         }
     }
 
@@ -97,14 +158,16 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.mlir() == name)
     }
 
-    /// Size of one element in host memory, in bytes. A `bool` takes one byte, 0 or 1.
+    /// Size of one element in host memory, in bytes. Types of fewer than 8 bits take one byte: a `bool` is 0 or 1, signed
+    /// integers are sign-extended, the others zero-extended.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
-            DType::Bool | DType::I8 | DType::U8 => 1,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
-            DType::I64 | DType::U64 | DType::F64 => 8,
+            DType::I64 | DType::U64 | DType::F64 | DType::C64 => 8,
+            DType::C128 => 16,
+            _ => 1,
         }
     }
 
@@ -113,6 +176,8 @@ impl DType {
     pub const fn bits(self) -> u32 {
         match self {
             DType::Bool => 1,
+            DType::I2 | DType::U2 => 2,
+            DType::I4 | DType::U4 | DType::F4E2M1FN => 4,
             _ => self.size() as u32 * 8,
         }
     }
@@ -122,16 +187,45 @@ impl DType {
     pub const fn class(self) -> DTypeClass {
         match self {
             DType::Bool => DTypeClass::Bool,
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 => DTypeClass::Signed,
-            DType::U8 | DType::U16 | DType::U32 | DType::U64 => DTypeClass::Unsigned,
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => DTypeClass::Float,
+            DType::I2 | DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => DTypeClass::Signed,
+            DType::U2 | DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64 => DTypeClass::Unsigned,
+            DType::C64 | DType::C128 => DTypeClass::Complex,
+            _ => DTypeClass::Float,
         }
     }
 
-    /// True for `f16`, `bf16`, `f32` and `f64`.
+    /// How the bits of a float are read; `None` for other types.
+    #[must_use]
+    pub const fn float_format(self) -> Option<FloatFormat> {
+        use Specials::{ExponentOnly, Finite, NanIsNegativeZero, NanOnly};
+        Some(match self {
+            DType::F16 => FloatFormat::ieee(5, 10),
+            DType::BF16 => FloatFormat::ieee(8, 7),
+            DType::F32 => FloatFormat::ieee(8, 23),
+            DType::F64 => FloatFormat::ieee(11, 52),
+            DType::F8E5M2 => FloatFormat::ieee(5, 2),
+            DType::F8E4M3 => FloatFormat::ieee(4, 3),
+            DType::F8E3M4 => FloatFormat::ieee(3, 4),
+            DType::F8E4M3FN => FloatFormat::special(4, 3, 7, NanOnly),
+            DType::F8E4M3FNUZ => FloatFormat::special(4, 3, 8, NanIsNegativeZero),
+            DType::F8E5M2FNUZ => FloatFormat::special(5, 2, 16, NanIsNegativeZero),
+            DType::F8E4M3B11FNUZ => FloatFormat::special(4, 3, 11, NanIsNegativeZero),
+            DType::F8E8M0FNU => FloatFormat::special(8, 0, 127, ExponentOnly),
+            DType::F4E2M1FN => FloatFormat::special(2, 1, 1, Finite),
+            _ => return None,
+        })
+    }
+
+    /// True for binary floating point numbers, the formats of 8 and 4 bits included; not for complex numbers.
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self.class(), DTypeClass::Float)
+    }
+
+    /// True for the floats of fewer than 16 bits.
+    #[must_use]
+    pub const fn is_small_float(self) -> bool {
+        self.is_float() && self.size() == 1
     }
 
     /// True for signed and unsigned integers, not for `bool`.
@@ -139,12 +233,40 @@ impl DType {
     pub const fn is_int(self) -> bool {
         matches!(self.class(), DTypeClass::Signed | DTypeClass::Unsigned)
     }
+
+    /// True for complex numbers.
+    #[must_use]
+    pub const fn is_complex(self) -> bool {
+        matches!(self.class(), DTypeClass::Complex)
+    }
+
+    /// The type of the real and of the imaginary part; a type that is not complex is its own.
+    #[must_use]
+    pub const fn part(self) -> DType {
+        match self {
+            DType::C64 => DType::F32,
+            DType::C128 => DType::F64,
+            real => real,
+        }
+    }
+
+    /// The complex type whose parts have this type; `None` where there is none.
+    #[must_use]
+    pub const fn complex(self) -> Option<DType> {
+        match self {
+            DType::F32 => Some(DType::C64),
+            DType::F64 => Some(DType::C128),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DType::Bool => "bool",
+            DType::U2 => "u2",
+            DType::U4 => "u4",
             DType::U8 => "u8",
             DType::U16 => "u16",
             DType::U32 => "u32",
@@ -161,22 +283,56 @@ pub struct DTypeSet(u32);
 impl DTypeSet {
     /// `bool` only.
     pub const BOOL: DTypeSet = DTypeSet(1 << DType::Bool.code());
-    /// `i8` to `i64`.
-    pub const SIGNED: DTypeSet = DTypeSet::of(&[DType::I8, DType::I16, DType::I32, DType::I64]);
-    /// `u8` to `u64`.
-    pub const UNSIGNED: DTypeSet = DTypeSet::of(&[DType::U8, DType::U16, DType::U32, DType::U64]);
+    /// `i2` to `i64`.
+    pub const SIGNED: DTypeSet = DTypeSet::of_class(DTypeClass::Signed);
+    /// `u2` to `u64`.
+    pub const UNSIGNED: DTypeSet = DTypeSet::of_class(DTypeClass::Unsigned);
     /// Signed and unsigned integers.
     pub const INT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::UNSIGNED);
-    /// `f16`, `bf16`, `f32`, `f64`.
-    pub const FLOAT: DTypeSet = DTypeSet::of(&[DType::F16, DType::BF16, DType::F32, DType::F64]);
+    /// Every binary floating point type.
+    pub const FLOAT: DTypeSet = DTypeSet::of_class(DTypeClass::Float);
+    /// `f16`, `bf16`, `f32`, `f64`: the floats that processors compute with.
+    pub const WIDE_FLOAT: DTypeSet = DTypeSet::of(&[DType::F16, DType::BF16, DType::F32, DType::F64]);
+    /// `complex<f32>`, `complex<f64>`.
+    pub const COMPLEX: DTypeSet = DTypeSet::of_class(DTypeClass::Complex);
+    /// Integers of 8 bits and more.
+    pub const WIDE_INT: DTypeSet = DTypeSet::of(&[
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+    ]);
+    /// Floats and complex numbers.
+    pub const FLOAT_COMPLEX: DTypeSet = DTypeSet::FLOAT.or(DTypeSet::COMPLEX);
     /// Integers and floats.
-    pub const NUMBER: DTypeSet = DTypeSet::INT.or(DTypeSet::FLOAT);
+    pub const REAL: DTypeSet = DTypeSet::INT.or(DTypeSet::FLOAT);
+    /// Integers, floats and complex numbers.
+    pub const NUMBER: DTypeSet = DTypeSet::REAL.or(DTypeSet::COMPLEX);
     /// Integers and `bool`.
     pub const INT_BOOL: DTypeSet = DTypeSet::INT.or(DTypeSet::BOOL);
+    /// Every type that has an order.
+    pub const ORDERED: DTypeSet = DTypeSet::REAL.or(DTypeSet::BOOL);
     /// Every type.
     pub const ANY: DTypeSet = DTypeSet::NUMBER.or(DTypeSet::BOOL);
-    /// Signed integers and floats: the types with a sign.
+    /// Signed integers and floats: the real types with a sign.
     pub const SIGNED_FLOAT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::FLOAT);
+    /// The types with a sign or a direction.
+    pub const SIGNED_NUMBER: DTypeSet = DTypeSet::SIGNED_FLOAT.or(DTypeSet::COMPLEX);
+
+    const fn of_class(class: DTypeClass) -> DTypeSet {
+        let (mut bits, mut i) = (0, 0);
+        while i < DType::ALL.len() {
+            if DType::ALL[i].class() as u8 == class as u8 {
+                bits |= 1 << DType::ALL[i].code();
+            }
+            i += 1;
+        }
+        DTypeSet(bits)
+    }
 
     /// The set of the given types.
     #[must_use]
@@ -219,11 +375,16 @@ impl fmt::Display for DTypeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
             (DTypeSet::ANY, "any type"),
-            (DTypeSet::NUMBER, "an integer or float"),
+            (DTypeSet::ORDERED, "a real type"),
+            (DTypeSet::NUMBER, "a number"),
+            (DTypeSet::REAL, "an integer or float"),
             (DTypeSet::INT_BOOL, "an integer or bool"),
             (DTypeSet::INT, "an integer"),
             (DTypeSet::FLOAT, "a float"),
+            (DTypeSet::FLOAT_COMPLEX, "a float or complex"),
+            (DTypeSet::COMPLEX, "complex"),
             (DTypeSet::SIGNED_FLOAT, "a signed integer or float"),
+            (DTypeSet::SIGNED_NUMBER, "a signed integer, float or complex"),
             (DTypeSet::SIGNED, "a signed integer"),
             (DTypeSet::UNSIGNED, "an unsigned integer"),
             (DTypeSet::BOOL, "bool"),
@@ -269,6 +430,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq 
 macro_rules! element {
     ($($ty:ty => $dtype:ident),* $(,)?) => {$(
         impl sealed::Sealed for $ty {}
+        impl RealElement for $ty {}
         impl Element for $ty {
             const DTYPE: DType = DType::$dtype;
             fn write_le(self, out: &mut Vec<u8>) {
@@ -289,7 +451,30 @@ element! {
     f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
 }
 
+macro_rules! complex_element {
+    ($($part:ty => $dtype:ident),* $(,)?) => {$(
+        impl sealed::Sealed for Complex<$part> {}
+        impl Element for Complex<$part> {
+            const DTYPE: DType = DType::$dtype;
+            fn write_le(self, out: &mut Vec<u8>) {
+                self.re.write_le(out);
+                self.im.write_le(out);
+            }
+            fn read_le(bytes: &[u8]) -> Self {
+                let (re, im) = bytes.split_at(size_of::<$part>());
+                Complex::new(<$part>::read_le(re), <$part>::read_le(im))
+            }
+        }
+    )*};
+}
+
+complex_element!(f32 => C64, f64 => C128);
+
+/// An [`Element`] that is not complex: one that fits in 64 bits and can be lifted.
+pub trait RealElement: Element {}
+
 impl sealed::Sealed for bool {}
+impl RealElement for bool {}
 impl Element for bool {
     const DTYPE: DType = DType::Bool;
     fn write_le(self, out: &mut Vec<u8>) {

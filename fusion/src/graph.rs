@@ -160,6 +160,14 @@ impl Graph {
         &self.nodes
     }
 
+    /// Whether some op of the graph, or of a body inside at any depth, is as `test` asks.
+    #[must_use]
+    pub fn any_op(&self, test: &mut dyn FnMut(&Signature) -> bool) -> bool {
+        self.nodes.iter().any(|node| {
+            test(&node.signature) || node.signature.bodies().iter().any(|body| body.graph.any_op(test))
+        })
+    }
+
     /// Number of results of all nodes together.
     #[must_use]
     pub fn result_count(&self) -> usize {

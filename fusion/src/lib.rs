@@ -20,6 +20,7 @@ pub mod canon;
 pub mod dtype;
 pub mod encode;
 pub mod error;
+pub mod float;
 pub mod graph;
 pub mod groups;
 pub mod id;
@@ -33,8 +34,9 @@ pub mod region;
 pub mod shape;
 
 pub use attr::{AttrValue, Attrs};
-pub use dtype::{DType, DTypeClass, DTypeSet, Element};
+pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};
 pub use error::{Fault, OpError};
+pub use float::FloatFormat;
 pub use graph::{Body, Graph, Node, Ref};
 pub use groups::Groups;
 pub use id::{RegionSeq, Site, StreamId, ValueId};

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use half::{bf16, f16};
-
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, DTypeClass, Element, RealElement};
+use crate::interp::number::{self, Elements, Store};
 use crate::shape::{Shape, ShapeError, TensorType};
 
 /// Dense host data: a [`TensorType`] and its elements, row-major, little-endian.
 ///
-/// Invariant: the byte length equals the type's [`TensorType::bytes`], and every `bool` is 0 or 1.
+/// Invariant: the byte length equals the type's [`TensorType::bytes`], and every element of fewer than 8 bits is in range: a
+/// `bool` is 0 or 1, an `i4` -8 to 7.
 /// Equality is equality of type and bytes, so two NaNs of the same bits are equal and `-0.0` differs from `0.0`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Literal {
@@ -25,13 +25,33 @@ pub struct Scalar {
 }
 
 impl Scalar {
-    /// An element.
+    /// An element of at most 64 bits.
     #[must_use]
-    pub fn new<T: Element>(value: T) -> Scalar {
+    pub fn new<T: RealElement>(value: T) -> Scalar {
         let mut bytes = Vec::with_capacity(8);
         value.write_le(&mut bytes);
         bytes.resize(8, 0);
         Scalar { dtype: T::DTYPE, bits: u64::read_le(&bytes) }
+    }
+
+    /// The element of a real type nearest to a number: rounded for floats, cut and moved into the range for integers,
+    /// whether it is not zero for `bool`. `None` for complex types.
+    #[must_use]
+    pub fn from_f64(dtype: DType, value: f64) -> Option<Scalar> {
+        let bits = match dtype.class() {
+            DTypeClass::Complex => return None,
+            DTypeClass::Bool => u128::from(value != 0.0),
+            DTypeClass::Float => number::from_f64(dtype, value),
+            _ => number::int_from_float(dtype, value),
+        };
+        Some(Scalar { dtype, bits: bits as u64 })
+    }
+
+    /// The element of a rank-0 tensor of a real type; `None` for other tensors.
+    #[must_use]
+    pub fn of(literal: &Literal) -> Option<Scalar> {
+        let real = literal.ty().rank() == 0 && !literal.dtype().is_complex();
+        real.then(|| Scalar { dtype: literal.dtype(), bits: Elements::of(literal).get(0) as u64 })
     }
 
     /// Its type.
@@ -49,8 +69,7 @@ impl Scalar {
     /// A rank-0 tensor of it.
     #[must_use]
     pub fn to_literal(self) -> Literal {
-        let bytes = self.bits.to_le_bytes()[..self.dtype.size()].to_vec();
-        Literal { ty: TensorType::scalar(self.dtype), bytes }
+        Store::filled(TensorType::scalar(self.dtype), self.bits.into()).finish()
     }
 }
 
@@ -75,8 +94,10 @@ pub enum LiteralError {
         /// Elements or bytes that were given.
         given: u64,
     },
-    /// A `bool` byte is neither 0 nor 1.
-    Bool {
+    /// The byte of an element of fewer than 8 bits is out of the type's range.
+    Range {
+        /// The element type.
+        dtype: DType,
         /// Index of the offending element, row-major.
         index: usize,
         /// Its byte.
@@ -98,9 +119,22 @@ impl fmt::Display for LiteralError {
             LiteralError::Length { ty, wanted, given } => {
                 write!(f, "{ty} takes {wanted} elements or bytes of data, {given} were given")
             }
-            LiteralError::Bool { index, byte } => {
-                write!(f, "element {index} of a bool tensor is {byte}; it must be 0 or 1")
-            }
+            LiteralError::Range { dtype, index, byte } => match dtype.class() {
+                DTypeClass::Signed => {
+                    let half = 1 << (dtype.bits() - 1);
+                    let value = *byte as i8;
+                    write!(
+                        f,
+                        "element {index} of a {dtype} tensor is {value}; it must be {} to {}",
+                        -half,
+                        half - 1
+                    )
+                }
+                _ => {
+                    let last = (1u32 << dtype.bits()) - 1;
+                    write!(f, "element {index} of a {dtype} tensor is {byte}; it must be 0 to {last}")
+                }
+            },
             LiteralError::DType { stored, asked } => {
                 write!(f, "the tensor holds {stored}, {asked} was asked for")
             }
@@ -116,21 +150,38 @@ impl From<ShapeError> for LiteralError {
     }
 }
 
+/// Checks that each byte is an element of the type, if that has fewer than 8 bits.
+///
+/// # Errors
+/// With the first element that is out of range.
+pub fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), LiteralError> {
+    if dtype.bits() >= 8 {
+        return Ok(());
+    }
+    let fits = |byte: u8| match dtype.class() {
+        DTypeClass::Signed => {
+            let half = 1 << (dtype.bits() - 1);
+            (-half..half).contains(&(byte as i8))
+        }
+        _ => byte >> dtype.bits() == 0,
+    };
+    match bytes.iter().position(|&byte| !fits(byte)) {
+        Some(index) => Err(LiteralError::Range { dtype, index, byte: bytes[index] }),
+        None => Ok(()),
+    }
+}
+
 impl Literal {
     /// Pairs a type with its bytes.
     ///
     /// # Errors
-    /// When the length does not fit the type, or a `bool` byte is neither 0 nor 1.
+    /// When the length does not fit the type, or the byte of an element of fewer than 8 bits is out of range.
     pub fn from_bytes(ty: TensorType, bytes: Vec<u8>) -> Result<Literal, LiteralError> {
         if bytes.len() as u64 != ty.bytes().0 {
             let (wanted, given) = (ty.bytes().0, bytes.len() as u64);
             return Err(LiteralError::Length { ty, wanted, given });
         }
-        if ty.dtype() == DType::Bool
-            && let Some(index) = bytes.iter().position(|&byte| byte > 1)
-        {
-            return Err(LiteralError::Bool { index, byte: bytes[index] });
-        }
+        check_range(ty.dtype(), &bytes)?;
         Ok(Literal { ty, bytes })
     }
 
@@ -157,6 +208,14 @@ impl Literal {
         let mut bytes = Vec::with_capacity(T::DTYPE.size());
         value.write_le(&mut bytes);
         Literal { ty: TensorType::scalar(T::DTYPE), bytes }
+    }
+
+    /// A rank-0 tensor of the element nearest to a number, as [`Scalar::from_f64`] finds it; of a complex type with an
+    /// imaginary part of zero.
+    #[must_use]
+    pub fn of_f64(dtype: DType, value: f64) -> Literal {
+        let part = Scalar::from_f64(dtype.part(), value).map_or(0, Scalar::bits);
+        Store::filled(TensorType::scalar(dtype), part.into()).finish()
     }
 
     /// All zeros (`false` for `bool`).
@@ -207,18 +266,16 @@ impl Literal {
         Ok(self.bytes.chunks_exact(T::DTYPE.size()).map(T::read_le).collect())
     }
 
-    /// Whether some element is NaN; false for other types than floats.
+    /// Whether some element, or a part of one, is NaN; false for types without NaN.
     #[must_use]
     pub fn has_nan(&self) -> bool {
-        let size = self.dtype().size();
-        let mut elements = self.bytes.chunks_exact(size);
-        match self.dtype() {
-            DType::F16 => elements.any(|raw| f16::read_le(raw).is_nan()),
-            DType::BF16 => elements.any(|raw| bf16::read_le(raw).is_nan()),
-            DType::F32 => elements.any(|raw| f32::read_le(raw).is_nan()),
-            DType::F64 => elements.any(|raw| f64::read_le(raw).is_nan()),
-            _ => false,
-        }
+        let part = self.dtype().part();
+        let Some(format) = part.float_format() else { return false };
+        self.bytes.chunks_exact(part.size()).any(|raw| {
+            let mut wide = [0; 8];
+            wide[..raw.len()].copy_from_slice(raw);
+            format.is_nan(u64::from_le_bytes(wide))
+        })
     }
 
     /// The same bytes seen with other sizes.
@@ -258,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_and_bools_are_refused() {
+    fn wrong_lengths_and_ranges_are_refused() {
         let ty = TensorType::of(DType::Bool, &[3]).expect("small");
         assert!(matches!(
             Literal::from_bytes(ty.clone(), vec![0, 1]),
@@ -266,8 +323,12 @@ mod tests {
         ));
         assert!(matches!(
             Literal::from_bytes(ty, vec![0, 1, 2]),
-            Err(LiteralError::Bool { index: 2, byte: 2 })
+            Err(LiteralError::Range { dtype: DType::Bool, index: 2, byte: 2 })
         ));
+        let ty = TensorType::of(DType::I4, &[2]).expect("small");
+        let error = Literal::from_bytes(ty.clone(), vec![0xf8, 8]).expect_err("8 is out of range");
+        assert_eq!(error.to_string(), "element 1 of a i4 tensor is 8; it must be -8 to 7");
+        assert!(Literal::from_bytes(ty, vec![0xf8, 7]).is_ok());
         assert!(Literal::from_slice(&[2], &[1i32]).is_err());
     }
 }

@@ -14,8 +14,17 @@ use fuseline_fusion::canon::{CanonRegion, decode, diff};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::{Graph, Literal, Ref, interp};
 
-/// Cases that are not held to what they expect, by name, each with the reason. None at present.
-const EXCUSED: &[(&str, &str)] = &[];
+/// Cases that are not held to what they expect, by name, each with the reason.
+const EXCUSED: &[(&str, &str)] = &[
+    (
+        "pow_complex64_20_30_complex64_20_30",
+        "expects powers computed in f32, off by 4e-6 of themselves, to an absolute 1e-3; the interpreter has f64",
+    ),
+    (
+        "cumprod_complex64_8_9",
+        "expects products of f32 parts that are each rounded, to an absolute 1e-3; the interpreter rounds once",
+    ),
+];
 
 fn folder() -> PathBuf {
     match env::var_os("FUSELINE_CONFORMANCE") {

@@ -6,7 +6,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::{self, Aliases};
 use fuseline_fusion::op::Numerics;
-use fuseline_fusion::{Body, DType, OpCode, TensorType};
+use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
 use super::{Buffer, DeviceError, Done, Each, Executed, Result};
@@ -140,9 +140,10 @@ impl PjrtDevice {
 
     /// The options for a region: a function of the region, so that they need not stand in its key.
     fn options(&self, region: &CanonRegion) -> &CompileOptions {
-        let signatures = || region.graph().nodes().iter().map(|node| node.signature());
-        let heavy = signatures().any(|signature| signature.products() >= HEAVY_PRODUCT);
-        let window_sum = signatures().any(|signature| {
+        // Inside bodies too: a loop may hold a product of matrices.
+        let any = |test: &mut dyn FnMut(&Signature) -> bool| region.graph().any_op(test);
+        let heavy = any(&mut |signature| signature.products() >= HEAVY_PRODUCT);
+        let window_sum = any(&mut |signature| {
             let rounds = |body: &Arc<Body>| {
                 body.graph().nodes().iter().any(|node| {
                     node.signature().def().numerics == Numerics::Rounded

@@ -10,7 +10,8 @@
 use std::ffi::c_void;
 use std::fmt;
 
-use fuseline_fusion::{DType, Element, TensorType};
+use fuseline_fusion::literal::check_range;
+use fuseline_fusion::{Element, TensorType};
 use pjrt_sys::*;
 
 use super::buffer::Buffer;
@@ -336,13 +337,10 @@ impl Client {
             let text = format!("{ty} takes {} bytes of data, {len} were given", ty.bytes().0);
             return Err(Error::invalid(FUNCTION, text));
         }
-        if ty.dtype() == DType::Bool {
+        if ty.dtype().bits() < 8 {
             // SAFETY: holds because the caller says that the data is readable, and nobody writes to it yet.
             let bytes = unsafe { std::slice::from_raw_parts(start, len) };
-            if let Some(index) = bytes.iter().position(|byte| *byte > 1) {
-                let text = format!("element {index} of a bool tensor is {}; it must be 0 or 1", bytes[index]);
-                return Err(Error::invalid(FUNCTION, text));
-            }
+            check_range(ty.dtype(), bytes).map_err(|error| Error::invalid(FUNCTION, error.to_string()))?;
         }
         if place.client() != self {
             return Err(Error::invalid(

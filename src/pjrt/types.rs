@@ -6,9 +6,15 @@ use smallvec::SmallVec;
 
 use super::error::{Code, Error};
 
+// Numbers of `PJRT_Buffer_Type` that later headers than that of `pjrt-sys` give.
+const BUFFER_TYPE_F8E4M3: PJRT_Buffer_Type = 26;
+const BUFFER_TYPE_F8E3M4: PJRT_Buffer_Type = 27;
+const BUFFER_TYPE_F8E8M0FNU: PJRT_Buffer_Type = 28;
+const BUFFER_TYPE_F4E2M1FN: PJRT_Buffer_Type = 29;
+
 /// Every element type with its number in `PJRT_Buffer_Type`; XLA's own `PrimitiveType` has other numbers, so they are
 /// listed too.
-const TYPES: [(DType, PJRT_Buffer_Type, i32); 13] = [
+const TYPES: [(DType, PJRT_Buffer_Type, i32); 28] = [
     (DType::Bool, PJRT_Buffer_Type_PJRT_Buffer_Type_PRED, 1),
     (DType::I8, PJRT_Buffer_Type_PJRT_Buffer_Type_S8, 2),
     (DType::I16, PJRT_Buffer_Type_PJRT_Buffer_Type_S16, 3),
@@ -22,6 +28,21 @@ const TYPES: [(DType, PJRT_Buffer_Type, i32); 13] = [
     (DType::BF16, PJRT_Buffer_Type_PJRT_Buffer_Type_BF16, 16),
     (DType::F32, PJRT_Buffer_Type_PJRT_Buffer_Type_F32, 11),
     (DType::F64, PJRT_Buffer_Type_PJRT_Buffer_Type_F64, 12),
+    (DType::I2, PJRT_Buffer_Type_PJRT_Buffer_Type_S2, 26),
+    (DType::I4, PJRT_Buffer_Type_PJRT_Buffer_Type_S4, 21),
+    (DType::U2, PJRT_Buffer_Type_PJRT_Buffer_Type_U2, 27),
+    (DType::U4, PJRT_Buffer_Type_PJRT_Buffer_Type_U4, 22),
+    (DType::C64, PJRT_Buffer_Type_PJRT_Buffer_Type_C64, 15),
+    (DType::C128, PJRT_Buffer_Type_PJRT_Buffer_Type_C128, 18),
+    (DType::F8E4M3FN, PJRT_Buffer_Type_PJRT_Buffer_Type_F8E4M3FN, 20),
+    (DType::F8E5M2, PJRT_Buffer_Type_PJRT_Buffer_Type_F8E5M2, 19),
+    (DType::F8E4M3, BUFFER_TYPE_F8E4M3, 28),
+    (DType::F8E3M4, BUFFER_TYPE_F8E3M4, 29),
+    (DType::F8E4M3FNUZ, PJRT_Buffer_Type_PJRT_Buffer_Type_F8E4M3FNUZ, 25),
+    (DType::F8E5M2FNUZ, PJRT_Buffer_Type_PJRT_Buffer_Type_F8E5M2FNUZ, 24),
+    (DType::F8E4M3B11FNUZ, PJRT_Buffer_Type_PJRT_Buffer_Type_F8E4M3B11FNUZ, 23),
+    (DType::F8E8M0FNU, BUFFER_TYPE_F8E8M0FNU, 33),
+    (DType::F4E2M1FN, BUFFER_TYPE_F4E2M1FN, 32),
 ];
 
 pub(super) fn buffer_type(dtype: DType) -> PJRT_Buffer_Type {
@@ -68,18 +89,23 @@ mod tests {
             assert_eq!(dtype(buffer_type(row.0), "f").expect("a row"), row.0);
             assert_eq!(primitive_dtype(row.2), Some(row.0));
         }
-        assert!(dtype(PJRT_Buffer_Type_PJRT_Buffer_Type_C64, "f").is_err());
+        assert!(dtype(PJRT_Buffer_Type_PJRT_Buffer_Type_TOKEN, "f").is_err());
         assert_eq!(primitive_dtype(0), None);
     }
 
     #[test]
     fn the_numbers_are_those_of_the_protos() {
+        use fuseline_fusion::DTypeSet;
         use pjrt_sys::protos::xla::PrimitiveType;
         for row in TYPES {
-            let name = PrimitiveType::try_from(row.2).expect("a primitive type").as_str_name();
+            let Ok(primitive) = PrimitiveType::try_from(row.2) else {
+                assert!(row.1 >= BUFFER_TYPE_F8E4M3, "{:?} is unknown to the protos", row.0);
+                continue;
+            };
+            let name = primitive.as_str_name();
             let ours = match row.0 {
                 DType::Bool => "PRED".to_owned(),
-                DType::I8 | DType::I16 | DType::I32 | DType::I64 => row.0.mlir().replace('i', "S"),
+                signed if DTypeSet::SIGNED.contains(signed) => signed.mlir().replace('i', "S"),
                 other => other.to_string().to_uppercase(),
             };
             assert_eq!(name, ours);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::op::{RngAlgorithm, attrs};
-use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, Scalar, Shape, TensorType};
+use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError, Each};
@@ -95,6 +95,20 @@ impl Stream {
         self.upload_each(ty, &parts)
     }
 
+    /// As [`Stream::from_literal`], with other data on each replica: one literal for each, all of one type.
+    ///
+    /// # Errors
+    /// When there are more or fewer than replicas, their types differ, or the device refuses (out of memory).
+    pub fn from_literals(&self, data: &[Literal]) -> Result<Tensor> {
+        let ty = data.first().map_or_else(|| TensorType::scalar(DType::F32), |first| first.ty().clone());
+        if let Some(other) = data.iter().find(|other| *other.ty() != ty) {
+            let message = format!("data of the types {ty} and {} was given for one value", other.ty());
+            return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
+        }
+        let parts: Vec<&[u8]> = data.iter().map(Literal::bytes).collect();
+        self.upload_each(ty, &parts)
+    }
+
     /// A tensor from host data. The data is copied.
     ///
     /// # Errors
@@ -106,7 +120,7 @@ impl Stream {
     /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors and is no part of any
     /// key. Another value, in a learning-rate schedule say, compiles nothing.
     #[must_use]
-    pub fn scalar<T: Element>(&self, value: T) -> Tensor {
+    pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.lift(Scalar::new(value))
     }
 
@@ -139,7 +153,7 @@ impl Stream {
     /// # Errors
     /// When the sizes are not a shape.
     #[track_caller]
-    pub fn full<T: Element>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
+    pub fn full<T: RealElement>(&self, value: T, dims: &[u64]) -> Result<Tensor> {
         let scalar = self.scalar(value);
         let shape = Shape::new(dims)?;
         self.source(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[&scalar])

@@ -2,7 +2,6 @@
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Scalar, Shape, Site};
-use half::{bf16, f16};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
@@ -36,25 +35,6 @@ fn common_shape(op: OpCode, lhs: &Shape, rhs: &Shape, site: &Site) -> Result<Sha
     Ok(Shape::new(&dims)?)
 }
 
-/// A number as an element of the given type, as operators on tensors and numbers use it.
-pub(super) fn scalar_of(dtype: DType, value: f64) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::new(value != 0.0),
-        DType::I8 => Scalar::new(value as i8),
-        DType::I16 => Scalar::new(value as i16),
-        DType::I32 => Scalar::new(value as i32),
-        DType::I64 => Scalar::new(value as i64),
-        DType::U8 => Scalar::new(value as u8),
-        DType::U16 => Scalar::new(value as u16),
-        DType::U32 => Scalar::new(value as u32),
-        DType::U64 => Scalar::new(value as u64),
-        DType::F16 => Scalar::new(f16::from_f64(value)),
-        DType::BF16 => Scalar::new(bf16::from_f64(value)),
-        DType::F32 => Scalar::new(value as f32),
-        DType::F64 => Scalar::new(value),
-    }
-}
-
 impl Tensor {
     /// Broadcasts to a shape that this one broadcasts to.
     pub(super) fn stretched(&self, shape: &Shape, site: &Site) -> Result<Tensor> {
@@ -85,10 +65,13 @@ impl Tensor {
         reversed: bool,
         site: Site,
     ) -> Result<Tensor> {
-        let scalar = Tensor::new(
-            crate::value::ValueCell::scalar(scalar_of(self.dtype(), number)),
-            self.stream().clone(),
-        );
+        // A complex number does not fit in a lifted scalar: its real part does, and is converted.
+        let part = self.dtype().part();
+        let scalar = Scalar::from_f64(part, number).expect("bug: a part of a number is complex");
+        let mut scalar = Tensor::new(crate::value::ValueCell::scalar(scalar), self.stream().clone());
+        if self.dtype() != part {
+            scalar = self.record(OpCode::Convert, attrs::convert(self.dtype()), &[&scalar], site.clone())?;
+        }
         let scalar = scalar.stretched_on(self, &site)?;
         let operands = if reversed { [&scalar, self] } else { [self, &scalar] };
         self.record(op, Attrs::none(), &operands, site)

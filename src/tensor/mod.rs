@@ -147,7 +147,7 @@ impl Tensor {
 /// A constant scalar of this tensor's element type, on its stream: for numbers that belong to a function and never change.
 #[track_caller]
 pub(crate) fn constant_like(like: &Tensor, value: f64) -> Result<Tensor> {
-    like.constant_like(elementwise::scalar_of(like.dtype(), value).to_literal(), &here())
+    like.constant_like(fuseline_fusion::Literal::of_f64(like.dtype(), value), &here())
 }
 
 /// The call site of a public method.

@@ -7,8 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::region::Boundary;
-use fuseline_fusion::{DType, Element, Literal, Site, TensorType};
-use half::{bf16, f16};
+use fuseline_fusion::{Element, Literal, Site, TensorType};
 
 use super::Tensor;
 use crate::device::{Buffer, DeviceError};
@@ -357,17 +356,15 @@ impl Tensor {
     }
 }
 
-/// Number of NaN and of infinite elements.
+/// Number of NaN and of infinite elements, or parts of complex elements.
 fn non_finite(ty: &TensorType, bytes: &[u8]) -> (usize, usize) {
     let (mut nans, mut infinities) = (0, 0);
-    for element in bytes.chunks_exact(ty.dtype().size()) {
-        let value = match ty.dtype() {
-            DType::F16 => f16::read_le(element).to_f64(),
-            DType::BF16 => bf16::read_le(element).to_f64(),
-            DType::F32 => f32::read_le(element).into(),
-            DType::F64 => f64::read_le(element),
-            _ => 0.0,
-        };
+    let part = ty.dtype().part();
+    let Some(format) = part.float_format() else { return (nans, infinities) };
+    for raw in bytes.chunks_exact(part.size()) {
+        let mut wide = [0; 8];
+        wide[..raw.len()].copy_from_slice(raw);
+        let value = format.decode(u64::from_le_bytes(wide));
         nans += usize::from(value.is_nan());
         infinities += usize::from(value.is_infinite());
     }

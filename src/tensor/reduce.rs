@@ -2,52 +2,14 @@
 
 use std::sync::Arc;
 
-use fuseline_fusion::op::attrs;
+use fuseline_fusion::op::{attrs, neutral};
 use fuseline_fusion::{Body, DType, Literal, OpCode, Site, TensorType};
-use half::{bf16, f16};
 use smallvec::SmallVec;
 
 use super::array::axis_of;
-use super::elementwise::scalar_of;
 use super::{Tensor, here};
 use crate::error::{Error, Result};
 use crate::stream::Tensors;
-
-/// The value that changes nothing when combined by `op`.
-pub(super) fn neutral(op: OpCode, dtype: DType) -> Literal {
-    let lowest = |dtype: DType| match dtype {
-        DType::I8 => Literal::scalar(i8::MIN),
-        DType::I16 => Literal::scalar(i16::MIN),
-        DType::I32 => Literal::scalar(i32::MIN),
-        DType::I64 => Literal::scalar(i64::MIN),
-        DType::F16 => Literal::scalar(f16::NEG_INFINITY),
-        DType::BF16 => Literal::scalar(bf16::NEG_INFINITY),
-        DType::F32 => Literal::scalar(f32::NEG_INFINITY),
-        DType::F64 => Literal::scalar(f64::NEG_INFINITY),
-        unsigned => scalar_of(unsigned, 0.0).to_literal(),
-    };
-    let highest = |dtype: DType| match dtype {
-        DType::Bool => Literal::scalar(true),
-        DType::I8 => Literal::scalar(i8::MAX),
-        DType::I16 => Literal::scalar(i16::MAX),
-        DType::I32 => Literal::scalar(i32::MAX),
-        DType::I64 => Literal::scalar(i64::MAX),
-        DType::U8 => Literal::scalar(u8::MAX),
-        DType::U16 => Literal::scalar(u16::MAX),
-        DType::U32 => Literal::scalar(u32::MAX),
-        DType::U64 => Literal::scalar(u64::MAX),
-        DType::F16 => Literal::scalar(f16::INFINITY),
-        DType::BF16 => Literal::scalar(bf16::INFINITY),
-        DType::F32 => Literal::scalar(f32::INFINITY),
-        DType::F64 => Literal::scalar(f64::INFINITY),
-    };
-    match op {
-        OpCode::Maximum => lowest(dtype),
-        OpCode::Minimum => highest(dtype),
-        OpCode::Multiply | OpCode::And => scalar_of(dtype, 1.0).to_literal(),
-        _ => scalar_of(dtype, 0.0).to_literal(),
-    }
-}
 
 /// Bodies of the usual reductions are made once per thread: a record then compares pointers, not graphs.
 pub(super) fn combiner(op: OpCode, dtype: DType, site: &Site) -> Result<Arc<Body>> {
@@ -183,7 +145,7 @@ impl Tensor {
         let count: u64 = dropped.iter().map(|&axis| self.dims()[axis as usize]).product();
         let sum = self.reduced(OpCode::Add, axes, site.clone())?;
         // The count is a constant of the shape, which is in the key anyway.
-        let count = sum.constant_like(scalar_of(self.dtype(), count as f64).to_literal(), &site)?;
+        let count = sum.constant_like(Literal::of_f64(self.dtype(), count as f64), &site)?;
         sum.binary(OpCode::Divide, fuseline_fusion::Attrs::none(), &count, site)
     }
 

@@ -6,8 +6,12 @@
 //! taken modulo 2^64, which is the sum of the result's type whatever the operands' types are, since wrapping commutes with
 //! sums and products. A `bool` sum is an `or` of `and`s. So the precision that a call asks for does not matter here.
 
+use num_complex::Complex;
+
 use super::index::{Indices, Walk, strides};
-use super::number::{Elements, Store, from_f64, from_int, to_f64, to_int};
+use super::number::{
+    Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
+};
 use super::{EvalCall, EvalError, check_steps};
 use crate::dtype::{DType, DTypeClass};
 use crate::literal::Literal;
@@ -16,61 +20,88 @@ use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
 /// A number of the arithmetic that a contraction is computed in.
 trait Term: Copy {
     const ZERO: Self;
-    fn read(dtype: DType, bits: u64) -> Self;
+    fn read(dtype: DType, bits: Bits) -> Self;
     /// `self + a * b`.
     fn plus(self, a: Self, b: Self) -> Self;
-    fn write(self, dtype: DType) -> u64;
+    fn write(self, dtype: DType) -> Bits;
 }
 
 impl Term for f64 {
     const ZERO: f64 = 0.0;
-    fn read(dtype: DType, bits: u64) -> f64 {
+    fn read(dtype: DType, bits: Bits) -> f64 {
         to_f64(dtype, bits)
     }
     fn plus(self, a: f64, b: f64) -> f64 {
         self + a * b
     }
-    fn write(self, dtype: DType) -> u64 {
+    fn write(self, dtype: DType) -> Bits {
         from_f64(dtype, self)
     }
 }
 
 impl Term for f32 {
     const ZERO: f32 = 0.0;
-    fn read(dtype: DType, bits: u64) -> f32 {
+    fn read(dtype: DType, bits: Bits) -> f32 {
         to_f64(dtype, bits) as f32
     }
     fn plus(self, a: f32, b: f32) -> f32 {
         self + a * b
     }
-    fn write(self, dtype: DType) -> u64 {
+    fn write(self, dtype: DType) -> Bits {
         from_f64(dtype, f64::from(self))
     }
 }
 
 impl Term for i64 {
     const ZERO: i64 = 0;
-    fn read(dtype: DType, bits: u64) -> i64 {
+    fn read(dtype: DType, bits: Bits) -> i64 {
         to_int(dtype, bits) as i64
     }
     fn plus(self, a: i64, b: i64) -> i64 {
         self.wrapping_add(a.wrapping_mul(b))
     }
-    fn write(self, dtype: DType) -> u64 {
+    fn write(self, dtype: DType) -> Bits {
         from_int(dtype, self.into())
     }
 }
 
 impl Term for bool {
     const ZERO: bool = false;
-    fn read(_dtype: DType, bits: u64) -> bool {
+    fn read(_dtype: DType, bits: Bits) -> bool {
         bits != 0
     }
     fn plus(self, a: bool, b: bool) -> bool {
         self | (a & b)
     }
-    fn write(self, _dtype: DType) -> u64 {
+    fn write(self, _dtype: DType) -> Bits {
         self.into()
+    }
+}
+
+impl Term for Complex<f32> {
+    const ZERO: Complex<f32> = Complex::new(0.0, 0.0);
+    fn read(dtype: DType, bits: Bits) -> Complex<f32> {
+        let value = to_complex(dtype, bits);
+        Complex::new(value.re as f32, value.im as f32)
+    }
+    fn plus(self, a: Complex<f32>, b: Complex<f32>) -> Complex<f32> {
+        self + a * b
+    }
+    fn write(self, dtype: DType) -> Bits {
+        from_complex(dtype, Complex::new(self.re.into(), self.im.into()))
+    }
+}
+
+impl Term for Complex64 {
+    const ZERO: Complex64 = Complex64::new(0.0, 0.0);
+    fn read(dtype: DType, bits: Bits) -> Complex64 {
+        to_complex(dtype, bits)
+    }
+    fn plus(self, a: Complex64, b: Complex64) -> Complex64 {
+        self + a * b
+    }
+    fn write(self, dtype: DType) -> Bits {
+        from_complex(dtype, self)
     }
 }
 
@@ -94,6 +125,8 @@ pub fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match call.result().dtype().class() {
         DTypeClass::Float if call.result().dtype() == DType::F32 => dot::<f32>(call),
         DTypeClass::Float => dot::<f64>(call),
+        DTypeClass::Complex if call.result().dtype() == DType::C64 => dot::<Complex<f32>>(call),
+        DTypeClass::Complex => dot::<Complex64>(call),
         DTypeClass::Bool => dot::<bool>(call),
         DTypeClass::Signed | DTypeClass::Unsigned => dot::<i64>(call),
     }
@@ -155,6 +188,8 @@ pub fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     match call.result().dtype().class() {
         DTypeClass::Float if call.result().dtype() == DType::F32 => convolve::<f32>(call),
         DTypeClass::Float => convolve::<f64>(call),
+        DTypeClass::Complex if call.result().dtype() == DType::C64 => convolve::<Complex<f32>>(call),
+        DTypeClass::Complex => convolve::<Complex64>(call),
         DTypeClass::Bool => convolve::<bool>(call),
         DTypeClass::Signed | DTypeClass::Unsigned => convolve::<i64>(call),
     }

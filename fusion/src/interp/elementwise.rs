@@ -3,7 +3,6 @@
 use super::kernel::Kernel;
 use super::number::{Elements, Store, mask};
 use super::{EvalCall, EvalError};
-use crate::dtype::DType;
 use crate::literal::Literal;
 
 /// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a `pred` of `select`, a bound
@@ -26,7 +25,7 @@ pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 }
 
 /// `bitcast_convert`: the same bits as another element type. A wide element is its narrow parts, lowest bits first;
-/// a `bool` is one bit.
+/// an element of fewer than 8 bits is as many bits as it has.
 ///
 /// # Errors
 /// None.
@@ -35,7 +34,7 @@ pub fn bitcast_convert(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let ty = call.result().clone();
     let elements = Elements::of(operand);
     let (from, to) = (operand.dtype(), ty.dtype());
-    if from != DType::Bool && to != DType::Bool {
+    if from.bits() >= 8 && to.bits() >= 8 {
         let literal = Literal::from_bytes(ty, operand.bytes().to_vec());
         return Ok(vec![literal.expect("bug: a bitcast changed the number of bytes")]);
     }

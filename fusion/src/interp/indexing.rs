@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::function::Function;
 use super::index::{Indices, strides};
-use super::number::{Elements, Store, clamp_index, to_int};
+use super::number::{Bits, Elements, Store, clamp_index, to_int};
 use super::reduction::{combine, converted};
 use super::{EvalCall, EvalError};
 use crate::literal::Literal;
@@ -33,7 +33,7 @@ impl<'a> Starts<'a> {
 
     /// Where the window of a batch index starts in an operand of rank `rank`; `bound` is what becomes of a component of
     /// the index vector, given the operand dimension it belongs to.
-    fn at(&self, batch: &[u64], rank: usize, bound: impl Fn(usize, u64) -> i128) -> Index {
+    fn at(&self, batch: &[u64], rank: usize, bound: impl Fn(usize, Bits) -> i128) -> Index {
         let mut start = Index::from_elem(0, rank);
         let first: usize = batch.iter().zip(&self.strides).map(|(&i, &stride)| i as usize * stride).sum();
         let elements = Elements::of(self.indices);

@@ -3,7 +3,11 @@
 //! Input: a checked signature. Output: a [`Kernel`], which takes the bits of one element per operand to the bits of the
 //! result's element. Tensors and bodies are computed with the same kernels, so that an op means the same in both.
 
-use super::number::{float_format, float_from_int, from_f64, from_int, int_from_float, mask, to_f64, to_int};
+use super::complex;
+use super::number::{
+    Bits, float_from_int, from_complex, from_f64, from_int, int_from_float, joined, mask, parts, to_complex,
+    to_f64, to_int,
+};
 use crate::dtype::{DType, DTypeClass};
 use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, Signature};
 
@@ -62,9 +66,19 @@ impl Kernel {
     }
 
     /// The result's element. Operands that the op does not have are ignored.
-    pub(super) fn apply(self, [a, b, c]: [u64; 3]) -> u64 {
+    pub(super) fn apply(self, [a, b, c]: [Bits; 3]) -> Bits {
         match self {
             Kernel::Identity => a,
+            Kernel::Unary(OpCode::Real, dtype) if dtype.is_complex() => parts(dtype, a).0,
+            Kernel::Unary(OpCode::Imag, dtype) if dtype.is_complex() => parts(dtype, a).1,
+            Kernel::Unary(OpCode::Real, _) => a,
+            Kernel::Unary(OpCode::Imag, dtype) => from_f64(dtype, 0.0),
+            Kernel::Binary(OpCode::Complex, dtype) => joined(dtype.complex().unwrap_or(dtype), a, b),
+            Kernel::Unary(op, dtype) if dtype.is_complex() => complex_unary(op, dtype, a),
+            Kernel::Binary(op, dtype) if dtype.is_complex() => {
+                let result = complex::binary(op, to_complex(dtype, a), to_complex(dtype, b));
+                from_complex(dtype, result.unwrap_or_else(|| missing(op, dtype)))
+            }
             Kernel::Unary(op, dtype) if dtype.is_float() => float_unary(op, dtype, a),
             Kernel::Unary(op, dtype) => int_unary(op, dtype, a),
             Kernel::Binary(op, dtype) if dtype.is_float() => float_binary(op, dtype, a, b),
@@ -89,7 +103,15 @@ impl Kernel {
     }
 }
 
-fn float_unary(op: OpCode, dtype: DType, bits: u64) -> u64 {
+fn complex_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
+    let z = to_complex(dtype, bits);
+    if op == OpCode::Abs {
+        return from_f64(dtype.part(), z.re.hypot(z.im));
+    }
+    from_complex(dtype, complex::unary(op, z).unwrap_or_else(|| missing(op, dtype)))
+}
+
+fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
     let x = to_f64(dtype, bits);
     let result = match op {
         OpCode::Abs => x.abs(),
@@ -118,7 +140,7 @@ fn float_unary(op: OpCode, dtype: DType, bits: u64) -> u64 {
     from_f64(dtype, result)
 }
 
-fn int_unary(op: OpCode, dtype: DType, bits: u64) -> u64 {
+fn int_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
     let x = to_int(dtype, bits);
     match op {
         OpCode::Abs => from_int(dtype, x.abs()),
@@ -126,12 +148,12 @@ fn int_unary(op: OpCode, dtype: DType, bits: u64) -> u64 {
         OpCode::Sign => from_int(dtype, x.signum()),
         OpCode::Not => from_int(dtype, !x),
         OpCode::Popcnt => bits.count_ones().into(),
-        OpCode::CountLeadingZeros => (bits.leading_zeros() + dtype.bits() - u64::BITS).into(),
+        OpCode::CountLeadingZeros => (bits.leading_zeros() + dtype.bits() - Bits::BITS).into(),
         _ => missing(op, dtype),
     }
 }
 
-fn float_binary(op: OpCode, dtype: DType, a: u64, b: u64) -> u64 {
+fn float_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
     let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
     let result = match op {
         OpCode::Add => x + y,
@@ -163,7 +185,7 @@ fn float_binary(op: OpCode, dtype: DType, a: u64, b: u64) -> u64 {
     from_f64(dtype, result)
 }
 
-fn int_binary(op: OpCode, dtype: DType, a: u64, b: u64) -> u64 {
+fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
     let (x, y) = (to_int(dtype, a), to_int(dtype, b));
     // A shift amount is unsigned: -1 is far above the width.
     let shift = |shifted: fn(i128, u32) -> i128, past: i128, x: i128| {
@@ -186,10 +208,11 @@ fn int_binary(op: OpCode, dtype: DType, a: u64, b: u64) -> u64 {
         OpCode::And => x & y,
         OpCode::Or => x | y,
         OpCode::Xor => x ^ y,
-        OpCode::ShiftLeft => shift(|x, by| x << by, 0, a.into()),
-        OpCode::ShiftRightLogical => shift(|x, by| x >> by, 0, a.into()),
+        OpCode::ShiftLeft => shift(|x, by| x << by, 0, a as i128),
+        OpCode::ShiftRightLogical => shift(|x, by| x >> by, 0, a as i128),
         OpCode::ShiftRightArithmetic => {
-            let sign_extended = i128::from(((a << (64 - dtype.bits())) as i64) >> (64 - dtype.bits()));
+            let unused = Bits::BITS - dtype.bits();
+            let sign_extended = (a << unused) as i128 >> unused;
             shift(|x, by| x >> by, sign_extended >> 64, sign_extended)
         }
         _ => missing(op, dtype),
@@ -218,16 +241,21 @@ fn power(base: i128, exponent: i128) -> i128 {
 }
 
 /// A number that is ordered as IEEE 754's total order orders the float.
-fn total_order(dtype: DType, bits: u64) -> i128 {
-    let sign = 1 << (dtype.bits() - 1);
-    let magnitude = i128::from(bits & !sign);
+fn total_order(dtype: DType, bits: Bits) -> i128 {
+    let sign = dtype.float_format().map_or(0, |format| Bits::from(format.sign()));
+    let magnitude = (bits & !sign) as i128;
     if bits & sign == 0 { magnitude } else { -1 - magnitude }
 }
 
-fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: u64, b: u64) -> bool {
+fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: Bits, b: Bits) -> bool {
     let ordering = match (order, dtype.class()) {
         (ComparisonType::TotalOrder, _) => Some(total_order(dtype, a).cmp(&total_order(dtype, b))),
         (_, DTypeClass::Float) => to_f64(dtype, a).partial_cmp(&to_f64(dtype, b)),
+        // Only equality is asked for, and a number without order that differs is as good as a NaN.
+        (_, DTypeClass::Complex) => {
+            let (x, y) = (to_complex(dtype, a), to_complex(dtype, b));
+            if x == y { Some(std::cmp::Ordering::Equal) } else { None }
+        }
         _ => Some(to_int(dtype, a).cmp(&to_int(dtype, b))),
     };
     match (direction, ordering) {
@@ -242,11 +270,15 @@ fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: u64, b
     }
 }
 
-fn convert(from: DType, to: DType, bits: u64) -> u64 {
+/// To a complex number the imaginary part is zero; from one it is dropped, as the specification says, for `bool` too.
+fn convert(from: DType, to: DType, bits: Bits) -> Bits {
     match (from.class(), to.class()) {
+        _ if from == to => bits,
         (DTypeClass::Float, DTypeClass::Bool) => (to_f64(from, bits) != 0.0).into(),
+        (DTypeClass::Complex, DTypeClass::Complex) => from_complex(to, to_complex(from, bits)),
+        (DTypeClass::Complex, _) => convert(from.part(), to, parts(from, bits).0),
         (_, DTypeClass::Bool) => (bits != 0).into(),
-        (DTypeClass::Float, DTypeClass::Float) if from == to => bits,
+        (_, DTypeClass::Complex) => joined(to, convert(from, to.part(), bits), 0),
         (DTypeClass::Float, DTypeClass::Float) => from_f64(to, to_f64(from, bits)),
         (DTypeClass::Float, _) => int_from_float(to, to_f64(from, bits)),
         (_, DTypeClass::Float) => float_from_int(to, to_int(from, bits)),
@@ -257,10 +289,9 @@ fn convert(from: DType, to: DType, bits: u64) -> u64 {
 /// `reduce_precision`: rounds the mantissa to nearest even, then sends exponents that the narrower format does not have to
 /// infinity and zero. The narrower format has no subnormals, so this is not a conversion to it and back. Without mantissa
 /// bits there is no NaN, which becomes infinity.
-fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: u64) -> u64 {
-    let Some((own_exponent, own_mantissa)) = float_format(dtype) else {
-        missing(OpCode::ReducePrecision, dtype)
-    };
+fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: Bits) -> Bits {
+    let Some(format) = dtype.float_format() else { missing(OpCode::ReducePrecision, dtype) };
+    let (own_exponent, own_mantissa) = (format.exponent, format.mantissa);
     let sign = bits & 1 << (dtype.bits() - 1);
     let infinity = mask(dtype) >> 1 & !((1 << own_mantissa) - 1);
     let mut magnitude = bits & !sign & mask(dtype);
@@ -269,12 +300,12 @@ fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: 
     }
     if mantissa_bits < own_mantissa {
         // Exponent and mantissa together are a number in which a carry does the right thing.
-        let last = 1u64 << (own_mantissa - mantissa_bits);
-        let odd = u64::from(magnitude & last != 0);
+        let last = 1 << (own_mantissa - mantissa_bits);
+        let odd = Bits::from(magnitude & last != 0);
         magnitude = (magnitude + (last >> 1) - 1 + odd) & !(last - 1);
     }
     if exponent_bits < own_exponent {
-        let (own_bias, bias) = ((1u64 << (own_exponent - 1)) - 1, (1u64 << (exponent_bits - 1)) - 1);
+        let (own_bias, bias) = ((1 << (own_exponent - 1)) - 1, (1 << (exponent_bits - 1)) - 1);
         let exponent = magnitude >> own_mantissa;
         if exponent > own_bias + bias {
             magnitude = infinity;
@@ -501,7 +532,7 @@ mod tests {
             Kernel::Compare(direction, order, DType::F32).apply([a.to_bits().into(), b.to_bits().into(), 0])
         };
         for direction in Comparison::ALL {
-            let wanted = u64::from(direction == Comparison::Ne);
+            let wanted = Bits::from(direction == Comparison::Ne);
             assert_eq!(compare(direction, ComparisonType::Float, f32::NAN, 1.0), wanted, "{direction:?}");
             assert_eq!(
                 compare(direction, ComparisonType::Float, f32::NAN, f32::NAN),
@@ -514,8 +545,8 @@ mod tests {
         for (i, &a) in ascending.iter().enumerate() {
             for (j, &b) in ascending.iter().enumerate() {
                 let total = ComparisonType::TotalOrder;
-                assert_eq!(compare(Comparison::Lt, total, a, b), u64::from(i < j), "{a} {b}");
-                assert_eq!(compare(Comparison::Eq, total, a, b), u64::from(i == j), "{a} {b}");
+                assert_eq!(compare(Comparison::Lt, total, a, b), Bits::from(i < j), "{a} {b}");
+                assert_eq!(compare(Comparison::Eq, total, a, b), Bits::from(i == j), "{a} {b}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! is the oracle that every execution mode is compared with. It is pure and holds no state.
 //!
 //! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op (sums of products in `f32` at each term),
-//! `f64` in `f64`; subnormals are kept; integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
+//! `f64` in `f64`, complex numbers in two `f64`; subnormals are kept; integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
 //! order, with the rounding of the body at each step.
 //!
 //! Where the specification leaves a value open, it is the one that XLA gives: a division by zero, a conversion out of
@@ -18,7 +18,9 @@
 //! elements) it visits, some nanoseconds each.
 
 pub mod collective;
+mod complex;
 pub mod contraction;
+pub mod control;
 pub mod elementwise;
 mod function;
 mod index;
@@ -43,7 +45,8 @@ use crate::shape::{Bytes, TensorType};
 /// Most bytes that one value of an interpreted program may have.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
 
-/// Most steps that one op of an interpreted program may take: window elements or products visited. A minute or two.
+/// Most steps that one op of an interpreted program may take: window elements, products or pairs of elements visited. A
+/// minute or two. The ops in a body count by themselves.
 pub const MAX_STEPS: u64 = 1 << 33;
 
 /// Why the interpreter gave up. Programs that passed the op table fail only by size.
@@ -61,11 +64,16 @@ pub enum EvalError {
     TooLong {
         /// The op.
         op: &'static str,
-        /// The number of steps.
+        /// The number of steps, or the number after which it gave up.
         steps: u128,
     },
     /// An op is not for so many replicas.
     Replicas(OpError),
+    /// Replicas that exchange data in a body took different ways through it.
+    Diverged {
+        /// The op that has the body.
+        op: &'static str,
+    },
     /// What an op does is left to the plugin, so there is nothing to compare with.
     Unspecified {
         /// The op.
@@ -86,9 +94,15 @@ impl fmt::Display for EvalError {
                 )
             }
             EvalError::TooLong { op, steps } => {
-                write!(f, "{op}: {steps} steps, the reference interpreter takes up to {MAX_STEPS}")
+                write!(f, "{op}: {steps} steps or more, the reference interpreter takes up to {MAX_STEPS}")
             }
             EvalError::Replicas(error) => error.fmt(f),
+            EvalError::Diverged { op } => {
+                write!(
+                    f,
+                    "{op}: replicas go different ways, and a collective in a body waits for all of them"
+                )
+            }
             EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
         }
     }

@@ -6,7 +6,7 @@
 use super::function::Function;
 use super::index::{Indices, Walk, strides};
 use super::kernel::Kernel;
-use super::number::{Elements, Store};
+use super::number::{Bits, Elements, Store};
 use super::{EvalCall, EvalError, check_steps};
 use crate::literal::Literal;
 use crate::op::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
@@ -24,7 +24,7 @@ impl<'a> Converted<'a> {
         Converted { elements: Elements::of(operand), kernel: Kernel::Convert(operand.dtype(), to) }
     }
 
-    pub(super) fn get(&self, index: usize) -> u64 {
+    pub(super) fn get(&self, index: usize) -> Bits {
         self.kernel.apply([self.elements.get(index), 0, 0])
     }
 }
@@ -38,10 +38,10 @@ pub(super) fn converted<'a>(
 }
 
 /// Inputs and initial values of a `reduce` or `reduce_window`, and results that hold the initial values.
-fn prepare<'a>(call: &EvalCall<'a>, types: &[DType]) -> (Vec<Converted<'a>>, Vec<u64>, Vec<Store>) {
+fn prepare<'a>(call: &EvalCall<'a>, types: &[DType]) -> (Vec<Converted<'a>>, Vec<Bits>, Vec<Store>) {
     let operands = || call.operands.iter().map(|operand| &**operand);
     let inputs = converted(operands(), types);
-    let inits: Vec<u64> =
+    let inits: Vec<Bits> =
         converted(operands().skip(types.len()), types).iter().map(|init| init.get(0)).collect();
     let results = call.signature.results().iter().zip(&inits);
     let results = results.map(|(ty, &init)| Store::filled(ty.clone(), init)).collect();
@@ -53,7 +53,7 @@ pub(super) fn combine(
     function: &mut Function<'_>,
     results: &mut [Store],
     place: usize,
-    values: impl IntoIterator<Item = u64>,
+    values: impl IntoIterator<Item = Bits>,
 ) -> Result<(), EvalError> {
     let before = results.iter().map(|result| result.get(place));
     let combined = function.call(before.chain(values))?;

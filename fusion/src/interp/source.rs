@@ -4,8 +4,9 @@
 //! program draws the same numbers everywhere.
 
 use super::index::{Indices, strides};
-use super::number::{Elements, Store, float_from_int, from_int, mask};
+use super::number::{Bits, Elements, Store, float_from_int, from_int, mask};
 use super::{EvalCall, EvalError};
+use crate::dtype::DTypeClass;
 use crate::literal::Literal;
 use crate::op::RngAlgorithm;
 
@@ -27,7 +28,11 @@ pub fn iota(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (stride, size) = (strides(ty.dims())[axis] as usize, ty.dims()[axis] as usize);
     let element = |index: usize| {
         let value = (index / stride % size) as i128;
-        if dtype.is_float() { float_from_int(dtype, value) } else { from_int(dtype, value) }
+        match dtype.class() {
+            // The real part; the imaginary part is zero.
+            DTypeClass::Float | DTypeClass::Complex => float_from_int(dtype.part(), value),
+            _ => from_int(dtype, value),
+        }
     };
     let count = ty.elems().get();
     Ok(vec![Store::collect(ty, (0..count).map(element)).finish()])
@@ -39,7 +44,7 @@ pub fn iota(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 /// When the algorithm is left to the plugin.
 pub fn rng_bit_generator(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let state = Elements::of(call.operand(0));
-    let state: Vec<u64> = (0..state.len()).map(|word| state.get(word)).collect();
+    let state: Vec<u64> = (0..state.len()).map(|word| state.get(word) as u64).collect();
     let ty = &call.signature.results()[1];
     let wide = ty.dtype().bits() == 64;
     let (state, bits) = match call.attr().member(0) {
@@ -53,8 +58,8 @@ pub fn rng_bit_generator(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError>
         }
     };
     // A short element is the low part of 32 bits.
-    let bits = bits.into_iter().map(|bits| bits & mask(ty.dtype()));
-    let state = Store::collect(call.signature.results()[0].clone(), state.into_iter());
+    let bits = bits.into_iter().map(|bits| Bits::from(bits) & mask(ty.dtype()));
+    let state = Store::collect(call.signature.results()[0].clone(), state.into_iter().map(Bits::from));
     Ok(vec![state.finish(), Store::collect(ty.clone(), bits).finish()])
 }
 

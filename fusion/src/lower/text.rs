@@ -38,7 +38,7 @@ fn ty(ty: &TensorType) -> String {
     for dim in ty.dims() {
         let _ = write!(out, "{dim}x");
     }
-    out.push_str(ty.dtype().mlir());
+    out.push_str(ty.dtype().stablehlo());
     out.push('>');
     out
 }
@@ -198,7 +198,8 @@ impl Printer {
         if !results.is_empty() {
             put!(self, "{results} = ");
         }
-        let operands = list(node.operands(), |&operand| names.get(operand).to_owned());
+        let stated = signature.def().captures.unwrap_or(node.operands().len());
+        let operands = list(&node.operands()[..stated], |&operand| names.get(operand).to_owned());
         put!(self, "\"{}\"({operands})", op.qualified());
         let attrs: Vec<String> = signature
             .stated_attrs()
@@ -210,15 +211,19 @@ impl Printer {
         }
         if !signature.bodies().is_empty() {
             put!(self, " (");
+            let captured: Vec<&str> = match signature.def().captures {
+                Some(first) => node.operands()[first..].iter().map(|&operand| names.get(operand)).collect(),
+                None => Vec::new(),
+            };
             for (i, body) in signature.bodies().iter().enumerate() {
                 if i > 0 {
                     put!(self, ", ");
                 }
-                self.body(body, indent);
+                self.body(body, &captured, indent);
             }
             put!(self, ")");
         }
-        let inputs = list(signature.operands(), ty);
+        let inputs = list(&signature.operands()[..stated], ty);
         let outputs = list(signature.results(), ty);
         put!(self, " : ({inputs}) -> ");
         if signature.results().len() == 1 {
@@ -228,11 +233,14 @@ impl Printer {
         }
     }
 
-    fn body(&mut self, body: &Body, indent: usize) {
+    /// A body. Where there are captured values, they stand for its parameters, which are not printed then.
+    fn body(&mut self, body: &Body, captured: &[&str], indent: usize) {
         let prefix = self.prefix();
         let mut names = Names::of(body.graph(), &prefix);
         put!(self, "{{\n");
-        if !body.graph().params().is_empty() {
+        if !captured.is_empty() {
+            names.params = captured.iter().map(|&name| name.to_owned()).collect();
+        } else if !body.graph().params().is_empty() {
             let typed = names.params.iter().zip(body.graph().params());
             let params = list(typed, |(name, param)| format!("{name}: {}", ty(param)));
             put!(self, "{:indent$}^bb0({params}):\n", "");
@@ -283,8 +291,8 @@ impl Printer {
                         "    {target} = \"stablehlo.convert\"({word}) : (tensor<ui32>) -> tensor<i1>\n"
                     );
                 }
-                size => {
-                    let narrow = format!("tensor<ui{}>", size * 8);
+                _ => {
+                    let narrow = format!("tensor<ui{}>", dtype.bits());
                     put!(
                         self,
                         "    {target}_n = \"stablehlo.convert\"({word}) : (tensor<ui32>) -> {narrow}\n"

@@ -223,6 +223,83 @@ impl<'a> Call<'a> {
         self.error(fault, "the result would be too large", error.to_string())
     }
 
+    /// Name of body `index`, for messages.
+    #[must_use]
+    pub fn body_name(&self, index: usize) -> String {
+        self.def.bodies.name(index)
+    }
+
+    /// Checks that body `index` takes values of the given types; `what` says what each of them is, and `rule` why the body
+    /// takes them.
+    ///
+    /// # Errors
+    /// With the first parameter that differs.
+    pub fn body_takes(
+        &self,
+        index: usize,
+        wanted: &[TensorType],
+        what: impl Fn(usize) -> String,
+        rule: &str,
+    ) -> Result<(), OpError> {
+        let (name, params) = (self.body_name(index), self.bodies[index].graph().params());
+        if params.len() != wanted.len() {
+            return Err(self
+                .error(
+                    Fault::Body,
+                    format!("{name} takes {} values", params.len()),
+                    format!("it must take {}, {rule}: {wanted:?}", wanted.len()),
+                )
+                .hint("a body sees nothing but its parameters"));
+        }
+        match params.iter().zip(wanted).position(|(param, wanted)| param != wanted) {
+            None => Ok(()),
+            Some(place) => Err(self.error(
+                Fault::Body,
+                format!(
+                    "parameter {place} of {name} is {} and stands for {}, which is {}",
+                    params[place],
+                    what(place),
+                    wanted[place]
+                ),
+                format!("they must have the same type, {rule}"),
+            )),
+        }
+    }
+
+    /// Checks that body `index` returns values of the given types; `what` says what each of them becomes, and `rule` why
+    /// the body returns them.
+    ///
+    /// # Errors
+    /// With the first value that differs, and the op that would mend it where there is one.
+    pub fn body_returns(
+        &self,
+        index: usize,
+        wanted: &[TensorType],
+        what: impl Fn(usize) -> String,
+        rule: &str,
+    ) -> Result<(), OpError> {
+        let (name, mut returns) = (self.body_name(index), self.bodies[index].return_types());
+        if returns.len() != wanted.len() {
+            let found: Vec<&TensorType> = returns.collect();
+            return Err(self.error(
+                Fault::Body,
+                format!("{name} returns {} values, {found:?}", found.len()),
+                format!("it must return {}, {rule}: {wanted:?}", wanted.len()),
+            ));
+        }
+        let differing = (0..).zip(returns.by_ref().zip(wanted)).find(|(_, (found, wanted))| found != wanted);
+        let Some((place, (found, wanted))) = differing else { return Ok(()) };
+        let error = self.error(
+            Fault::Body,
+            format!("{name} returns {found} for {}, which is {wanted}", what(place)),
+            rule,
+        );
+        Err(match remedy(found, wanted) {
+            Some(remedy) => error.hint(format!("{remedy} before returning it")),
+            None => error,
+        })
+    }
+
     /// Checks that body `index` takes and returns the given types.
     ///
     /// # Errors
@@ -240,11 +317,7 @@ impl<'a> Call<'a> {
         let found: Vec<&TensorType> = body.return_types().collect();
         Err(self.error(
             Fault::Body,
-            format!(
-                "{} takes {:?} and returns {found:?}",
-                self.def.bodies[index].name,
-                body.graph().params()
-            ),
+            format!("{} takes {:?} and returns {found:?}", self.body_name(index), body.graph().params()),
             format!("it must take {params:?} and return {returns:?}"),
         ))
     }
@@ -253,6 +326,19 @@ impl<'a> Call<'a> {
 /// One result.
 pub(super) fn one(ty: TensorType) -> Results {
     smallvec![ty]
+}
+
+/// The op that makes a value of type `to` of one of type `from`, as an advice; `None` when it takes more than one.
+fn remedy(from: &TensorType, to: &TensorType) -> Option<String> {
+    if from.shape() == to.shape() {
+        Some(format!("convert it to {}", to.dtype()))
+    } else if from.dtype() != to.dtype() {
+        None
+    } else if from.elems() == to.elems() {
+        Some(format!("reshape it to {}", to.shape()))
+    } else {
+        broadcasts(from.shape(), to.shape()).then(|| format!("broadcast it to {}", to.shape()))
+    }
 }
 
 /// Whether a tensor of shape `from` broadcasts to `to` by NumPy's rule.

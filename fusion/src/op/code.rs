@@ -36,6 +36,8 @@ opcodes! {
     DynamicSlice = 54, DynamicUpdateSlice = 55,
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
+    While = 65, If = 66, Case = 67, Sort = 68, Map = 69,
+    Complex = 87, Real = 88, Imag = 89,
     AllGather = 141, AllReduce = 142, AllToAll = 143, CollectiveBroadcast = 144, CollectivePermute = 145,
     PartitionId = 146, ReduceScatter = 147, ReplicaId = 148,
 }

@@ -47,6 +47,57 @@ pub struct BodyDef {
     pub rule: &'static str,
 }
 
+/// How many functions an op takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bodies {
+    /// Exactly these.
+    Fixed(&'static [BodyDef]),
+    /// One or more of this kind: the branches of `case`.
+    Many(BodyDef),
+}
+
+impl Bodies {
+    /// No functions.
+    pub const NONE: Bodies = Bodies::Fixed(&[]);
+
+    /// Whether the op takes none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Bodies::Fixed([]))
+    }
+
+    /// Whether `count` bodies fit.
+    #[must_use]
+    pub fn takes(&self, count: usize) -> bool {
+        match self {
+            Bodies::Fixed(bodies) => count == bodies.len(),
+            Bodies::Many(_) => count > 0,
+        }
+    }
+
+    /// The number of bodies in words, for messages.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Bodies::Fixed([]) => "none".to_owned(),
+            Bodies::Fixed(bodies) => {
+                let names: Vec<&str> = bodies.iter().map(|body| body.name).collect();
+                format!("{} ({})", bodies.len(), names.join(", "))
+            }
+            Bodies::Many(body) => format!("at least 1 ({}...)", body.name),
+        }
+    }
+
+    /// Name of body `index`, for messages.
+    #[must_use]
+    pub fn name(&self, index: usize) -> String {
+        match self {
+            Bodies::Fixed(bodies) => bodies.get(index).map_or("body", |body| body.name).to_owned(),
+            Bodies::Many(body) => format!("{} {index}", body.name),
+        }
+    }
+}
+
 /// How an op takes part in fusion. Region rules and explanations are written in these classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusibility {
@@ -144,7 +195,11 @@ pub struct OpDef {
     /// Its attributes, in the order of [`crate::attr::Attrs`].
     pub attrs: &'static [AttrDef],
     /// The functions it takes.
-    pub bodies: &'static [BodyDef],
+    pub bodies: Bodies,
+    /// The first of the operands that are handed to every body as its parameters, for ops whose bodies StableHLO writes
+    /// without parameters and lets capture values (`if`, `case`). `None` for ops that make the values they call their
+    /// bodies with.
+    pub captures: Option<usize>,
     /// Element types of the first operand, or of the result where there is no operand. The rule says how the
     /// others follow from it.
     pub dtypes: DTypeSet,

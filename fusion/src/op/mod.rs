@@ -18,6 +18,7 @@ mod call;
 mod code;
 mod def;
 mod expand;
+mod neutral;
 pub(crate) mod rules;
 mod sample;
 mod signature;
@@ -26,9 +27,10 @@ mod table;
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
 pub use def::{
-    BodyDef, Dialect, Effect, Fusibility, Joint, Numerics, OpDef, OperandGroup, Operands, Replicas,
+    Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, Numerics, OpDef, OperandGroup, Operands, Replicas,
 };
 pub use expand::Lowered;
+pub use neutral::{extreme, neutral};
 pub use rules::collective::Named;
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,

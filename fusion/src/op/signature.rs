@@ -132,7 +132,7 @@ impl Signature {
         self.depth
     }
 
-    /// What the call does besides computing: the op's own effect, or that of an op in its bodies.
+    /// What the op does besides computing: what its row says, or an ordered op in one of its bodies.
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.effect
@@ -199,10 +199,10 @@ impl Signature {
 }
 
 /// Effect of a call, and whether replicas compute it together: its own or, for control flow, that of its bodies. Other
-/// bodies are applied to one element at a time, where neither has a meaning.
+/// bodies are applied to some elements at a time, where neither has a meaning.
 fn parallel(def: &'static OpDef, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
     let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together(_)));
-    for (body, of) in bodies.iter().zip(def.bodies) {
+    for (index, body) in bodies.iter().enumerate() {
         for inner in body.graph().nodes().iter().map(|node| node.signature()) {
             if inner.effect == Effect::Pure && !inner.joint {
                 continue;
@@ -211,7 +211,7 @@ fn parallel(def: &'static OpDef, bodies: &[Arc<Body>]) -> Result<(Effect, bool),
                 return Err(OpError::new(
                     def.name,
                     Fault::Body,
-                    format!("{} has {}", of.name, inner.op),
+                    format!("{} has {}", def.bodies.name(index), inner.op),
                     "ops with effects and ops that depend on the replica stand in bodies of control flow only",
                 )
                 .hint(format!("compute {} outside", inner.op)));
@@ -242,12 +242,12 @@ fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(),
             format!("it takes {}", def.operand_words()),
         ));
     }
-    if bodies.len() != def.bodies.len() {
+    if !def.bodies.takes(bodies.len()) {
         return Err(OpError::new(
             def.name,
             Fault::Arity,
             format!("{} bodies were given", bodies.len()),
-            format!("it takes {}", def.bodies.len()),
+            format!("it takes {}", def.bodies.words()),
         ));
     }
     Ok(())

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use half::{bf16, f16};
 use serde_json::{Value, json};
 
-use crate::dtype::{DType, Element as _};
+use crate::interp::number::{Bits, to_int};
 use crate::literal::Literal;
 
 /// A rule for comparing an output with its expected value.
@@ -82,28 +81,16 @@ impl Number {
     }
 }
 
+/// The elements; both parts of complex ones.
 fn numbers(literal: &Literal) -> impl Iterator<Item = Number> + '_ {
-    let dtype = literal.dtype();
-    let size = dtype.size();
-    literal.bytes().chunks_exact(size).map(move |raw| {
-        let mut wide = [0; 8];
-        wide[..size].copy_from_slice(raw);
-        let bits = u64::from_le_bytes(wide);
-        let sign = 1u64 << (size * 8 - 1);
-        let value = match dtype {
-            DType::F16 => f16::read_le(raw).to_f64(),
-            DType::BF16 => bf16::read_le(raw).to_f64(),
-            DType::F32 => f32::read_le(raw).into(),
-            DType::F64 => f64::read_le(raw),
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
-                let shift = 64 - size as u32 * 8;
-                return Number::Int(i128::from((bits << shift) as i64 >> shift));
-            }
-            DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
-                return Number::Int(bits.into());
-            }
-        };
-        Number::Float { value, magnitude: bits & !sign, negative: bits & sign != 0 }
+    let dtype = literal.dtype().part();
+    literal.bytes().chunks_exact(dtype.size()).map(move |raw| {
+        let mut wide = [0; 16];
+        wide[..dtype.size()].copy_from_slice(raw);
+        let bits = Bits::from_le_bytes(wide);
+        let Some(format) = dtype.float_format() else { return Number::Int(to_int(dtype, bits)) };
+        let (sign, bits) = (format.sign(), bits as u64);
+        Number::Float { value: format.decode(bits), magnitude: bits & !sign, negative: bits & sign != 0 }
     })
 }
 
@@ -164,6 +151,7 @@ impl Check {
                 expected: expected.ty().to_string(),
             });
         }
+        let parts = if actual.dtype().is_complex() { 2 } else { 1 };
         let mut differing = numbers(actual)
             .zip(numbers(expected))
             .enumerate()
@@ -171,7 +159,7 @@ impl Check {
         match differing.next() {
             None => Ok(()),
             Some((index, (actual, expected))) => Err(Mismatch::Element {
-                index,
+                index: index / parts,
                 actual: actual.as_f64(),
                 expected: expected.as_f64(),
                 count: 1 + differing.count(),

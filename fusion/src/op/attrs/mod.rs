@@ -4,10 +4,13 @@
 //! else has to know it.
 
 mod collective;
+mod control;
 
 use std::sync::Arc;
 
 pub use collective::*;
+pub(super) use control::SORT;
+pub use control::sort;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};
@@ -43,7 +46,7 @@ pub fn compare_for(direction: Comparison, dtype: DType) -> Attrs {
     compare(
         direction,
         match dtype.class() {
-            DTypeClass::Float => ComparisonType::Float,
+            DTypeClass::Float | DTypeClass::Complex => ComparisonType::Float,
             DTypeClass::Signed => ComparisonType::Signed,
             DTypeClass::Unsigned | DTypeClass::Bool => ComparisonType::Unsigned,
         },

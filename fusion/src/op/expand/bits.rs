@@ -6,6 +6,7 @@ use super::{Builder, Lowered, expanded, unsigned};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
+use crate::float::FloatFormat;
 use crate::graph::{Body, Ref};
 use crate::literal::Literal;
 use crate::op::attrs;
@@ -28,23 +29,21 @@ impl Builder {
 
 /// Mantissa bits of a float type that are stored.
 fn mantissa_bits(dtype: DType) -> u32 {
-    match dtype {
-        DType::F16 => 10,
-        DType::BF16 => 7,
-        DType::F32 => 23,
-        _ => 52,
-    }
+    dtype.float_format().map_or(0, |format| format.mantissa)
 }
 
-/// Bits of the positive infinity of a float type.
+/// Bits of the positive infinity of a float type that has one.
 fn infinity_bits(dtype: DType) -> u64 {
-    (1u64 << (dtype.bits() - 1)) - (1u64 << mantissa_bits(dtype))
+    dtype.float_format().and_then(FloatFormat::infinity).unwrap_or(0)
 }
 
 /// Ops of one operand that XLA gets wrong.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     match call.def.code {
-        OpCode::Ceil | OpCode::Floor => expanded(subnormals_apart(call)),
+        // Floats of 8 bits and fewer are computed in longer ones, where their subnormals are ordinary numbers.
+        OpCode::Ceil | OpCode::Floor if !call.operand(0).dtype().is_small_float() => {
+            expanded(subnormals_apart(call))
+        }
         OpCode::CountLeadingZeros if call.operand(0).dtype().class() == DTypeClass::Signed => {
             expanded(zeros_of_words(call))
         }

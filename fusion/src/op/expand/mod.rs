@@ -10,6 +10,7 @@
 mod bits;
 mod collective;
 mod combine;
+mod complex;
 #[cfg(test)]
 mod tests;
 
@@ -20,13 +21,14 @@ pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
 pub(super) use combine::{combined, reduce_window, select_and_scatter};
+pub(super) use complex::part;
 
 use super::attrs;
 use super::call::Call;
 use super::code::{Comparison, OpCode};
 use super::rules::contraction::{ConvDims, conv_attr};
 use crate::attr::{AttrValue, Attrs};
-use crate::dtype::{DType, DTypeClass, Element};
+use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::Scalar;
@@ -57,6 +59,9 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
     match (call.def.code, call.operand(0).dtype()) {
         (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
         (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
+        (OpCode::Maximum | OpCode::Minimum, dtype) if dtype.is_complex() => {
+            expanded(complex::selected_by_order(call))
+        }
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         _ => Lowered::Itself,
     }
@@ -177,7 +182,7 @@ impl Builder {
     }
 
     /// A constant of the given type in every element.
-    fn splat<T: Element>(&mut self, value: T, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+    fn splat<T: RealElement>(&mut self, value: T, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
         let value = attrs::constant(Arc::new(Scalar::new(value).to_literal()));
         let scalar = self.op(OpCode::Constant, value, &[])?;
         let scalar = self.convert(scalar, T::DTYPE, dtype)?;
@@ -202,6 +207,8 @@ impl Builder {
 /// The unsigned integer of a width in bits.
 fn unsigned(bits: u32) -> DType {
     match bits {
+        2 => DType::U2,
+        4 => DType::U4,
         8 => DType::U8,
         16 => DType::U16,
         32 => DType::U32,

@@ -4,12 +4,28 @@ use crate::DType;
 use crate::dtype::{DTypeClass, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::op::call::{Call, Results, one};
-use crate::op::code::{Comparison, ComparisonType};
+use crate::op::code::{Comparison, ComparisonType, OpCode};
 
-/// One operand of the row's types; the result has its type.
+/// One operand of the row's types; the result has its type, but for the absolute value of complex numbers.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Result<Results, OpError> {
+    if call.def.code == OpCode::Abs && call.operand(0).dtype().is_complex() {
+        return part(call);
+    }
     call.dtype_in(0, call.def.dtypes)?;
     Ok(one(call.operand(0).clone()))
+}
+
+/// One operand of the row's types; the result has the type of its parts.
+pub(in crate::op) fn part(call: &Call<'_>) -> Result<Results, OpError> {
+    call.dtype_in(0, call.def.dtypes)?;
+    Ok(one(call.retyped(call.operand(0), call.operand(0).dtype().part())?))
+}
+
+/// Two floats of one type; the result is the complex type they are the parts of.
+pub(in crate::op) fn complex(call: &Call<'_>) -> Result<Results, OpError> {
+    binary(call)?;
+    let dtype = call.operand(0).dtype();
+    Ok(one(call.retyped(call.operand(0), dtype.complex().unwrap_or(dtype))?))
 }
 
 /// One float operand; the result is `bool`.
@@ -30,13 +46,22 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Result<Results, OpError> {
 pub(in crate::op) fn compare(call: &Call<'_>) -> Result<Results, OpError> {
     call.same_dtype(1, 0)?;
     call.same_shape(1, 0)?;
-    debug_assert!(usize::from(call.attr().member(0)) < Comparison::ALL.len());
     let order = call.attr().member(1);
     let fits: &[ComparisonType] = match call.operand(0).dtype().class() {
         DTypeClass::Bool | DTypeClass::Unsigned => &[ComparisonType::Unsigned],
         DTypeClass::Signed => &[ComparisonType::Signed],
         DTypeClass::Float => &[ComparisonType::Float, ComparisonType::TotalOrder],
+        DTypeClass::Complex => &[ComparisonType::Float],
     };
+    let direction = Comparison::ALL[usize::from(call.attr().member(0))];
+    if call.operand(0).dtype().is_complex() && !matches!(direction, Comparison::Eq | Comparison::Ne) {
+        return Err(call
+            .attr_error(
+                format!("comparison_direction is {direction:?} for {}", call.operand(0).dtype()),
+                "complex numbers have no order: they can be compared by EQ and NE only",
+            )
+            .hint("compare their real parts, imaginary parts or absolute values"));
+    }
     if !fits.iter().any(|&fit| fit as u8 == order) {
         return Err(call.attr_error(
             format!("compare_type has code {order} for {}", call.operand(0).dtype()),
@@ -92,6 +117,15 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Result<Results, OpError
     let operand = call.operand(0);
     let to = call.attr().dtype(0);
     let (from_bits, to_bits) = (operand.dtype().bits(), to.bits());
+    if operand.dtype().is_complex() != to.is_complex() {
+        return Err(call
+            .error(
+                Fault::DType,
+                format!("the operand is {operand} and the element type asked for is {to}"),
+                "complex numbers can be bit-cast to complex numbers only",
+            )
+            .hint("take the real and the imaginary part first"));
+    }
     if from_bits == to_bits {
         return Ok(one(call.retyped(operand, to)?));
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod collective;
 pub(crate) mod contraction;
+pub(super) mod control;
 pub(super) mod elementwise;
 pub(crate) mod indexing;
 pub(super) mod movement;

@@ -10,7 +10,7 @@ use crate::shape::TensorType;
 
 /// Whether an element of type `from` may be combined in type `to`: same family, no fewer bits.
 pub(super) fn promotes(from: DType, to: DType) -> bool {
-    from == to || (from.class() == to.class() && from.size() < to.size())
+    from == to || (from.class() == to.class() && from.bits() < to.bits())
 }
 
 /// Checks that body `index` combines `2 N` scalars into `N` of the same types, which the operands promote to; returns
@@ -25,7 +25,7 @@ pub(in crate::op) fn combiner(
     if scalars.len() != operands.len() {
         return Err(call.error(
             Fault::Body,
-            format!("{} returns {} values", call.def.bodies[index].name, scalars.len()),
+            format!("{} returns {} values", call.body_name(index), scalars.len()),
             format!("it must return one per operand, which is {}", operands.len()),
         ));
     }
@@ -34,7 +34,7 @@ pub(in crate::op) fn combiner(
         if !promotes(operand.dtype(), dtype) {
             return Err(call.error(
                 Fault::Body,
-                format!("{} combines {dtype}, the operand is {operand}", call.def.bodies[index].name),
+                format!("{} combines {dtype}, the operand is {operand}", call.body_name(index)),
                 "the body's type must be the operand's, or a wider one of the same family",
             ));
         }

@@ -39,6 +39,9 @@ pub(in crate::op) fn iota(call: &Call<'_>) -> Result<Results, OpError> {
     Ok(one(ty))
 }
 
+/// Types of 8 to 64 random bits.
+pub(in crate::op) const RANDOM_BITS: DTypeSet = DTypeSet::WIDE_INT.or(DTypeSet::WIDE_FLOAT);
+
 /// `rng_bit_generator`: a state goes in; the next state and uniformly distributed bits come out.
 pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpError> {
     let state = call.operand(0);
@@ -56,12 +59,14 @@ pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpErr
     }
     let output = TensorType::new(call.attr().dtype(1), call.attr().shape(2).clone())
         .map_err(|error| call.size_error(&error))?;
-    if !DTypeSet::NUMBER.contains(output.dtype()) {
-        return Err(call.error(
-            Fault::DType,
-            format!("the output is {output}"),
-            format!("its element type must be {}", DTypeSet::NUMBER),
-        ));
+    if !RANDOM_BITS.contains(output.dtype()) {
+        return Err(call
+            .error(
+                Fault::DType,
+                format!("the output is {output}"),
+                format!("its element type must be {RANDOM_BITS}"),
+            )
+            .hint("draw unsigned bits and convert them"));
     }
     Ok(smallvec![state.clone(), output])
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::grow::Ops;
 use super::{Domain, SampleOperand, Sampler};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::graph::{Body, Graph, Ref};
-use crate::interp::number::{Store, from_f64, mask};
-use crate::literal::Literal;
+use crate::op::neutral::{extreme, neutral};
 use crate::op::{Comparison, OpCode, attrs};
 use crate::shape::{Shape, TensorType};
 
@@ -23,49 +23,20 @@ fn associative(dtype: DType) -> &'static [OpCode] {
     use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
     match dtype.class() {
         DTypeClass::Float => &[Add, Maximum, Minimum, Multiply],
+        DTypeClass::Complex => &[Add, Multiply],
         _ => &[Add, Maximum, Minimum, Multiply, And, Or, Xor],
-    }
-}
-
-/// A scalar of the given bits.
-fn scalar(dtype: DType, bits: u64) -> Literal {
-    Store::filled(TensorType::scalar(dtype), bits & mask(dtype)).finish()
-}
-
-/// The least or the greatest value of a type.
-fn extreme(dtype: DType, greatest: bool) -> Literal {
-    let ones = mask(dtype);
-    let bits = match dtype.class() {
-        DTypeClass::Float if greatest => from_f64(dtype, f64::INFINITY),
-        DTypeClass::Float => from_f64(dtype, f64::NEG_INFINITY),
-        DTypeClass::Signed if greatest => ones >> 1,
-        DTypeClass::Signed => !(ones >> 1),
-        _ if greatest => ones,
-        _ => 0,
-    };
-    scalar(dtype, bits)
-}
-
-/// The value that leaves every other as it is.
-fn neutral(op: OpCode, dtype: DType) -> Literal {
-    match op {
-        OpCode::Multiply if dtype.is_float() => scalar(dtype, from_f64(dtype, 1.0)),
-        OpCode::Multiply => scalar(dtype, 1),
-        OpCode::And => scalar(dtype, u64::MAX),
-        OpCode::Maximum => extreme(dtype, false),
-        OpCode::Minimum => extreme(dtype, true),
-        _ => scalar(dtype, 0),
     }
 }
 
 impl Sampler<'_> {
     /// A body over operands of the given element types.
     pub(super) fn combiner(&mut self, dtypes: &[DType]) -> Option<Combiner> {
-        let kinds = if self.portable() { 8 } else { 12 };
+        let kinds = if self.portable() { 8 } else { 14 };
         match (self.below(kinds), dtypes) {
             (6 | 7, &[value, index]) if index.is_int() => arg_max(value, index),
             (8..=9, &[dtype]) => self.graph_body(dtype),
-            (10.., _) => self.lopsided(dtypes),
+            (10..=11, _) => self.lopsided(dtypes),
+            (12.., _) => self.arbitrary(dtypes),
             _ => self.independent(dtypes),
         }
     }
@@ -125,6 +96,16 @@ impl Sampler<'_> {
         Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits: inits.collect() })
     }
 
+    /// Whatever ops there are.
+    fn arbitrary(&mut self, dtypes: &[DType]) -> Option<Combiner> {
+        let types = self.combined_types(dtypes);
+        let returns: Vec<TensorType> = types.iter().map(|&dtype| TensorType::scalar(dtype)).collect();
+        let graph = self.grown(&[returns.as_slice(), &returns].concat(), Ops::Any);
+        let body = self.returning(graph, &returns)?;
+        let inits = dtypes.iter().map(|&dtype| SampleOperand::Fresh(TensorType::scalar(dtype), Domain::Any));
+        Some(Combiner { body, inits: inits.collect() })
+    }
+
     /// A body with tensors and a body of its own inside: it adds two elements as a `reduce` of both.
     fn graph_body(&mut self, dtype: DType) -> Option<Combiner> {
         let mut graph = Graph::new();
@@ -145,7 +126,14 @@ impl Sampler<'_> {
     pub(super) fn selector(&mut self, dtype: DType) -> Option<Arc<Body>> {
         let direction = self.one_of(&[Comparison::Ge, Comparison::Le, Comparison::Gt, Comparison::Lt])?;
         let mut graph = Graph::new();
-        let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];
+        let (mut lhs, mut rhs) = pairs(&mut graph, &[dtype])[0];
+        if dtype.is_complex() {
+            // Complex numbers have no order; their real parts have.
+            for side in [&mut lhs, &mut rhs] {
+                *side = graph.push(OpCode::Real, Attrs::none(), &[], &[*side]).ok()?[0];
+            }
+        }
+        let dtype = dtype.part();
         let picked = graph.push(OpCode::Compare, attrs::compare_for(direction, dtype), &[], &[lhs, rhs]);
         Body::new(graph, &picked.ok()?).map(Arc::new)
     }

@@ -1,9 +1,8 @@
 //! Data for fresh values.
 
-use half::{bf16, f16};
-
 use super::{Aim, Domain, Entropy, Seeded};
-use crate::dtype::{DType, DTypeClass, Element};
+use crate::dtype::{DType, DTypeClass};
+use crate::interp::number::{Bits, Store, from_f64, from_int, joined, to_f64};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 
@@ -41,33 +40,16 @@ const SPECIAL_FLOATS: [f64; 24] = [
 pub fn fill(entropy: &mut dyn Entropy, ty: &TensorType, domain: Domain, aim: Aim) -> Literal {
     let seed = entropy.draw(1 << 16);
     let mut source = Source { random: Seeded::new(seed.into()), seed, domain, aim };
-    macro_rules! make {
-        ($($dtype:ident => $ty:ty, $cast:expr);* $(;)?) => {
-            match ty.dtype() {
-                $(DType::$dtype => literal::<$ty>(ty, || $cast(&mut source)),)*
-            }
-        };
-    }
-    make! {
-        Bool => bool, |s: &mut Source| s.int(DType::Bool) != 0;
-        I8 => i8, |s: &mut Source| s.int(DType::I8) as i8;
-        I16 => i16, |s: &mut Source| s.int(DType::I16) as i16;
-        I32 => i32, |s: &mut Source| s.int(DType::I32) as i32;
-        I64 => i64, |s: &mut Source| s.int(DType::I64);
-        U8 => u8, |s: &mut Source| s.int(DType::U8) as u8;
-        U16 => u16, |s: &mut Source| s.int(DType::U16) as u16;
-        U32 => u32, |s: &mut Source| s.int(DType::U32) as u32;
-        U64 => u64, |s: &mut Source| s.int(DType::U64) as u64;
-        F16 => f16, |s: &mut Source| f16::from_f64(s.float());
-        BF16 => bf16, |s: &mut Source| bf16::from_f64(s.float());
-        F32 => f32, |s: &mut Source| s.float() as f32;
-        F64 => f64, |s: &mut Source| s.float();
-    }
-}
-
-fn literal<T: Element>(ty: &TensorType, mut next: impl FnMut() -> T) -> Literal {
-    let data: Vec<T> = (0..ty.elems().get()).map(|_| next()).collect();
-    Literal::from_slice(ty.dims(), &data).expect("bug: as many elements as the type has")
+    let dtype = ty.dtype();
+    let element = |_| match dtype.class() {
+        DTypeClass::Float => source.float_of(dtype),
+        DTypeClass::Complex => {
+            let re = source.float_of(dtype.part());
+            joined(dtype, re, source.float_of(dtype.part()))
+        }
+        _ => from_int(dtype, source.int(dtype).into()),
+    };
+    Store::collect(ty.clone(), (0..ty.elems().get()).map(element)).finish()
 }
 
 struct Source {
@@ -99,6 +81,16 @@ impl Source {
         if self.domain != Domain::Positive && self.below(2) == 1 { -magnitude } else { magnitude }
     }
 
+    /// The bits of a float of the type. A portable one is a number other than zero in every type.
+    fn float_of(&mut self, dtype: DType) -> Bits {
+        let value = self.float();
+        let bits = from_f64(dtype, value);
+        if self.aim == Aim::Everything || (to_f64(dtype, bits) != 0.0 && !to_f64(dtype, bits).is_nan()) {
+            return bits;
+        }
+        from_f64(dtype, 1.0)
+    }
+
     /// The low bits of an integer of the type.
     fn int(&mut self, dtype: DType) -> i64 {
         let bits = dtype.bits();
@@ -122,7 +114,10 @@ impl Source {
             Domain::Amount => self.below(bits + 1).into(),
             Domain::Exponent => self.below(9).into(),
             _ if self.seed == 0 => 1,
-            Domain::Positive => i64::from(1 + self.below(4)),
+            // The greatest of the shortest signed type is 1.
+            Domain::Positive => {
+                i64::from(1 + self.below(4)).min((1 << (bits.min(8) - u32::from(signed))) - 1)
+            }
             Domain::Any if dtype == DType::Bool => self.below(2).into(),
             Domain::Any => match (self.below(4), self.aim) {
                 // The ends of the range, the values around 0, and any bits.

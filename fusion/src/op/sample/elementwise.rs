@@ -41,7 +41,8 @@ pub(in crate::op) fn binary(sampler: &mut Sampler<'_>) -> Option<Sample> {
 pub(in crate::op) fn compare(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (lhs, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
     let rhs = sampler.operand_like(&ty, Domain::Any);
-    let direction = sampler.one_of(&Comparison::ALL)?;
+    let directions = if ty.dtype().is_complex() { &Comparison::ALL[..2] } else { &Comparison::ALL };
+    let direction = sampler.one_of(directions)?;
     let attrs = if ty.dtype().is_float() && sampler.rarely(2) {
         attrs::compare(direction, ComparisonType::TotalOrder)
     } else {
@@ -78,7 +79,8 @@ pub(in crate::op) fn convert(sampler: &mut Sampler<'_>) -> Option<Sample> {
 
 pub(in crate::op) fn bitcast_convert(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let to = sampler.dtype_of(DTypeSet::ANY)?;
-    let (mut operand, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
+    let alike = if to.is_complex() { DTypeSet::COMPLEX } else { DTypeSet::ORDERED };
+    let (mut operand, ty) = sampler.operand(sampler.row_dtypes().and(alike), 0)?;
     let (from_bits, to_bits) = (ty.dtype().bits(), to.bits());
     if from_bits < to_bits {
         let parts = u64::from(to_bits / from_bits);

@@ -16,8 +16,11 @@
 mod bodies;
 pub(super) mod collective;
 pub(super) mod contraction;
+pub(super) mod control;
 mod data;
 pub(super) mod elementwise;
+mod flow;
+mod grow;
 pub(super) mod indexing;
 pub(super) mod movement;
 mod program;
@@ -178,6 +181,8 @@ pub struct Sampler<'a> {
     dtypes: DTypeSet,
     aim: Aim,
     replicas: usize,
+    /// How deep in bodies the call is.
+    depth: usize,
 }
 
 impl std::fmt::Debug for Sampler<'_> {
@@ -204,7 +209,7 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim, replicas: 1 }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1 }
     }
 
     /// Samples calls for a program of so many replicas; without it, for a program of one.
@@ -278,9 +283,9 @@ impl<'a> Sampler<'a> {
 
     /// The element type, or now and then a wider one of its family.
     fn widened(&mut self, dtype: DType) -> DType {
-        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.size() > dtype.size());
+        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.bits() > dtype.bits());
         let mut dtypes: Vec<DType> = self.dtypes.iter().filter(wider).collect();
-        dtypes.sort_by_key(|&to| (to != dtype, to.size()));
+        dtypes.sort_by_key(|&to| (to != dtype, to.bits()));
         if dtypes.is_empty() || !self.rarely(4) { dtype } else { self.one_of(&dtypes).unwrap_or(dtype) }
     }
 

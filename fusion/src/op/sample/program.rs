@@ -18,11 +18,11 @@
 
 use std::sync::Arc;
 
-use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill};
-use crate::dtype::{DType, DTypeSet};
+use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill, flow};
+use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::graph::{Body, Graph};
 use crate::interp;
-use crate::interp::number::{Elements, Store, float_format, from_f64, to_f64, to_int};
+use crate::interp::number::{Bits, Elements, Store, from_f64, joined, parts, to_f64, to_int};
 use crate::literal::Literal;
 use crate::op::rules::contraction::DotDims;
 use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, Signature};
@@ -80,11 +80,11 @@ pub struct SampledValue {
     /// How far a correct executor may be off, as a part of `1 + |x|`; 0 for exact values.
     pub tolerance: f64,
     /// The data in executors that round otherwise (P3).
-    shadows: [Arc<Literal>; 2],
+    pub(super) shadows: [Arc<Literal>; 2],
 }
 
 impl SampledValue {
-    fn exact(data: Literal) -> SampledValue {
+    pub(super) fn exact(data: Literal) -> SampledValue {
         let data = Arc::new(data);
         SampledValue { shadows: [data.clone(), data.clone()], data, tolerance: 0.0 }
     }
@@ -259,7 +259,7 @@ impl ProgramSampler {
 
     /// Whether an op takes exact operands only: because it jumps, or because small errors may grow without bound near
     /// the operands' ends that no shadow happens to reach.
-    fn needs_exact(&self, def: &OpDef) -> bool {
+    pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
         // A conversion between floats rounds and does not jump.
         let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
         let steep = matches!(def.code, OpCode::Power | OpCode::Atan2);
@@ -278,7 +278,11 @@ impl ProgramSampler {
     }
 
     /// The results of a call, if the program may have it.
-    fn results(&self, signature: &Signature, operands: &[&SampledValue]) -> Option<Vec<SampledValue>> {
+    pub(super) fn results(
+        &self,
+        signature: &Signature,
+        operands: &[&SampledValue],
+    ) -> Option<Vec<SampledValue>> {
         let eval = |pick: &dyn Fn(usize, &SampledValue) -> Arc<Literal>| -> Vec<Literal> {
             let operands: Vec<Arc<Literal>> =
                 operands.iter().enumerate().map(|(place, operand)| pick(place, operand)).collect();
@@ -291,6 +295,9 @@ impl ProgramSampler {
         }
         if !data.iter().all(is_tame) {
             return None;
+        }
+        if flow::runs_bodies(signature.op()) {
+            return self.flow(signature, operands);
         }
         if matches!(signature.op(), OpCode::Sine | OpCode::Cosine | OpCode::Tan)
             && !floats(&operands[0].data).all(|angle| angle.abs() <= LARGEST_ANGLE)
@@ -345,11 +352,38 @@ fn signature(def: &OpDef, sample: &Sample, pool: &[TensorType]) -> Signature {
         .unwrap_or_else(|error| panic!("bug: a sample is refused: {error}"))
 }
 
-/// The elements of a float literal; none of another.
+/// How many floats an element is made of: 2 for complex numbers, 0 for integers.
+const fn floats_per_element(dtype: DType) -> usize {
+    match dtype.class() {
+        DTypeClass::Float => 1,
+        DTypeClass::Complex => 2,
+        _ => 0,
+    }
+}
+
+/// The elements of a float literal, the parts of the elements of a complex one; none of another.
 fn floats(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     let elements = Elements::of(literal);
-    let count = if literal.dtype().is_float() { elements.len() } else { 0 };
-    (0..count).map(move |index| to_f64(literal.dtype(), elements.get(index)))
+    let (dtype, per_element) = (literal.dtype(), floats_per_element(literal.dtype()));
+    (0..elements.len() * per_element).map(move |index| {
+        let bits = elements.get(index / per_element);
+        match (per_element, index % 2) {
+            (1, _) => to_f64(dtype, bits),
+            (_, 0) => to_f64(dtype.part(), parts(dtype, bits).0),
+            _ => to_f64(dtype.part(), parts(dtype, bits).1),
+        }
+    })
+}
+
+/// A literal of floats or complex numbers from what [`floats`] gives.
+fn of_floats(ty: &TensorType, floats: impl Iterator<Item = f64>) -> Literal {
+    let part = ty.dtype().part();
+    let mut floats = floats.map(|x| from_f64(part, x));
+    if ty.dtype().is_complex() {
+        let pair = || Some(joined(ty.dtype(), floats.next()?, floats.next()?));
+        return Store::collect(ty.clone(), std::iter::from_fn(pair)).finish();
+    }
+    Store::collect(ty.clone(), floats).finish()
 }
 
 /// P1.
@@ -361,13 +395,13 @@ fn is_tame(literal: &Literal) -> bool {
 /// Whether two elements are equal. Executors visit windows in different orders, so they select different ones of those.
 fn has_ties(literal: &Literal) -> bool {
     let elements = Elements::of(literal);
-    let mut bits: Vec<u64> = (0..elements.len()).map(|index| elements.get(index)).collect();
+    let mut bits: Vec<Bits> = (0..elements.len()).map(|index| elements.get(index)).collect();
     bits.sort_unstable();
     bits.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 fn is_near(shadow: &Literal, data: &Literal, most: f64) -> bool {
-    if !data.dtype().is_float() {
+    if !data.dtype().part().is_float() {
         return shadow == data;
     }
     floats(shadow).zip(floats(data)).all(|(a, b)| (a - b).abs() <= most * (1.0 + b.abs()))
@@ -387,13 +421,20 @@ fn numerics(signature: &Signature) -> Numerics {
     let from = signature.operands().first().map(TensorType::dtype);
     let to = signature.results().first().map(TensorType::dtype);
     match (signature.op(), from, to) {
-        (OpCode::Convert, Some(from), Some(to)) => match (float_format(from), float_format(to)) {
-            (Some((e, m)), Some((to_e, to_m))) if e <= to_e && m <= to_m => Numerics::Exact,
-            (_, Some(_)) => Numerics::Rounded,
-            (Some(_), None) => Numerics::Step,
-            (None, None) => Numerics::Exact,
-        },
-        (OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter, ..) => {
+        (OpCode::Convert, Some(from), Some(to)) => {
+            match (from.part().float_format(), to.part().float_format()) {
+                (Some(from), Some(to)) if from.exponent <= to.exponent && from.mantissa <= to.mantissa => {
+                    Numerics::Exact
+                }
+                (_, Some(_)) => Numerics::Rounded,
+                (Some(_), None) => Numerics::Step,
+                (None, None) => Numerics::Exact,
+            }
+        }
+        (op, ..)
+            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter)
+                || flow::runs_bodies(op) =>
+        {
             signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
         }
         // A program of one replica has nothing to combine with.
@@ -489,9 +530,10 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
         // Nothing but zeros goes in, or an integer lost bits.
         return spans.iter().all(Option::is_none) && operands[0].data.dtype().is_float();
     };
-    results.iter().filter_map(|result| float_format(result.dtype())).all(|(exponent_bits, mantissa_bits)| {
-        let greatest = (1 << (exponent_bits - 1)) - 1;
-        high - low <= mantissa_bits as i32 && high <= greatest && low >= 1 - greatest - mantissa_bits as i32
+    results.iter().filter_map(|result| result.dtype().part().float_format()).all(|format| {
+        let mantissa = format.mantissa as i32;
+        let greatest = (1 << format.exponent) - 2 - format.bias;
+        high - low <= mantissa && high <= greatest && low >= 1 - format.bias - mantissa
     })
 }
 
@@ -523,35 +565,49 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
     data.iter()
         .enumerate()
         .map(|(index, data)| {
-            let unit = float_format(data.dtype())
-                .map_or(0.0, |(_, mantissa)| f64::from(mantissa + 1).exp2().recip());
+            let part = data.dtype().part();
+            let unit =
+                part.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip());
             match &magnitudes {
-                Some(magnitudes) => floats(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
+                Some(magnitudes) => lengths(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
                 // Short floats are computed in longer ones; the others by approximations good to a few steps.
                 None => {
-                    let steps = if data.dtype().size() == 2 { 2.0 } else { 8.0 };
-                    floats(data).map(|x| steps * unit * x.abs()).collect()
+                    let steps = if part.size() <= 2 { 2.0 } else { 8.0 };
+                    lengths(data).map(|x| steps * unit * x).collect()
                 }
             }
         })
         .collect()
 }
 
+/// For each of the [`floats`], its magnitude; for the parts of a complex number, that of the number.
+fn lengths(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
+    let all: Vec<f64> = floats(literal).collect();
+    let per_element = floats_per_element(literal.dtype()).max(1);
+    (0..all.len()).map(move |index| {
+        let first = index - index % per_element;
+        all[first..first + per_element].iter().map(|x| x.abs()).sum()
+    })
+}
+
+/// The magnitudes of the elements. Products of magnitudes bound products of elements, those of complex ones too, when the
+/// magnitude of a complex number stands in its real part.
 fn absolute(literal: &Literal) -> Literal {
-    if !literal.dtype().is_float() {
+    let complex = literal.dtype().is_complex();
+    if !literal.dtype().part().is_float() {
         return literal.clone();
     }
-    let bits = floats(literal).map(|x| from_f64(literal.dtype(), x.abs()));
-    Store::collect(literal.ty().clone(), bits).finish()
+    let lengths = lengths(literal).enumerate();
+    of_floats(literal.ty(), lengths.map(|(index, x)| if complex && index % 2 == 1 { 0.0 } else { x }))
 }
 
 /// The literal with each element moved by its rounding, in a direction that depends on the element and on the side.
 fn displaced(literal: &Literal, roundings: Option<&[f64]>, side: bool) -> Literal {
     let Some(roundings) = roundings.filter(|roundings| !roundings.is_empty()) else { return literal.clone() };
     let up = |index: usize| ((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1) == side;
-    let moved = floats(literal).zip(roundings).enumerate().map(|(index, (x, rounding))| {
-        let x = if up(index) { x + rounding } else { x - rounding };
-        from_f64(literal.dtype(), x)
-    });
-    Store::collect(literal.ty().clone(), moved).finish()
+    let moved = floats(literal)
+        .zip(roundings)
+        .enumerate()
+        .map(|(index, (x, rounding))| if up(index) { x + rounding } else { x - rounding });
+    of_floats(literal.ty(), moved)
 }

@@ -17,9 +17,12 @@ pub(super) fn another_dtype(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Opti
     Some(float.filter(|_| other.is_float()).unwrap_or(other))
 }
 
-/// One to three inputs of one shape, with the element types.
-fn inputs(sampler: &mut Sampler<'_>) -> Option<(Vec<SampleOperand>, Vec<DType>, TensorType)> {
-    let (first, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
+/// One to three inputs of one shape of at least `min_rank` dimensions, with the element types.
+pub(super) fn inputs(
+    sampler: &mut Sampler<'_>,
+    min_rank: u32,
+) -> Option<(Vec<SampleOperand>, Vec<DType>, TensorType)> {
+    let (first, ty) = sampler.operand(sampler.row_dtypes(), min_rank)?;
     let (mut operands, mut dtypes) = (vec![first], vec![ty.dtype()]);
     for _ in 0..sampler.below(4).saturating_sub(1) {
         let dtype = another_dtype(sampler, &dtypes)?;
@@ -30,7 +33,7 @@ fn inputs(sampler: &mut Sampler<'_>) -> Option<(Vec<SampleOperand>, Vec<DType>, 
 }
 
 pub(in crate::op) fn reduce(sampler: &mut Sampler<'_>) -> Option<Sample> {
-    let (mut operands, dtypes, ty) = inputs(sampler)?;
+    let (mut operands, dtypes, ty) = inputs(sampler, 0)?;
     // All dimensions is the simplest choice, none the least likely.
     let count = ty.rank() - sampler.below(ty.rank() + 1);
     let dropped = sampler.permutation(ty.rank())[..count].to_vec();
@@ -96,7 +99,7 @@ fn list(window: &[Dim], entry: fn(&Dim) -> i64) -> Vec<i64> {
 }
 
 pub(in crate::op) fn reduce_window(sampler: &mut Sampler<'_>) -> Option<Sample> {
-    let (mut operands, dtypes, ty) = inputs(sampler)?;
+    let (mut operands, dtypes, ty) = inputs(sampler, 0)?;
     let window = window(sampler, ty.dims(), true)?;
     let combiner = sampler.combiner(&dtypes)?;
     operands.extend(combiner.inits);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Domain, Sample, Sampler, fill};
-use crate::dtype::{DType, DTypeSet};
+use crate::dtype::DType;
+use crate::op::rules::source::RANDOM_BITS;
 use crate::op::{RngAlgorithm, attrs};
 use crate::shape::{Shape, TensorType};
 
@@ -26,7 +27,7 @@ pub(in crate::op) fn rng_bit_generator(sampler: &mut Sampler<'_>) -> Option<Samp
     let algorithm = sampler.one_of(&[RngAlgorithm::ThreeFry, RngAlgorithm::Philox])?;
     let words = if algorithm == RngAlgorithm::Philox && sampler.rarely(2) { 3 } else { 2 };
     let state = TensorType::of(DType::U64, &[words]).ok()?;
-    let dtype = sampler.dtype_of(DTypeSet::NUMBER)?;
+    let dtype = sampler.dtype_of(RANDOM_BITS)?;
     let shape = Shape::new(&sampler.dims(0)).ok()?;
     let state = sampler.operand_like(&state, Domain::Any);
     Some(Sample::plain([state], attrs::rng_bit_generator(algorithm, dtype, shape)))

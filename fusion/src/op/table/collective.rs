@@ -9,14 +9,18 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{BodyDef, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas};
+use crate::op::def::{
+    Bodies, BodyDef, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas,
+};
 use crate::op::expand;
 use crate::op::rules::collective;
 use crate::op::sample;
 
 const OPERANDS: Operands = Operands::Groups(&[OperandGroup::Many("operands")]);
-const COMPUTATION: &[BodyDef] =
-    &[BodyDef { name: "computation", rule: "two scalars to one, of the operands' type or a wider one" }];
+const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
+    name: "computation",
+    rule: "two scalars to one, of the operands' type or a wider one",
+}]);
 
 /// Defaults for the rows below but those that only ask where they run.
 const COLLECTIVE: OpDef = OpDef {

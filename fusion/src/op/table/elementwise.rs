@@ -4,7 +4,7 @@
 //! An entry there is all that such an op needs besides its arithmetic in the interpreter.
 
 use super::ROW;
-use crate::dtype::DTypeSet;
+use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
@@ -19,28 +19,28 @@ use crate::op::sample;
 macro_rules! for_each_unary_op {
     ($callback:ident) => {
         $callback! {
-            (Abs, abs, "abs", SIGNED_FLOAT, Exact, "The absolute value of each element."),
-            (Cbrt, cbrt, "cbrt", FLOAT, Rounded, "The cube root of each element."),
+            (Abs, abs, "abs", SIGNED_NUMBER, Exact, "The absolute value of each element; of a complex one its distance from zero, a float."),
+            (Cbrt, cbrt, "cbrt", FLOAT_COMPLEX, Rounded, "The cube root of each element."),
             (Ceil, ceil, "ceil", FLOAT, Step, "The least integer not below each element."),
             (CountLeadingZeros, count_leading_zeros, "count_leading_zeros", INT, Exact, "The number of zero bits above the highest set bit of each element."),
-            (Cosine, cos, "cosine", FLOAT, Rounded, "The cosine of each element, in radians."),
-            (Exponential, exp, "exponential", FLOAT, Rounded, "e to the power of each element."),
-            (ExponentialMinusOne, expm1, "exponential_minus_one", FLOAT, Rounded, "e to the power of each element, minus one, without cancellation near zero."),
+            (Cosine, cos, "cosine", FLOAT_COMPLEX, Rounded, "The cosine of each element, in radians."),
+            (Exponential, exp, "exponential", FLOAT_COMPLEX, Rounded, "e to the power of each element."),
+            (ExponentialMinusOne, expm1, "exponential_minus_one", FLOAT_COMPLEX, Rounded, "e to the power of each element, minus one, without cancellation near zero."),
             (Floor, floor, "floor", FLOAT, Step, "The greatest integer not above each element."),
-            (Log, log, "log", FLOAT, Rounded, "The natural logarithm of each element."),
-            (LogPlusOne, log1p, "log_plus_one", FLOAT, Rounded, "The natural logarithm of one plus each element, without cancellation near zero."),
-            (Logistic, logistic, "logistic", FLOAT, Rounded, "The logistic function `1 / (1 + exp(-x))` of each element."),
+            (Log, log, "log", FLOAT_COMPLEX, Rounded, "The natural logarithm of each element."),
+            (LogPlusOne, log1p, "log_plus_one", FLOAT_COMPLEX, Rounded, "The natural logarithm of one plus each element, without cancellation near zero."),
+            (Logistic, logistic, "logistic", FLOAT_COMPLEX, Rounded, "The logistic function `1 / (1 + exp(-x))` of each element."),
             (Negate, neg, "negate", NUMBER, Exact, "Each element with its sign changed; unsigned integers wrap."),
             (Not, not, "not", INT_BOOL, Exact, "Each element with every bit turned; logical not of `bool`."),
             (Popcnt, popcnt, "popcnt", INT, Exact, "The number of set bits of each element."),
             (RoundNearestAfz, round, "round_nearest_afz", FLOAT, Step, "The nearest integer to each element, ties away from zero."),
             (RoundNearestEven, round_even, "round_nearest_even", FLOAT, Step, "The nearest integer to each element, ties to the even one."),
-            (Rsqrt, rsqrt, "rsqrt", FLOAT, Rounded, "One over the square root of each element."),
-            (Sign, sign, "sign", SIGNED_FLOAT, Step, "-1, 0 or 1 by the sign of each element; NaN and zeros of floats stay."),
-            (Sine, sin, "sine", FLOAT, Rounded, "The sine of each element, in radians."),
-            (Sqrt, sqrt, "sqrt", FLOAT, Rounded, "The square root of each element."),
-            (Tan, tan, "tan", FLOAT, Rounded, "The tangent of each element, in radians."),
-            (Tanh, tanh, "tanh", FLOAT, Rounded, "The hyperbolic tangent of each element."),
+            (Rsqrt, rsqrt, "rsqrt", FLOAT_COMPLEX, Rounded, "One over the square root of each element."),
+            (Sign, sign, "sign", SIGNED_NUMBER, Step, "-1, 0 or 1 by the sign of each element; NaN and zeros of floats stay. A complex element is divided by its absolute value."),
+            (Sine, sin, "sine", FLOAT_COMPLEX, Rounded, "The sine of each element, in radians."),
+            (Sqrt, sqrt, "sqrt", FLOAT_COMPLEX, Rounded, "The square root of each element."),
+            (Tan, tan, "tan", FLOAT_COMPLEX, Rounded, "The tangent of each element, in radians."),
+            (Tanh, tanh, "tanh", FLOAT_COMPLEX, Rounded, "The hyperbolic tangent of each element."),
         }
     };
 }
@@ -53,14 +53,14 @@ macro_rules! for_each_binary_op {
         $callback! {
             (Add, add, "add", ANY, Rounded, "The sum of the elements; logical or of `bool`. Integers wrap."),
             (And, and, "and", INT_BOOL, Exact, "The bitwise and of the elements; logical and of `bool`."),
-            (Atan2, atan2, "atan2", FLOAT, Rounded, "The angle of the point (rhs, lhs), in radians."),
+            (Atan2, atan2, "atan2", FLOAT_COMPLEX, Rounded, "The angle of the point (rhs, lhs), in radians."),
             (Divide, div, "divide", NUMBER, Rounded, "The quotient of the elements; integers round towards zero, and by zero give all bits set."),
-            (Maximum, maximum, "maximum", ANY, Exact, "The larger of the elements; NaN if either is NaN."),
-            (Minimum, minimum, "minimum", ANY, Exact, "The smaller of the elements; NaN if either is NaN."),
+            (Maximum, maximum, "maximum", ANY, Exact, "The larger of the elements; NaN if either is NaN. Complex elements are ordered by their real, then by their imaginary parts."),
+            (Minimum, minimum, "minimum", ANY, Exact, "The smaller of the elements; NaN if either is NaN. Complex elements are ordered by their real, then by their imaginary parts."),
             (Multiply, mul, "multiply", ANY, Rounded, "The product of the elements; logical and of `bool`. Integers wrap."),
             (Or, or, "or", INT_BOOL, Exact, "The bitwise or of the elements; logical or of `bool`."),
             (Power, pow, "power", NUMBER, Rounded, "The left element to the power of the right one."),
-            (Remainder, rem, "remainder", NUMBER, Step, "What the truncated division leaves; it has the sign of the left element."),
+            (Remainder, rem, "remainder", REAL, Step, "What the truncated division leaves; it has the sign of the left element."),
             (ShiftLeft, shl, "shift_left", INT, Exact, "The left element shifted left by the right one; 0 from the bit width on."),
             (ShiftRightArithmetic, shr_arithmetic, "shift_right_arithmetic", INT, Exact, "The left element shifted right by the right one, the sign bit repeated."),
             (ShiftRightLogical, shr_logical, "shift_right_logical", INT, Exact, "The left element shifted right by the right one, zeros moved in."),
@@ -112,6 +112,34 @@ pub(super) const ROWS: &[OpDef] = &[
         dtypes: DTypeSet::FLOAT,
         numerics: Numerics::Step,
         infer: elementwise::predicate,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Complex,
+        name: "complex",
+        summary: "The complex numbers of the given real and imaginary parts.",
+        operands: Operands::Fixed(&["lhs", "rhs"]),
+        dtypes: DTypeSet::of(&[DType::F32, DType::F64]),
+        infer: elementwise::complex,
+        sample: sample::elementwise::binary,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Real,
+        name: "real",
+        summary: "The real part of each element; a float is its own.",
+        dtypes: DTypeSet::FLOAT_COMPLEX,
+        infer: elementwise::part,
+        lower: expand::part,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Imag,
+        name: "imag",
+        summary: "The imaginary part of each element; that of a float is 0.",
+        dtypes: DTypeSet::FLOAT_COMPLEX,
+        infer: elementwise::part,
+        lower: expand::part,
         ..ROW
     },
     OpDef {
@@ -172,7 +200,7 @@ pub(super) const ROWS: &[OpDef] = &[
         name: "reduce_precision",
         summary: "Each element rounded to fewer exponent and mantissa bits.",
         attrs: &attrs::REDUCE_PRECISION,
-        dtypes: DTypeSet::FLOAT,
+        dtypes: DTypeSet::WIDE_FLOAT,
         numerics: Numerics::Step,
         infer: elementwise::reduce_precision,
         lower: expand::reduce_precision,

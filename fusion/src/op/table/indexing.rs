@@ -4,7 +4,7 @@ use super::{COMBINER, ROW};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 use crate::op::expand;
 use crate::op::rules::indexing;
 use crate::op::sample;
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[OpDef] = &[
             OperandGroup::Many("updates"),
         ]),
         attrs: &attrs::SCATTER,
-        bodies: &[BodyDef { name: "update_computation", rule: COMBINER }],
+        bodies: Bodies::Fixed(&[BodyDef { name: "update_computation", rule: COMBINER }]),
         fusibility: Fusibility::Indexing,
         numerics: Numerics::Rounded,
         infer: indexing::scatter,

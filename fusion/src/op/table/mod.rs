@@ -2,6 +2,7 @@
 
 mod collective;
 mod contraction;
+mod control;
 mod elementwise;
 mod indexing;
 mod movement;
@@ -9,7 +10,7 @@ mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Dialect, Effect, Fusibility, Numerics, OpDef, Operands, Replicas};
+use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands, Replicas};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -24,7 +25,8 @@ const ROW: OpDef = OpDef {
     summary: "",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
-    bodies: &[],
+    bodies: Bodies::NONE,
+    captures: None,
     dtypes: DTypeSet::ANY,
     fusibility: Fusibility::Elementwise,
     numerics: Numerics::Exact,
@@ -49,6 +51,7 @@ const FAMILIES: &[&[OpDef]] = &[
     reduction::ROWS,
     contraction::ROWS,
     indexing::ROWS,
+    control::ROWS,
     collective::ROWS,
 ];
 

@@ -4,7 +4,7 @@ use super::{COMBINER, ROW};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
 use crate::op::expand;
 use crate::op::rules::reduction;
 use crate::op::sample;
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "The elements along some dimensions combined by the body, in an order left open.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::DIMENSIONS,
-        bodies: &[BodyDef { name: "body", rule: COMBINER }],
+        bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce,
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "The elements under each position of a window combined by the body.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs"), OperandGroup::Many("init_values")]),
         attrs: &attrs::REDUCE_WINDOW,
-        bodies: &[BodyDef { name: "body", rule: COMBINER }],
+        bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: reduction::reduce_window,
@@ -46,10 +46,10 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "Each source element combined into the operand place that its window selects.",
         operands: Operands::Fixed(&["operand", "source", "init_value"]),
         attrs: &attrs::SELECT_AND_SCATTER,
-        bodies: &[
+        bodies: Bodies::Fixed(&[
             BodyDef { name: "select", rule: "two scalars of the operand's type to bool" },
             BodyDef { name: "scatter", rule: COMBINER },
-        ],
+        ]),
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Step,
         infer: reduction::select_and_scatter,

@@ -1,0 +1,84 @@
+//! Values that change nothing, and the ends of the ranges of types: what reductions start from.
+
+use super::code::OpCode;
+use crate::dtype::{DType, DTypeClass};
+use crate::interp::number::{Bits, Store, from_f64, from_int, joined, mask};
+use crate::literal::Literal;
+use crate::shape::TensorType;
+
+pub(in crate::op) fn scalar(dtype: DType, bits: Bits) -> Literal {
+    Store::filled(TensorType::scalar(dtype), bits & mask(dtype)).finish()
+}
+
+/// The bits of the least or the greatest value of a type: infinite where the type has infinities.
+fn extreme_bits(dtype: DType, greatest: bool) -> Bits {
+    let ones = mask(dtype);
+    match dtype.class() {
+        DTypeClass::Float => {
+            let largest =
+                dtype.float_format().map_or(0, |format| format.infinity().unwrap_or(format.greatest()));
+            match greatest {
+                true => largest.into(),
+                false => dtype
+                    .float_format()
+                    .map_or(0, |format| if format.sign() == 0 { 0 } else { format.sign() | largest })
+                    .into(),
+            }
+        }
+        DTypeClass::Complex => {
+            let part = extreme_bits(dtype.part(), greatest);
+            joined(dtype, part, part)
+        }
+        DTypeClass::Signed if greatest => ones >> 1,
+        DTypeClass::Signed => ones ^ ones >> 1,
+        _ if greatest => ones,
+        _ => 0,
+    }
+}
+
+/// The least or the greatest value of a type, rank 0; infinite where the type has infinities. Of a complex type both parts
+/// are.
+#[must_use]
+pub fn extreme(dtype: DType, greatest: bool) -> Literal {
+    scalar(dtype, extreme_bits(dtype, greatest))
+}
+
+/// The value, rank 0, that leaves every other one as it is when `op` combines them; 0 for ops that have none.
+#[must_use]
+pub fn neutral(op: OpCode, dtype: DType) -> Literal {
+    match op {
+        // The real part of a complex number.
+        OpCode::Multiply if dtype.part().is_float() => scalar(dtype, from_f64(dtype.part(), 1.0)),
+        OpCode::Multiply => scalar(dtype, 1),
+        OpCode::And => scalar(dtype, from_int(dtype, -1)),
+        OpCode::Maximum => extreme(dtype, false),
+        OpCode::Minimum => extreme(dtype, true),
+        _ => scalar(dtype, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Signature;
+    use crate::{Attrs, interp};
+    use std::sync::Arc;
+
+    /// Combined with the ends of the range and with 1, it leaves them as they are.
+    #[test]
+    fn what_is_neutral_changes_nothing() {
+        use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
+        for op in [Add, And, Maximum, Minimum, Multiply, Or, Xor] {
+            for dtype in op.def().dtypes.iter().filter(|&dtype| dtype != DType::F8E8M0FNU) {
+                let others = [extreme(dtype, false), extreme(dtype, true), Literal::of_f64(dtype, 1.0)];
+                for other in others.into_iter().filter(|other| !other.dtype().is_complex() || op == Add) {
+                    let types = [other.ty().clone(), other.ty().clone()];
+                    let signature = Signature::infer(op, Attrs::none(), &[], &types).expect("a call");
+                    let operands = [Arc::new(neutral(op, dtype)), Arc::new(other.clone())];
+                    let result = interp::call(&signature, &operands).expect("runs");
+                    assert_eq!(result, [other], "{op} of {dtype}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Ops that run their bodies as they are.
+
+use super::ROW;
+use crate::dtype::{DType, DTypeSet};
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas};
+use crate::op::rules::control;
+use crate::op::sample;
+
+/// A branch of `if` or `case`.
+const BRANCH: &str = "the captured operands to the results";
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::While,
+        name: "while",
+        summary: "The carried values after as many steps of the body as the condition asks for.",
+        operands: Operands::Groups(&[OperandGroup::Many("operand")]),
+        bodies: Bodies::Fixed(&[
+            BodyDef { name: "cond", rule: "the carried values to one bool" },
+            BodyDef { name: "body", rule: "the carried values to their next values, of the same types" },
+        ]),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Rounded,
+        infer: control::while_loop,
+        replicas: Replicas::InStep(interp::control::while_in_step),
+        eval: interp::control::while_loop,
+        sample: sample::control::while_loop,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::If,
+        name: "if",
+        summary: "The results of the first branch where the predicate is true, else of the second.",
+        operands: Operands::Rest { fixed: &["pred"], rest: "captured", min: 0 },
+        bodies: Bodies::Fixed(&[
+            BodyDef { name: "true_branch", rule: BRANCH },
+            BodyDef { name: "false_branch", rule: BRANCH },
+        ]),
+        captures: Some(1),
+        dtypes: DTypeSet::of(&[DType::Bool]),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Rounded,
+        infer: control::if_else,
+        replicas: Replicas::InStep(interp::control::branches_in_step),
+        eval: interp::control::branches,
+        sample: sample::control::if_else,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Case,
+        name: "case",
+        summary: "The results of the branch that the index counts, of the last one where there is none.",
+        operands: Operands::Rest { fixed: &["index"], rest: "captured", min: 0 },
+        bodies: Bodies::Many(BodyDef { name: "branch", rule: BRANCH }),
+        captures: Some(1),
+        dtypes: DTypeSet::of(&[DType::I32]),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Rounded,
+        infer: control::case,
+        replicas: Replicas::InStep(interp::control::branches_in_step),
+        eval: interp::control::branches,
+        sample: sample::control::case,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Sort,
+        name: "sort",
+        summary: "The operands sorted together along a dimension, in the order that the comparator says.",
+        operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
+        attrs: &attrs::SORT,
+        bodies: Bodies::Fixed(&[BodyDef {
+            name: "comparator",
+            rule: "two scalars per operand, those of one operand side by side, to one bool",
+        }]),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Step,
+        infer: control::sort,
+        eval: interp::control::sort,
+        sample: sample::control::sort,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::Map,
+        name: "map",
+        summary: "What the body makes of the operands' elements at each place.",
+        operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
+        attrs: &attrs::DIMENSIONS,
+        bodies: Bodies::Fixed(&[BodyDef {
+            name: "computation",
+            rule: "one scalar per operand to one scalar",
+        }]),
+        fusibility: Fusibility::Elementwise,
+        numerics: Numerics::Rounded,
+        infer: control::map,
+        eval: interp::control::map,
+        sample: sample::control::map,
+        ..ROW
+    },
+];
