@@ -30,8 +30,11 @@
 //! | [`EngineConfig`], [`Engine`] | one device, its caches and threads |
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
+//! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
+//! | [`promote`] | what operands of different element types and shapes become |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
+//! | [`random`] | random numbers from a generator whose state is a value |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
 //! | [`Error`] | what went wrong, at which op and call site |
 //! | [`fusion`] | the op table, region forming, keys, lowering and the reference interpreter, on their own |
@@ -86,6 +89,7 @@ mod interop;
 mod limits;
 pub mod nn;
 pub mod pjrt;
+pub mod random;
 mod record;
 mod result;
 mod run;
@@ -95,6 +99,7 @@ mod schedule;
 mod stream;
 mod sync;
 mod tensor;
+mod trace;
 mod value;
 
 pub use config::EngineConfig;
@@ -111,10 +116,13 @@ pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};
 pub use fuseline_fusion::{
     Attrs, Body, Bytes, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site, TensorType,
 };
+/// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
+pub use num_complex::Complex;
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
-pub use tensor::{Read, Tensor};
+pub use tensor::{Read, Tensor, promote};
+pub use trace::TensorTree;
 
 /// The example in README.md runs.
 #[cfg(doctest)]

@@ -22,6 +22,7 @@ use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::tensor::Tensor;
+use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValueRef};
 
 /// Codes of a stream's mode; 0 is the engine's.
@@ -47,6 +48,8 @@ pub(crate) struct StreamShared {
     driver: Mutex<Driver>,
     flow: Arc<Flow>,
     mode: AtomicU32,
+    /// The body that ops go into instead of the log, which then stays empty.
+    trace: Option<Arc<Trace>>,
 }
 
 /// Results of a recorded op.
@@ -62,8 +65,25 @@ pub(crate) struct RecordCall<'a> {
     pub(crate) site: Site,
 }
 
+impl<'a> RecordCall<'a> {
+    /// A pure op without bodies.
+    pub(crate) fn new(op: OpCode, attrs: Attrs, operands: &'a [&'a Tensor], site: Site) -> RecordCall<'a> {
+        RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
+    }
+}
+
 impl StreamShared {
     pub(crate) fn new(id: StreamId, engine: Arc<EngineShared>) -> Arc<StreamShared> {
+        StreamShared::with_trace(id, engine, None)
+    }
+
+    /// A stream whose ops go into a body.
+    pub(crate) fn tracing(trace: Arc<Trace>) -> Arc<StreamShared> {
+        let base = trace.base();
+        StreamShared::with_trace(base.id, base.engine.clone(), Some(trace))
+    }
+
+    fn with_trace(id: StreamId, engine: Arc<EngineShared>, trace: Option<Arc<Trace>>) -> Arc<StreamShared> {
         let config = engine.config();
         let builder = RegionBuilder::new(config.new_boundary_rule(), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
@@ -75,6 +95,7 @@ impl StreamShared {
             driver: Mutex::new(Driver::new(builder)),
             flow: Arc::new(Flow::new(max_regions, max_bytes)),
             mode: AtomicU32::new(0),
+            trace,
             engine,
         })
     }
@@ -85,6 +106,15 @@ impl StreamShared {
 
     pub(crate) fn engine(&self) -> &Arc<EngineShared> {
         &self.engine
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Arc<Trace>> {
+        self.trace.as_ref()
+    }
+
+    /// This stream, or the one that has a log under a tracing one.
+    pub(crate) fn base(self: &Arc<Self>) -> &Arc<StreamShared> {
+        self.trace.as_ref().map_or(self, |trace| trace.base())
     }
 
     pub(crate) fn log(&self) -> &Log<Entry> {
@@ -159,6 +189,7 @@ impl StreamShared {
         std::mem::forget(finish);
     }
 
+    #[inline]
     fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {
@@ -180,11 +211,16 @@ impl StreamShared {
 
     /// The last handle on a value was dropped.
     pub(crate) fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
-        self.push(Entry::Release(value));
+        if self.trace.is_none() {
+            self.push(Entry::Release(value));
+        }
     }
 
     /// Sees to it that a value is computed without being asked again; does not wait.
     pub(crate) fn need(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
+        if self.trace.is_some() {
+            return;
+        }
         if value.needs_boundary() {
             let ticket = self.push(Entry::Need(value.clone(), why));
             self.demand(ticket);
@@ -205,6 +241,9 @@ impl StreamShared {
 
     /// Ends the pending region; does not wait.
     pub(crate) fn flush(self: &Arc<Self>, why: Boundary) {
+        if self.trace.is_some() {
+            return;
+        }
         let ticket = self.push(Entry::Flush(why));
         self.demand(ticket);
         self.notify();
@@ -213,6 +252,9 @@ impl StreamShared {
     /// Waits until everything recorded so far has been computed.
     pub(crate) fn synchronize(self: &Arc<Self>, deadline: Option<Instant>) -> Result<()> {
         may_wait()?;
+        if let Some(trace) = &self.trace {
+            return Err(trace.no_data("synchronize", Site::Unknown));
+        }
         let start = Instant::now();
         let (fence, promise) = Fence::new();
         let ticket = self.push(Entry::Fence(promise));
@@ -236,9 +278,19 @@ impl StreamShared {
         if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
             return Err(Error::op(error, site));
         }
+        if self.trace.is_some() {
+            return trace::record(self, &signature, operands, effect, &site);
+        }
         let mut inputs = SmallVec::new();
         for tensor in operands {
-            inputs.push(self.operand(tensor, &site)?);
+            let cell = tensor.cell();
+            inputs.push(if cell.as_scalar().is_some() {
+                Operand::Scalar(ValueRef(cell.clone()))
+            } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, &site)? {
+                Operand::Tensor(ValueRef(cell.clone()))
+            } else {
+                return trace::record(self, &signature, operands, effect, &site);
+            });
         }
         let mode = self.mode();
         let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
@@ -272,25 +324,24 @@ impl StreamShared {
         Ok(tensors)
     }
 
-    /// A tensor as an operand of this stream.
-    fn operand(self: &Arc<Self>, tensor: &Tensor, site: &Site) -> Result<Operand<ValueRef>> {
-        let owner = tensor.stream();
-        let cell = tensor.cell().clone();
-        if cell.as_scalar().is_some() {
-            return Ok(Operand::Scalar(ValueRef(cell)));
+    /// Sees to it that a tensor of another stream can be an operand on this one. False if one of the operands belongs to a
+    /// trace, and the op with it.
+    #[cold]
+    fn borrow(self: &Arc<Self>, tensor: &Tensor, operands: &[&Tensor], site: &Site) -> Result<bool> {
+        if operands.iter().any(|operand| operand.cell().place().is_some()) {
+            return Ok(false);
         }
-        if !Arc::ptr_eq(owner, self) {
-            if !Arc::ptr_eq(&owner.engine, &self.engine) {
-                return Err(Error::misuse(
-                    "a tensor of another engine was used; read it to the host and upload it here",
-                    site.clone(),
-                ));
-            }
-            if cell.needs_boundary() || cell.outcome().get().is_none() {
-                owner.need(&cell, Boundary::CrossStream);
-            }
+        let (owner, cell) = (tensor.stream(), tensor.cell());
+        if !Arc::ptr_eq(&owner.engine, &self.engine) {
+            return Err(Error::misuse(
+                "a tensor of another engine was used; read it to the host and upload it here",
+                site.clone(),
+            ));
         }
-        Ok(Operand::Tensor(ValueRef(cell)))
+        if cell.needs_boundary() || cell.outcome().get().is_none() {
+            owner.need(cell, Boundary::CrossStream);
+        }
+        Ok(true)
     }
 }
 

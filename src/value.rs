@@ -25,6 +25,7 @@ use crate::error::{Failure, RegionRef};
 use crate::result::once::{Abandoned, Once, Promise};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::next_block;
+use crate::trace::Place;
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) enum Outcome {
     },
     /// It is a lifted scalar, known to the host.
     Scalar(Scalar),
+    /// It belongs to a body that is or was recorded, and has no data of its own.
+    Traced(Place),
     /// It could not be computed.
     Failed(Arc<Failure>),
     /// Nobody will compute it.
@@ -168,6 +171,14 @@ impl ValueCell {
     pub(crate) fn as_scalar(&self) -> Option<Scalar> {
         match self.outcome.get() {
             Some(Outcome::Scalar(scalar)) => Some(*scalar),
+            _ => None,
+        }
+    }
+
+    /// Where it is in a body, if it belongs to one.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        match self.outcome.get() {
+            Some(Outcome::Traced(place)) => Some(place),
             _ => None,
         }
     }

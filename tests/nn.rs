@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "the test uses a part")]
 mod random;
 
-use fuseline::nn::{self, Adam, AdamState};
+use fuseline::nn::{self, Adam, AdamState, Attention};
 use fuseline::{DType, Engine, Error, Mode, Origin, Result, Stage, Tensor, with_mode};
 use random::Random;
 
@@ -180,7 +180,7 @@ fn layer_norm_has_mean_beta_and_deviation_gamma() -> Result<()> {
         })
         .collect();
     close(&nn::layer_norm(&x, &g, &b, epsilon)?, &expected, 1e-10);
-    let (normal, scale) = nn::normalize(&x, epsilon)?;
+    let (normal, scale) = nn::normalize(&x, &[-1], epsilon)?;
     assert_eq!((normal.dims(), scale.dims()), (&[3, 4][..], &[3, 1][..]));
     close(&normal, &data.iter().flat_map(|row| norm(row).0).collect::<Vec<_>>(), 1e-10);
     close(&scale, &data.iter().map(|row| norm(row).1).collect::<Vec<_>>(), 1e-10);
@@ -188,7 +188,9 @@ fn layer_norm_has_mean_beta_and_deviation_gamma() -> Result<()> {
     refused(nn::layer_norm(&x, &engine.tensor(&[1.0f64; 3], &[3])?, &b, epsilon));
     refused(nn::layer_norm(&engine.tensor(&[1.0f64], &[])?, &g, &b, epsilon));
     refused(nn::layer_norm(&engine.tensor(&[1i32; 4], &[4])?, &g, &b, epsilon));
-    refused(nn::layer_norm(&x, &engine.tensor(&[1.0f32; 4], &[4])?, &b, epsilon));
+    // Weights of another width promote.
+    let narrow = engine.tensor(&gamma.map(|x| x as f32), &[4])?;
+    close(&nn::layer_norm(&x, &narrow, &b, epsilon)?, &expected, 1e-10);
     Ok(())
 }
 
@@ -227,7 +229,7 @@ fn attention_looks_where_the_mask_lets_it() -> Result<()> {
         }
         let (tq, tk, tv) = (tensor(&q), tensor(&k), tensor(&v));
         let mask = causal.then(|| nn::causal_mask(&tq, length as u64)).transpose()?;
-        let (m, w) = nn::attention(&tq, &tk, &tv, mask.as_ref())?;
+        let (m, w) = nn::attention(&tq, &tk, &tv, Attention { mask: mask.as_ref(), ..Attention::default() })?;
         assert_eq!(m.dims(), dims);
         assert_eq!(w.dims(), [batch as u64, heads as u64, length as u64, length as u64]);
         close(&m, &mixed, CLOSE);
@@ -241,13 +243,13 @@ fn attention_refuses_what_does_not_fit() -> Result<()> {
     let engine = Engine::reference();
     let of = |dims: &[u64]| engine.tensor(&vec![0.5f64; dims.iter().product::<u64>() as usize], dims);
     let q = of(&[1, 2, 3, 4])?;
-    refused(nn::attention(&q, &of(&[1, 2, 3, 5])?, &q, None));
-    refused(nn::attention(&q, &of(&[1, 1, 3, 4])?, &q, None));
-    refused(nn::attention(&q, &q, &of(&[1, 2, 4, 4])?, None));
-    refused(nn::attention(&q, &q, &q, Some(&of(&[4, 3])?)));
+    refused(nn::attention(&q, &of(&[1, 2, 3, 5])?, &q, Attention::default()));
+    refused(nn::attention(&q, &of(&[1, 1, 3, 4])?, &q, Attention::default()));
+    refused(nn::attention(&q, &q, &of(&[1, 2, 4, 4])?, Attention::default()));
+    refused(nn::attention(&q, &q, &q, Attention { mask: Some(&of(&[4, 3])?), ..Attention::default() }));
     for dims in [&[][..], &[4], &[3, 4], &[2, 3, 4], &[1, 1, 2, 3, 4]] {
         let x = of(dims)?;
-        refused(nn::attention(&x, &x, &x, None));
+        refused(nn::attention(&x, &x, &x, Attention::default()));
     }
     Ok(())
 }

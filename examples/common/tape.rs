@@ -2,7 +2,7 @@
 //!
 //! Fuseline records ops and fuses them; it knows nothing of gradients. A front end that wants them keeps a tape like this
 //! one. Each function here computes its result with ordinary tensor ops and, if a gradient is wanted of one of its inputs,
-//! notes how the gradient of the result becomes that of the input (a *pullback*). [`Tape::gradients`] goes through the
+//! notes how the gradient of the result becomes that of the input (a *pullback*), by the rules of `fuseline::nn::grad`. [`Tape::gradients`] goes through the
 //! notes from the back. Both directions are recorded op by op and end up in the same fused region.
 //!
 //! ```ignore
@@ -14,8 +14,9 @@
 
 use std::cell::RefCell;
 
-use fuseline::fusion::op::attrs::{ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline::{Result, Tensor, nn};
+use fuseline::nn::grad::{self, Convolution, unbroadcast};
+use fuseline::nn::{self, CrossEntropy};
+use fuseline::{Result, Tensor};
 
 /// From the gradient of a result to that of an input.
 type Pullback = Box<dyn FnOnce(&Tensor) -> Result<Tensor>>;
@@ -105,41 +106,6 @@ fn filled(like: &Tensor, number: f64) -> Result<Tensor> {
     if number == 0.0 { Ok(zeros) } else { &zeros + number }
 }
 
-/// The gradient of an operand from that of an operation that broadcast it: the sum over what was repeated.
-fn unbroadcast(gradient: &Tensor, dims: &[u64]) -> Result<Tensor> {
-    let missing = gradient.rank() - dims.len();
-    let repeated: Vec<i64> = (0..gradient.rank())
-        .filter(|&axis| axis < missing || dims[axis - missing] != gradient.dims()[axis])
-        .map(|axis| axis as i64)
-        .collect();
-    if repeated.is_empty() { Ok(gradient.clone()) } else { gradient.sum(&repeated)?.reshape(dims) }
-}
-
-/// Reduces over the last dimension and keeps it, with size 1.
-fn keep_last(reduced: Tensor) -> Result<Tensor> {
-    reduced.unsqueeze(-1)
-}
-
-/// Batched matrix products with either factor transposed, as the gradients of a product need them.
-fn product(lhs: &Tensor, lhs_contracting: i64, rhs: &Tensor, rhs_contracting: i64) -> Result<Tensor> {
-    let batch: Vec<i64> = (0..lhs.rank() as i64 - 2).collect();
-    let from_front = |tensor: &Tensor, axis: i64| tensor.rank() as i64 + axis;
-    lhs.dot_general(
-        rhs,
-        DotDimensionNumbers {
-            lhs_batching: &batch,
-            rhs_batching: &batch,
-            lhs_contracting: &[from_front(lhs, lhs_contracting)],
-            rhs_contracting: &[from_front(rhs, rhs_contracting)],
-        },
-    )
-}
-
-/// A kernel `[kh, kw, in, out]` turned around, its features exchanged.
-fn turned(kernel: &Tensor) -> Result<Tensor> {
-    kernel.reverse(&[0, 1])?.transpose(&[0, 1, 3, 2])
-}
-
 impl<'t> Var<'t> {
     /// The tape that its history is on.
     pub(crate) fn tape(&self) -> &'t Tape {
@@ -192,10 +158,7 @@ impl<'t> Var<'t> {
     pub(crate) fn relu(&self) -> Result<Var<'t>> {
         let value = nn::relu(&self.value)?;
         let result = value.clone();
-        let pull = move |g: &Tensor| {
-            let zero = filled(&result, 0.0)?;
-            result.greater(&zero)?.select(g, &zero)
-        };
+        let pull = move |g: &Tensor| grad::relu(&result, g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
@@ -203,15 +166,7 @@ impl<'t> Var<'t> {
     pub(crate) fn gelu(&self) -> Result<Var<'t>> {
         let value = nn::gelu(&self.value)?;
         let x = self.value.clone();
-        // With u = c (x + a x^3) and t = tanh(u): (1 + t) / 2 + x (1 - t^2) c (1 + 3 a x^2) / 2.
-        let pull = move |g: &Tensor| {
-            let (a, c) = (0.044_715, (2.0 / std::f64::consts::PI).sqrt());
-            let square = x.mul(&x)?;
-            let t = x.mul(&((&square * (a * c))? + c)?)?.tanh()?;
-            let slope = x.mul(&((&square * (1.5 * a * c))? + 0.5 * c)?)?;
-            let steep = slope.mul(&(1.0 - t.mul(&t)?)?)?;
-            g.mul(&((&t * 0.5)? + 0.5)?.add(&steep)?)
-        };
+        let pull = move |g: &Tensor| grad::gelu(&x, g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
@@ -251,10 +206,8 @@ impl<'t> Var<'t> {
     pub(crate) fn sum(&self, axes: &[i64]) -> Result<Var<'t>> {
         let value = self.value.sum(axes)?;
         let dims = self.dims().to_vec();
-        let rank = dims.len() as i64;
-        let summed: Vec<i64> = axes.iter().map(|&axis| axis.rem_euclid(rank)).collect();
-        let kept: Vec<i64> = (0..rank).filter(|axis| !summed.contains(axis)).collect();
-        Ok(self.tape.result(value, [(self, Box::new(move |g| g.broadcast_in_dim(&dims, &kept)))]))
+        let summed = axes.to_vec();
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::sum(g, &dims, &summed)))]))
     }
 
     /// The mean of all elements, a scalar.
@@ -265,73 +218,36 @@ impl<'t> Var<'t> {
 
     // ----- products -----
 
-    /// The matrix product of two tensors of the same rank, at least 2; dimensions before the last two are batches.
+    /// The matrix product; batches broadcast.
     pub(crate) fn matmul(&self, rhs: &Var<'t>) -> Result<Var<'t>> {
         let value = self.value.matmul(&rhs.value)?;
         let (a, b) = (self.value.clone(), rhs.value.clone());
+        let (of_a, of_b) = (self.dims().to_vec(), rhs.dims().to_vec());
         Ok(self.tape.result(
             value,
             [
-                (self, Box::new(move |g| product(g, -1, &b, -1))),
-                (rhs, Box::new(move |g| product(&a, -2, g, -2))),
+                (self, Box::new(move |g| grad::matmul_lhs(&of_a, &b, g))),
+                (rhs, Box::new(move |g| grad::matmul_rhs(&a, &of_b, g))),
             ],
         ))
     }
 
     /// A two-dimensional convolution of images `[batch, height, width, in]` with a kernel `[kh, kw, in, out]`.
     pub(crate) fn conv2d(&self, kernel: &Var<'t>, stride: i64, padding: i64) -> Result<Var<'t>> {
-        let dims = ConvDimensionNumbers::channels_last(2);
-        let options = ConvOptions {
-            window_strides: vec![stride; 2],
+        let conv = Convolution {
+            stride: vec![stride; 2],
             padding: vec![(padding, padding); 2],
-            ..ConvOptions::new(2)
+            ..Convolution::new(2)
         };
-        let value = self.value.convolution(&kernel.value, &dims, &options)?;
+        let value = conv.apply(&self.value, &kernel.value)?;
         let (image, filter) = (self.value.clone(), kernel.value.clone());
-        // Sizes in each spatial dimension: image, window, and the result with its elements `stride` apart.
-        let size = |tensor: &Tensor, axis: usize| tensor.dims()[axis] as i64;
-        let sizes =
-            [0, 1].map(|i| (size(&image, i + 1), size(&filter, i), (size(&value, i + 1) - 1) * stride + 1));
-        // The image's: the gradient's elements set `stride` apart, convolved with the kernel turned around, whose features
-        // trade places. Dimension numbers and a reversed window could say the same without the two ops, but XLA's CPU
-        // backend runs those without its fast convolutions: 1.5 ms instead of 0.25 in the demo.
-        let to_image = ConvOptions {
-            lhs_dilation: vec![stride; 2],
-            padding: sizes
-                .iter()
-                .map(|&(image, window, spread)| {
-                    let low = window - 1 - padding;
-                    (low, image + window - 1 - spread - low)
-                })
-                .collect(),
-            ..ConvOptions::new(2)
-        };
-        // The kernel's: the image convolved with the gradient as a kernel, its elements `stride` apart. The batch is what
-        // is summed over, so it stands where the input features were.
-        let to_kernel = ConvOptions {
-            rhs_dilation: vec![stride; 2],
-            padding: sizes
-                .iter()
-                .map(|&(image, window, spread)| (padding, window - 1 + spread - image - padding))
-                .collect(),
-            ..ConvOptions::new(2)
-        };
-        let over_batch = ConvDimensionNumbers {
-            input_batch: 3,
-            input_feature: 0,
-            input_spatial: vec![1, 2],
-            kernel_input_feature: 0,
-            kernel_output_feature: 3,
-            kernel_spatial: vec![1, 2],
-            output_batch: 2,
-            output_feature: 3,
-            output_spatial: vec![0, 1],
-        };
+        let (of_image, of_kernel) = (self.dims().to_vec(), kernel.dims().to_vec());
+        let also = conv.clone();
         Ok(self.tape.result(
             value,
             [
-                (self, Box::new(move |g| g.convolution(&turned(&filter)?, &dims, &to_image))),
-                (kernel, Box::new(move |g| image.convolution(g, &over_batch, &to_kernel))),
+                (self, Box::new(move |g| conv.input_gradient(&of_image, &filter, g))),
+                (kernel, Box::new(move |g| also.kernel_gradient(&image, &of_kernel, g))),
             ],
         ))
     }
@@ -351,10 +267,7 @@ impl<'t> Var<'t> {
     pub(crate) fn softmax(&self) -> Result<Var<'t>> {
         let value = nn::softmax(&self.value, -1)?;
         let result = value.clone();
-        let pull = move |g: &Tensor| {
-            let weighted = g.mul(&result)?;
-            weighted.sub(&result.mul(&keep_last(weighted.sum(&[-1])?)?)?)
-        };
+        let pull = move |g: &Tensor| grad::softmax(&result, -1, g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
@@ -362,28 +275,17 @@ impl<'t> Var<'t> {
     pub(crate) fn cross_entropy(&self, labels: &Tensor) -> Result<Var<'t>> {
         let value = nn::cross_entropy(&self.value, labels)?;
         let (logits, labels) = (self.value.clone(), labels.clone());
-        let pull = move |g: &Tensor| {
-            let classes = logits.dims().last().copied().unwrap_or(1);
-            let count = labels.ty().elems().0.max(1) as f64;
-            let hot = labels.one_hot(classes, logits.dtype())?;
-            let error = nn::softmax(&logits, -1)?.sub(&hot)?;
-            error.mul(&(g * (1.0 / count))?)
-        };
+        let pull = move |g: &Tensor| grad::cross_entropy(&logits, &labels, &CrossEntropy::default(), g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
     /// [`nn::layer_norm`] over the last dimension.
     pub(crate) fn layer_norm(&self, gamma: &Var<'t>, beta: &Var<'t>, epsilon: f64) -> Result<Var<'t>> {
-        let (normal, factor) = nn::normalize(&self.value, epsilon)?;
+        let (normal, factor) = nn::normalize(&self.value, &[-1], epsilon)?;
         let value = normal.mul(&gamma.value)?.add(&beta.value)?;
         let (weights, also_normal) = (gamma.value.clone(), normal.clone());
         let (of_gamma, of_beta) = (gamma.dims().to_vec(), beta.dims().to_vec());
-        let to_x = move |g: &Tensor| {
-            let h = g.mul(&weights)?;
-            let shift = keep_last(h.mean(&[-1])?)?;
-            let tilt = keep_last(h.mul(&normal)?.mean(&[-1])?)?;
-            h.sub(&shift)?.sub(&normal.mul(&tilt)?)?.mul(&factor)
-        };
+        let to_x = move |g: &Tensor| grad::normalize(&normal, &factor, &[-1], &g.mul(&weights)?);
         Ok(self.tape.result(
             value,
             [
@@ -394,21 +296,11 @@ impl<'t> Var<'t> {
         ))
     }
 
-    /// Rows of this table, `[words, width]`, by integer indices of any shape. Its gradient adds up the rows' gradients by
-    /// a product with the indices as rows of zeros and a one, which needs no scatter.
+    /// [`nn::embedding`]: rows of this table, `[words, width]`, by integer indices of any shape.
     pub(crate) fn embedding(&self, indices: &Tensor) -> Result<Var<'t>> {
         let value = nn::embedding(&self.value, indices)?;
         let (indices, words) = (indices.clone(), self.dims().first().copied().unwrap_or(0));
-        let pull = move |g: &Tensor| {
-            let hot = indices.one_hot(words, g.dtype())?;
-            let places: Vec<i64> = (0..indices.rank() as i64).collect();
-            let numbers = DotDimensionNumbers {
-                lhs_contracting: &places,
-                rhs_contracting: &places,
-                ..DotDimensionNumbers::default()
-            };
-            hot.dot_general(g, numbers)
-        };
+        let pull = move |g: &Tensor| grad::embedding(&indices, words, g);
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! An op's attributes are a list in the order of its schema ([`AttrDef`]s), not a map: the canonical encoding, the
 //! program format, the lowering and the error messages are all driven by that one list. Attribute values carry no
-//! floating point numbers, no pointers and no strings, so equality, hashing and encoding are exact.
+//! pointers, and floating point numbers as their bits, so equality, hashing and encoding are exact. The one string among
+//! them, a name, is of a kind that can stand in a module without changing what is around it ([`is_name`]).
 //!
 //! Invariant A1: after [`check`] every value has the kind its schema names, lists with a fixed meaning included. The
 //! accessors of [`Attrs`] rely on it and panic where the op table and a rule disagree, which is a bug of ours and
@@ -16,14 +17,39 @@ use smallvec::SmallVec;
 use crate::dtype::DType;
 use crate::error::{Fault, OpError};
 use crate::groups::Groups;
+use crate::limits::MAX_NAME;
 use crate::literal::Literal;
-use crate::shape::Shape;
+use crate::shape::{Shape, TensorType};
 
 /// A list of integers; short lists stay inline.
 pub type Ints = SmallVec<[i64; 4]>;
 
 /// A list of (low, high) pairs.
 pub type Pairs = SmallVec<[(i64, i64); 2]>;
+
+/// A 32-bit float as an attribute. It is compared, hashed and encoded by its bits, and there is one NaN.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttrFloat(u32);
+
+impl AttrFloat {
+    /// The number; any NaN becomes the one that attributes have.
+    #[must_use]
+    pub fn new(value: f32) -> AttrFloat {
+        AttrFloat(if value.is_nan() { f32::NAN } else { value }.to_bits())
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+impl fmt::Debug for AttrFloat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.get())
+    }
+}
 
 /// One attribute value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +60,8 @@ pub enum AttrValue {
     Int(i64),
     /// A flag.
     Bool(bool),
+    /// A 32-bit float.
+    Float(AttrFloat),
     /// A list of integers.
     Ints(Ints),
     /// A list of flags.
@@ -54,6 +82,8 @@ pub enum AttrValue {
     Dense(Arc<Literal>),
     /// A group of attributes, such as the dimension numbers of a convolution, in the order of its [`StructDef`].
     Struct(Box<[AttrValue]>),
+    /// What a user calls something: a composite, the target of a custom call.
+    Name(Arc<str>),
 }
 
 /// An enumeration of the StableHLO specification.
@@ -87,6 +117,8 @@ pub enum AttrKind {
     Bool,
     /// [`AttrValue::Bool`] that StableHLO writes by being there or not.
     Unit,
+    /// [`AttrValue::Float`].
+    Float,
     /// [`AttrValue::Ints`].
     Ints,
     /// [`AttrValue::Bools`].
@@ -107,6 +139,16 @@ pub enum AttrKind {
     Shape,
     /// [`AttrValue::Dense`].
     Dense,
+    /// [`AttrValue::Name`] that [`is_name`] accepts.
+    Name,
+}
+
+/// Whether a text may stand as a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits and `_ . - / :`, so
+/// that it needs no escapes anywhere and cannot end the quotes it stands in.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/:".contains(&byte);
+    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// Where the value of an attribute comes from.
@@ -150,6 +192,15 @@ impl AttrDef {
     pub const fn from_result(name: &'static str, kind: AttrKind) -> AttrDef {
         AttrDef { name, kind, presence: Presence::FromResult }
     }
+
+    /// The value of an attribute that StableHLO writes as the type of a result.
+    #[must_use]
+    pub fn of_result(&self, result: &TensorType) -> AttrValue {
+        match self.kind {
+            AttrKind::Shape => AttrValue::Shape(result.shape().clone()),
+            _ => AttrValue::DType(result.dtype()),
+        }
+    }
 }
 
 impl fmt::Display for AttrKind {
@@ -157,6 +208,7 @@ impl fmt::Display for AttrKind {
         match self {
             AttrKind::Int | AttrKind::Int32 => f.write_str("an integer"),
             AttrKind::Bool | AttrKind::Unit => f.write_str("true or false"),
+            AttrKind::Float => f.write_str("a number"),
             AttrKind::Ints => f.write_str("a list of integers"),
             AttrKind::Bools => f.write_str("a list of booleans"),
             AttrKind::Pairs => f.write_str("a list of pairs of integers"),
@@ -176,6 +228,9 @@ impl fmt::Display for AttrKind {
             AttrKind::DType => f.write_str("an element type"),
             AttrKind::Shape => f.write_str("a shape"),
             AttrKind::Dense => f.write_str("constant data"),
+            AttrKind::Name => {
+                write!(f, "a name of at most {MAX_NAME} ASCII letters, digits and `_ . - / :`")
+            }
         }
     }
 }
@@ -247,6 +302,8 @@ impl<'a> AttrView<'a> {
         int, Int(value) -> i64, *value);
     accessor!(/// The flag at `place`.
         bool, Bool(value) -> bool, *value);
+    accessor!(/// The float at `place`.
+        float, Float(value) -> f32, value.get());
     accessor!(/// The integers at `place`.
         ints, Ints(value) -> &'a [i64], value);
     accessor!(/// The flags at `place`.
@@ -263,6 +320,8 @@ impl<'a> AttrView<'a> {
         shape, Shape(value) -> &'a Shape, value);
     accessor!(/// The constant at `place`.
         dense, Dense(value) -> &'a Arc<Literal>, value);
+    accessor!(/// The name at `place`.
+        name, Name(value) -> &'a Arc<str>, value);
     accessor!(/// The members of the group at `place`.
         group, Struct(value) -> AttrView<'a>, AttrView(value));
 }
@@ -273,6 +332,7 @@ impl AttrValue {
             (AttrValue::Int(value), AttrKind::Int32) => i32::try_from(*value).is_ok(),
             (AttrValue::Int(_), AttrKind::Int)
             | (AttrValue::Bool(_), AttrKind::Bool | AttrKind::Unit)
+            | (AttrValue::Float(_), AttrKind::Float)
             | (AttrValue::Ints(_), AttrKind::Ints)
             | (AttrValue::Bools(_), AttrKind::Bools)
             | (AttrValue::Pairs(_), AttrKind::Pairs)
@@ -288,6 +348,7 @@ impl AttrValue {
                 values.len() == def.fields.len()
                     && values.iter().zip(def.fields).all(|(value, field)| value.meets(field))
             }
+            (AttrValue::Name(name), AttrKind::Name) => is_name(name),
             _ => false,
         }
     }
@@ -337,6 +398,12 @@ impl From<bool> for AttrValue {
     }
 }
 
+impl From<f32> for AttrValue {
+    fn from(value: f32) -> Self {
+        AttrValue::Float(AttrFloat::new(value))
+    }
+}
+
 impl From<&[i64]> for AttrValue {
     fn from(values: &[i64]) -> Self {
         AttrValue::Ints(Ints::from_slice(values))
@@ -364,6 +431,12 @@ impl From<Groups> for AttrValue {
 impl From<DType> for AttrValue {
     fn from(value: DType) -> Self {
         AttrValue::DType(value)
+    }
+}
+
+impl From<&str> for AttrValue {
+    fn from(name: &str) -> Self {
+        AttrValue::Name(name.into())
     }
 }
 
@@ -410,6 +483,20 @@ mod tests {
         ] {
             let error = check("op", &SCHEMA, &bad).expect_err("does not fit the schema");
             assert_eq!(error.fault(), Fault::Attribute);
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_quotes() {
+        let schema = [AttrDef::required("name", AttrKind::Name)];
+        let given = |name: &str| check("op", &schema, &Attrs::from([name.into()]));
+        for good in ["f", "my.softmax", "xla_ffi:target/v1.2-a", &"n".repeat(MAX_NAME)] {
+            given(good).expect("a name");
+        }
+        for bad in
+            ["", "a b", "a\"", "a\\", "a\n", "é", "a}", "%a", "@f", "#x", "\0", &"n".repeat(MAX_NAME + 1)]
+        {
+            assert_eq!(given(bad).expect_err("no name").fault(), Fault::Attribute, "{bad:?}");
         }
     }
 }

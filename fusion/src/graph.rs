@@ -115,15 +115,24 @@ impl Graph {
             types.push(ty.clone());
         }
         let signature = Arc::new(Signature::infer(op, attrs, bodies, &types)?);
-        if self.nodes.len() >= MAX_GRAPH_OPS {
-            return Err(OpError::new(
-                op.name(),
-                Fault::Limit,
-                format!("the graph has {} ops already", self.nodes.len()),
-                format!("a graph has at most {MAX_GRAPH_OPS} ops"),
-            ));
-        }
+        self.check_room(op)?;
         Ok(self.push_signature(signature, Refs::from_slice(operands)))
+    }
+
+    /// Checks that there is room for one more op.
+    ///
+    /// # Errors
+    /// When the graph has [`MAX_GRAPH_OPS`] ops.
+    pub fn check_room(&self, op: OpCode) -> Result<(), OpError> {
+        if self.nodes.len() < MAX_GRAPH_OPS {
+            return Ok(());
+        }
+        Err(OpError::new(
+            op.name(),
+            Fault::Limit,
+            format!("the graph has {} ops already", self.nodes.len()),
+            format!("a graph has at most {MAX_GRAPH_OPS} ops"),
+        ))
     }
 
     /// Adds an op that has been checked; returns its results.

@@ -32,6 +32,7 @@ pub mod op;
 pub mod program;
 pub mod region;
 pub mod shape;
+pub mod text;
 
 pub use attr::{AttrValue, Attrs};
 pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};

@@ -10,8 +10,8 @@ pub const MAX_TENSOR_BYTES: u64 = i64::MAX as u64;
 /// Most operands of one op. A module with more parameters than this takes seconds to compile.
 pub const MAX_OPERANDS: usize = 2_048;
 
-/// Most results of one op.
-pub const MAX_RESULTS: usize = 256;
+/// Most results of one op. A loop returns all that it carries, which may be the parameters of a network.
+pub const MAX_RESULTS: usize = 2_048;
 
 /// Most bytes of a constant that stands in a module as a literal. Literals are part of the key and are
 /// printed into the module text, so larger data belongs in a host value, which is neither.
@@ -26,3 +26,7 @@ pub const MAX_BODY_DEPTH: usize = 16;
 /// Most ops of one graph, bodies included. Far above the op budget of a region; it bounds what a
 /// malformed program can make us build.
 pub const MAX_GRAPH_OPS: usize = 65_536;
+
+/// Most bytes of a name that a user gives to something, such as a composite. It is part of the key of every region that
+/// the name stands in.
+pub const MAX_NAME: usize = 128;

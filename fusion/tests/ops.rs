@@ -7,7 +7,7 @@ mod support;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use fuseline_fusion::canon::{CanonRegion, decode, diff};
+use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
 use fuseline_fusion::lower::{Aliases, lower};
 use fuseline_fusion::op::{Aim, Domain, Entropy as _, Lowered, Named, OPS, OpDef, Seeded, fill};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
@@ -73,7 +73,7 @@ fn holds(call: &Sampled) -> Result<(), String> {
     }
     let graph = graph_of(&call.signature);
     let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
-    let lifted = graph.params().iter().map(|ty| ty.rank() == 0).collect();
+    let lifted = graph.params().iter().map(can_lift).collect();
     let region = CanonRegion::new(graph, lifted);
     let decoded = decode(region.bytes()).map_err(|error| error.to_string())?;
     if decoded != region || decoded.graph() != region.graph() || !diff(&region, &decoded).is_empty() {
@@ -88,6 +88,8 @@ fn holds(call: &Sampled) -> Result<(), String> {
     {
         return Err(format!("lowered to {module}"));
     }
+    // What is printed for it is read back as what it was printed for.
+    module.verify().map_err(|error| error.to_string())?;
     Ok(())
 }
 
@@ -159,8 +161,13 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
         let operands: Vec<Vec<Arc<Literal>>> =
             (0..replicas).map(|_| signature.operands().iter().map(&mut data).collect()).collect();
         match interp::call_replicated(&signature, &operands) {
+            Ok(_) => {}
             Err(interp::EvalError::Replicas(_)) if signature.check_replicas(replicas).is_err() => {}
-            Ok(_) | Err(interp::EvalError::Unspecified { .. } | interp::EvalError::TooLong { .. }) => {}
+            Err(
+                interp::EvalError::Unspecified { .. }
+                | interp::EvalError::TooLong { .. }
+                | interp::EvalError::Sizes { .. },
+            ) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
@@ -172,7 +179,7 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
     if decoded.graph() != region.graph() {
         return Err("the canonical bytes decode to another region".to_owned());
     }
-    let _ = lower(&region, &outputs, &Aliases::none());
+    lower(&region, &outputs, &Aliases::none()).verify().map_err(|error| error.to_string())?;
     Ok(true)
 }
 

@@ -10,7 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, decode, diff};
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, can_lift, decode, diff};
+use fuseline_fusion::lower::{Aliases, lower};
 use fuseline_fusion::op::{Aim, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
@@ -112,9 +113,9 @@ fn same(wanted: &[CanonRegion], found: &[CanonRegion], what: &str) -> Result<(),
     if equal { Ok(()) } else { Err(TestCaseError::fail(format!("{what}: {wanted:?} became {found:?}"))) }
 }
 
-/// Inputs of rank 0, each lifted or not.
+/// Inputs that can be lifted, each lifted or not.
 fn some_lifted(program: &Program, entropy: &mut dyn Entropy) -> Vec<ProgramId> {
-    let scalars = program.values.iter().filter(|value| value.data.ty().rank() == 0);
+    let scalars = program.values.iter().filter(|value| can_lift(value.data.ty()));
     scalars.filter(|_| entropy.draw(2) == 1).map(|value| value.id).collect()
 }
 
@@ -183,6 +184,35 @@ fn names_frees_and_interleavings_change_no_key() {
     assert!(regions.get() > 1_000, "only {} regions were compared", regions.get());
 }
 
+// ----- lowering -----
+
+/// The verifier accepts what is printed for any region, whatever results are asked for and whatever memory is reused.
+#[test]
+fn what_is_lowered_is_read_back_as_the_region() {
+    let outcome = runner(1_000).run(&(choices(300), choices(40), 1..20_usize), |(list, how, ops)| {
+        let program = sample(&mut from(&list), ops);
+        let mut how = from(&how);
+        let lifted = some_lifted(&program, &mut how);
+        let name = |id: ProgramId| u64::from(id.0) + 1;
+        let every = pick(&mut how, &[0, 1, 3]);
+        let recording =
+            Recording { program: &program, lifted: &lifted, name: &name, every, mode: Mode::Fused };
+        for region in recording.regions(|_, _| {}) {
+            let outputs = 0..region.graph().result_count() as u32;
+            let outputs: Vec<u32> = outputs.filter(|_| how.draw(4) != 3).collect();
+            let params = 0..region.graph().params().len() as u32;
+            let dying: Vec<u32> = params.filter(|_| how.draw(2) == 1).collect();
+            let aliases = Aliases::pair(&region, &outputs, &dying);
+            let module = lower(&region, &outputs, &aliases);
+            if let Err(error) = module.clone().verify() {
+                return Err(TestCaseError::fail(format!("{error} in {module}")));
+            }
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
 // ----- changes -----
 
 /// A graph that can be changed and built again.
@@ -216,7 +246,7 @@ impl Draft {
 
     /// The region, if every op still fits the op table.
     fn region(&self) -> Option<CanonRegion> {
-        if self.params.iter().zip(&self.lifted).any(|(ty, &lifted)| lifted && ty.rank() > 0) {
+        if self.params.iter().zip(&self.lifted).any(|(ty, &lifted)| lifted && !can_lift(ty)) {
             return None;
         }
         let mut graph = Graph::new();

@@ -67,7 +67,7 @@ impl Session {
     /// When the id stands for nothing, the value failed, the time is over, or in a callback.
     pub fn wait(&self, value: ValueHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline)))
+        told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &Site::Unknown)))
     }
 
     /// A value's data, on the first replica. Waits until it has been computed.
@@ -126,7 +126,7 @@ impl Session {
     ) -> Result<()> {
         told(self.tensor(value, "read_async")).map(|tensor| {
             let engine = tensor.stream().engine().clone();
-            tensor.deliver(move |data| engine.call_back("read", || callback(value, data)));
+            tensor.deliver(Site::Unknown, move |data| engine.call_back("read", || callback(value, data)));
         })
     }
 

@@ -13,6 +13,7 @@
 //! | flushes, waits, readiness | [`Session::flush`], [`Session::synchronize`], [`Session::on_ready`] |
 //! | host reads, export of buffers | [`Session::read_into`], [`Session::read_async`], [`Session::lend`] |
 //! | modes | [`Session::set_mode`], [`Session::set_stream_mode`], [`swap_mode`], [`crate::with_mode`] |
+//! | loops, branches, functions of elements | [`Session::begin_body`], [`Session::record_with`], [`Session::end_body`] |
 //! | whole graphs | [`Session::begin_trace`], [`Session::end_trace`], [`Session::call`] |
 //! | ops of its own, made of recorded ones | [`Session::register`], [`Session::call`] |
 //! | events and faults | [`crate::EngineConfig::event_sink`], [`crate::EngineConfig::inject_faults`] |
@@ -89,6 +90,7 @@
 //! # }
 //! ```
 
+mod body;
 mod foreign;
 mod host;
 mod report;
@@ -116,6 +118,7 @@ use crate::error::{Error, Result};
 use crate::record::swap_scoped_mode;
 use crate::stream::Stream;
 use crate::sync::Mutex;
+use crate::trace::Open;
 use crate::value::ValuePromise;
 use report::told;
 use table::{Missing, Table};
@@ -169,7 +172,7 @@ use handles;
 handles! {
     /// Id of a value of a session.
     ValueHandle, "value";
-    /// Id of a stream, or of a trace, of a session.
+    /// Id of a stream, of a body or of a trace, of a session.
     StreamHandle, "stream";
 }
 
@@ -178,6 +181,8 @@ handles! {
 enum Lane {
     /// To a stream, to be run.
     Stream(Stream),
+    /// Into a body of an op.
+    Body(Arc<Open>),
     /// Into a program.
     Trace(Arc<Trace>),
 }
@@ -283,6 +288,7 @@ impl Session {
     fn stream(&self, stream: StreamHandle, what: &str) -> Result<Stream> {
         match self.lane(stream, what, &Site::Unknown)? {
             Lane::Stream(stream) => Ok(stream),
+            Lane::Body(body) => Ok(Stream::of(body.stream().clone())),
             Lane::Trace(_) => {
                 Err(Error::misuse(format!("{what}: {stream} is a trace, which does not run"), Site::Unknown))
             }

@@ -16,6 +16,7 @@ use super::value::Held;
 use super::{Lane, Made, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
 use crate::record::memo;
+use crate::stream::Stream;
 use crate::sync::Mutex;
 
 handles! {
@@ -308,10 +309,8 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
     let small = data.ty().bytes().0 <= MAX_CONSTANT_BYTES;
     match (lane, value.role) {
         (lane, Role::Const) if small => constant(lane),
-        (Lane::Stream(stream), _) => Ok(Held::Tensor(match scalar {
-            Some(scalar) => stream.lift(scalar),
-            None => stream.from_literal(data)?,
-        })),
+        (Lane::Stream(stream), _) => on_stream(stream, data, scalar),
+        (Lane::Body(body), _) => on_stream(&Stream::of(body.stream().clone()), data, scalar),
         (Lane::Trace(trace), _) => {
             let id = match scalar {
                 Some(scalar) => trace.scalar(scalar)?,
@@ -320,6 +319,13 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
             Ok(Held::Traced { trace: trace.clone(), id, ty: data.ty().clone() })
         }
     }
+}
+
+fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<Held> {
+    Ok(Held::Tensor(match scalar {
+        Some(scalar) => stream.lift(scalar),
+        None => stream.from_literal(data)?,
+    }))
 }
 
 impl fmt::Debug for Function {

@@ -12,7 +12,7 @@ use super::trace::Trace;
 use super::{Lane, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::pjrt::HostData;
-use crate::stream::RecordCall;
+use crate::stream::{RecordCall, Stream, StreamShared};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 
@@ -174,6 +174,7 @@ impl Session {
     pub fn scalar(&self, stream: StreamHandle, value: Scalar) -> Result<ValueHandle> {
         told(self.lane(stream, "scalar", &Site::Unknown).and_then(|lane| match lane {
             Lane::Stream(stream) => self.keep(Held::Tensor(stream.lift(value))),
+            Lane::Body(body) => self.keep(Held::Tensor(Stream::of(body.stream().clone()).lift(value))),
             Lane::Trace(trace) => {
                 let ty = TensorType::scalar(value.dtype());
                 let id = trace.scalar(value)?;
@@ -184,7 +185,8 @@ impl Session {
 
     /// A value without data yet. On a stream it is filled later ([`Session::fill`]): ops may be recorded with it before, and
     /// hold up their stream once they have to run, so whoever waits for them in the meantime waits. Released without having
-    /// been filled, it fails what depends on it. In a trace it is an input of the program, and never filled.
+    /// been filled, it fails what depends on it. In a body it is a parameter and in a trace an input of the program, and never
+    /// filled.
     ///
     /// # Errors
     /// When the stream's id stands for nothing.
@@ -196,6 +198,7 @@ impl Session {
                 self.0.unfilled.lock().insert(value, promise);
                 Ok(value)
             }
+            Lane::Body(body) => self.keep(Held::Tensor(body.param(ty.clone())?)),
             Lane::Trace(trace) => {
                 let id = trace.input(ty)?;
                 self.keep(Held::Traced { trace, id, ty: ty.clone() })
@@ -353,20 +356,38 @@ impl Lane {
     ) -> Result<SmallVec<[Held; 1]>> {
         match self {
             Lane::Trace(trace) => trace.record(op, attrs, bodies, operands, site),
-            Lane::Stream(stream) => {
-                let mut tensors: SmallVec<[&Tensor; 4]> = SmallVec::new();
-                for operand in operands {
-                    match operand {
-                        Held::Tensor(tensor) => tensors.push(tensor),
-                        Held::Traced { .. } => {
-                            let message = format!("{op}: an operand belongs to a trace and has no data");
-                            return Err(Error::misuse(message, site));
-                        }
-                    }
-                }
-                let call = RecordCall { op, attrs, bodies, operands: &tensors, effect, site };
-                Ok(stream.shared().record(call)?.into_iter().map(Held::Tensor).collect())
-            }
+            Lane::Stream(stream) => record_on(stream.shared(), op, attrs, bodies, operands, effect, site),
+            Lane::Body(body) => record_on(body.stream(), op, attrs, bodies, operands, effect, site),
         }
     }
+}
+
+/// The operands of an op that is recorded on a stream or in a body.
+pub(super) fn tensors_of<'a>(
+    op: OpCode,
+    operands: &'a [Held],
+    site: &Site,
+) -> Result<SmallVec<[&'a Tensor; 4]>> {
+    let tensor = |operand: &'a Held| match operand {
+        Held::Tensor(tensor) => Ok(tensor),
+        Held::Traced { .. } => {
+            let message = format!("{op}: an operand belongs to a trace and has no data");
+            Err(Error::misuse(message, site.clone()))
+        }
+    };
+    operands.iter().map(tensor).collect()
+}
+
+fn record_on(
+    stream: &Arc<StreamShared>,
+    op: OpCode,
+    attrs: Attrs,
+    bodies: &[Arc<Body>],
+    operands: &[Held],
+    effect: Effect,
+    site: Site,
+) -> Result<SmallVec<[Held; 1]>> {
+    let operands = tensors_of(op, operands, &site)?;
+    let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
+    Ok(stream.record(call)?.into_iter().map(Held::Tensor).collect())
 }

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use fuseline_fusion::TensorType;
+use fuseline_fusion::{DType, DTypeClass, TensorType};
 use pjrt_sys::*;
 use smallvec::SmallVec;
 
@@ -30,23 +30,39 @@ pub struct HostCopy {
 
 /// Memory that is being written to: capacity for `len` bytes, of which none counts as initialised before the copy is
 /// done.
-#[derive(Default)]
 struct Target {
     bytes: Vec<u8>,
     len: usize,
     order: Option<Box<Order>>,
+    dtype: DType,
+}
+
+/// Signed integers of fewer than 8 bits as host data has them. XLA's devices leave the bits above theirs open.
+fn sign_extended(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
+    if dtype.class() == DTypeClass::Signed && dtype.bits() < 8 {
+        let unused = 8 - dtype.bits();
+        bytes.iter_mut().for_each(|byte| *byte = ((*byte << unused) as i8 >> unused) as u8);
+    }
+    bytes
 }
 
 impl Target {
+    /// Moves the memory out, which leaves none.
+    fn take(&mut self) -> Target {
+        let (bytes, order) = (std::mem::take(&mut self.bytes), self.order.take());
+        Target { bytes, len: self.len, order, dtype: self.dtype }
+    }
+
     /// # Safety
     /// The copy is done and succeeded.
     unsafe fn filled(mut self) -> Result<Vec<u8>, Error> {
         // SAFETY: holds because the copy wrote every byte.
         unsafe { self.bytes.set_len(self.len) };
-        match self.order {
-            None => Ok(self.bytes),
-            Some(order) => order.to_row_major(&self.bytes),
-        }
+        let bytes = match self.order {
+            None => self.bytes,
+            Some(order) => order.to_row_major(&self.bytes)?,
+        };
+        Ok(sign_extended(self.dtype, bytes))
     }
 }
 
@@ -81,7 +97,7 @@ impl HostCopy {
             leak(bytes);
             return Err(Error::layer(Code::Internal, FUNCTION, "the plugin returned no event"));
         };
-        Ok(HostCopy { event, target: Target { bytes, len, order } })
+        Ok(HostCopy { event, target: Target { bytes, len, order, dtype: ty.dtype() } })
     }
 
     /// True when the copy is done, well or badly. Never blocks.
@@ -98,7 +114,7 @@ impl HostCopy {
     /// The error of the computation that makes the buffer, or of the copy.
     pub fn wait(mut self) -> Result<Vec<u8>, Error> {
         self.event.wait()?;
-        let target = std::mem::take(&mut self.target);
+        let target = self.target.take();
         // SAFETY: holds because the event is ready and says that the copy succeeded.
         unsafe { target.filled() }
     }
@@ -108,7 +124,7 @@ impl HostCopy {
     where
         F: FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
     {
-        let target = std::mem::take(&mut self.target);
+        let target = self.target.take();
         let refused = self.event.register((callback, target), |(callback, target), outcome| {
             callback(match outcome {
                 // SAFETY: holds because the event is ready when this runs, and says that the copy succeeded.
@@ -158,11 +174,11 @@ pub(super) fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u
     // neither freed, moved nor written to while the reference is held.
     let stored = unsafe { list(reference.pointer().cast::<u8>(), ty.bytes().0 as usize) };
     if let Some(order) = Order::of(buffer)? {
-        return order.to_row_major(stored).map(Ok);
+        return Ok(Ok(sign_extended(ty.dtype(), order.to_row_major(stored)?)));
     }
     let mut bytes = allocate(ty, storage)?;
     bytes.extend_from_slice(stored);
-    Ok(Ok(bytes))
+    Ok(Ok(sign_extended(ty.dtype(), bytes)))
 }
 
 /// Room in `storage` for a copy of a tensor; at least one byte, so that the pointer is never dangling.
@@ -241,7 +257,6 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use fuseline_fusion::DType;
 
     use super::*;
 

@@ -3,6 +3,7 @@
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline_fusion::{DType, DTypeClass, Fault, OpCode, OpError, Shape, Site};
 
+use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
 use crate::error::{Error, Result};
 
@@ -32,7 +33,7 @@ impl Tensor {
         self.reshape_at(dims, here())
     }
 
-    pub(super) fn reshape_at(&self, dims: &[u64], site: Site) -> Result<Tensor> {
+    pub(crate) fn reshape_at(&self, dims: &[u64], site: Site) -> Result<Tensor> {
         self.record(OpCode::Reshape, attrs::reshape(Shape::new(dims)?), &[self], site)
     }
 
@@ -47,6 +48,40 @@ impl Tensor {
         let place = axis_of(OpCode::Reshape, axis, self.rank() + 1, &site)?;
         let mut dims = self.dims().to_vec();
         dims.insert(place, 1);
+        self.reshape_at(&dims, site)
+    }
+
+    /// Adds dimensions of size 1, so that they are dimensions `axes` of the result; negative ones count from its back. What a
+    /// reduction over `axes` left broadcasts to what it was made from after this.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let x = engine.tensor(&[1.0f32, 2.0, 3.0, 6.0], &[2, 2])?;
+    /// let centered = x.sub(&x.mean(&[-1])?.expand_dims(&[-1])?)?;
+    /// assert_eq!(centered.to_vec::<f32>()?, [-0.5, 0.5, -1.5, 1.5]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When a place does not exist or is named twice.
+    #[track_caller]
+    pub fn expand_dims(&self, axes: &[i64]) -> Result<Tensor> {
+        let site = here();
+        let rank = self.rank() + axes.len();
+        let mut added = vec![false; rank];
+        for &axis in axes {
+            let place = axis_of(OpCode::Reshape, axis, rank, &site)?;
+            if std::mem::replace(&mut added[place], true) {
+                let given = format!("dimension {axis} was named twice in {axes:?}");
+                let error = OpError::new("reshape", Fault::Attribute, given, "each is added once");
+                return Err(Tensor::refuse(error, site));
+            }
+        }
+        let mut own = self.dims().iter();
+        let dims: Vec<u64> =
+            added.iter().map(|&added| if added { 1 } else { own.next().copied().unwrap_or(1) }).collect();
         self.reshape_at(&dims, site)
     }
 
@@ -80,7 +115,7 @@ impl Tensor {
             let rule = "the target must have at least as many dimensions";
             return Err(Tensor::refuse(OpError::new("broadcast_in_dim", Fault::Shape, given, rule), site));
         }
-        self.stretched(&shape, &site)
+        self.stretched(&shape, self, &site)
     }
 
     /// Repeats: dimension `i` becomes dimension `broadcast_dimensions[i]` of the result, the others are new.
@@ -140,10 +175,10 @@ impl Tensor {
         self.record(OpCode::Slice, attrs::slice(&starts, &limits, &strides), &[self], site)
     }
 
-    /// Tensors one after the other along dimension `axis`; negative counts from the back.
+    /// Tensors one after the other along dimension `axis`; negative counts from the back. Element types promote.
     ///
     /// # Errors
-    /// When there is none, the element types differ, or sizes differ elsewhere than along that dimension.
+    /// When there is none, the element types do not promote, or sizes differ elsewhere than along that dimension.
     #[track_caller]
     pub fn concatenate(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
         let site = here();
@@ -153,7 +188,17 @@ impl Tensor {
             return Err(Tensor::refuse(error, site));
         };
         let axis = axis_of(OpCode::Concatenate, axis, first.rank(), &site)?;
-        first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), tensors, site)
+        let mut dtype = first.dtype();
+        for tensor in tensors {
+            dtype = match promote_types(dtype, tensor.dtype()) {
+                Some(dtype) => dtype,
+                None => common_dtype("concatenate", [("the first", first), ("a later one", tensor)], &site)?,
+            };
+        }
+        let parts: Vec<Tensor> =
+            tensors.iter().map(|tensor| tensor.as_dtype(dtype, first, &site)).collect::<Result<_>>()?;
+        let parts: Vec<&Tensor> = parts.iter().collect();
+        first.record(OpCode::Concatenate, attrs::concatenate(axis as i64), &parts, site)
     }
 
     /// Adds `value`, a scalar, at the edges and between neighbours: `low`, `high` and `interior` per dimension. Negative
@@ -222,6 +267,13 @@ impl Tensor {
         self.record(OpCode::Gather, attrs::gather(dims, &sizes, false), &[self, indices], site)
     }
 
+    /// Repeated along a new last dimension.
+    fn expand_last(&self, shape: &Shape, site: &Site) -> Result<Tensor> {
+        let map: Vec<i64> = (0..self.rank() as i64).collect();
+        let attrs = attrs::broadcast_in_dim(shape.clone(), &map);
+        self.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
+    }
+
     /// 1 at the place that each element, an integer, names along a new last dimension of the given size, 0 elsewhere. An
     /// element outside gives zeros.
     ///
@@ -239,13 +291,15 @@ impl Tensor {
         dims.push(classes);
         let shape = Shape::new(&dims)?;
         let last = self.rank() as i64;
-        let iota = attrs::iota(self.dtype(), shape.clone(), last);
+        // The places are counted in the type of the elements if it counts that far.
+        let bits = self.dtype().bits() - u32::from(self.dtype().class() == DTypeClass::Signed);
+        let fits = bits >= 63 || classes <= 1 << bits;
+        let wanted = if fits { self.clone() } else { self.as_dtype(DType::I64, self, &site)? };
+        let iota = attrs::iota(wanted.dtype(), shape.clone(), last);
         let places = self.record(OpCode::Iota, iota, &[], site.clone())?;
-        let map: Vec<i64> = (0..last).collect();
-        let repeat = attrs::broadcast_in_dim(shape, &map);
-        let wanted = self.record(OpCode::BroadcastInDim, repeat, &[self], site.clone())?;
-        let compare = attrs::compare_for(fuseline_fusion::op::Comparison::Eq, self.dtype());
-        let hot = wanted.record(OpCode::Compare, compare, &[&wanted, &places], site.clone())?;
-        hot.record(OpCode::Convert, attrs::convert(dtype), &[&hot], site)
+        let wanted = wanted.expand_last(&shape, &site)?;
+        let compare = attrs::compare_for(fuseline_fusion::op::Comparison::Eq, wanted.dtype());
+        let hot = self.record(OpCode::Compare, compare, &[&wanted, &places], site.clone())?;
+        hot.as_dtype(dtype, self, &site)
     }
 }

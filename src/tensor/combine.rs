@@ -1,42 +1,117 @@
 //! Products: matrix multiplication and convolution.
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{Fault, OpCode, OpError};
+use fuseline_fusion::{DType, Fault, OpCode, OpError, Shape, Site};
+use smallvec::SmallVec;
 
+use super::promote::{broadcast_shapes, common_dtype};
 use super::{Tensor, here};
 use crate::error::Result;
 
+/// Number of dimensions before those of the matrix or vector.
+fn batch_rank(tensor: &Tensor) -> usize {
+    tensor.rank().saturating_sub(2)
+}
+
 impl Tensor {
     /// The matrix product: the last dimension of this with the last but one of `rhs`, all dimensions before those being
-    /// batch dimensions, which must be equal. A vector counts as a matrix with one row on the left, one column on the right.
+    /// batch dimensions, which broadcast. A vector counts as a matrix with one row on the left, one column on the right, and
+    /// adds no dimension to the result. Element types promote.
+    ///
+    /// Nothing is repeated to broadcast: a batch dimension that only one operand has is a dimension of rows or columns to the
+    /// product, and is moved to its place afterwards if it has to be.
     ///
     /// # Errors
-    /// When the element types or the sizes do not fit.
+    /// When an operand is a scalar, the element types do not promote or the sizes do not fit.
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         let site = here();
+        let operands = [("lhs", self), ("rhs", rhs)];
+        let given = || format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
         if self.rank() == 0 || rhs.rank() == 0 {
-            let given = format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
             let rule = "a matrix product takes vectors, matrices and batches of them";
-            return Err(Tensor::refuse(OpError::new("dot_general", Fault::Shape, given, rule), site));
+            let error = OpError::new("dot_general", Fault::Shape, given(), rule);
+            return Err(Tensor::refuse(error.hint("did you mean `mul`?"), site));
         }
-        let batches = self.rank().saturating_sub(2).max(rhs.rank().saturating_sub(2));
-        if batches > 0 && self.rank() != rhs.rank() {
-            let given = format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
-            let rule = "batches of matrices must have the same rank";
-            let error = OpError::new("dot_general", Fault::Shape, given, rule);
-            return Err(Tensor::refuse(error.hint("broadcast the smaller one first"), site));
-        }
-        let batch: Vec<i64> = (0..batches as i64).collect();
-        let rhs_axis = rhs.rank().saturating_sub(2);
-        let dims = DotDimensionNumbers {
-            lhs_batching: &batch,
-            rhs_batching: &batch,
-            lhs_contracting: &[self.rank() as i64 - 1],
-            rhs_contracting: &[rhs_axis as i64],
+        let dtype = common_dtype("dot_general", operands, &site)?;
+        let shapes = operands.map(|(_, tensor)| Shape::new(&tensor.dims()[..batch_rank(tensor)]));
+        let [of_lhs, of_rhs] = shapes;
+        let (of_lhs, of_rhs) = (of_lhs?, of_rhs?);
+        let Some(batch) = broadcast_shapes(&[&of_lhs, &of_rhs]) else {
+            let rule = format!(
+                "the batch dimensions {of_lhs} and {of_rhs} do not broadcast: they are aligned at the last one, and sizes \
+                 must be equal or one of them 1"
+            );
+            return Err(Tensor::refuse(OpError::new("dot_general", Fault::Shape, given(), rule), site));
         };
-        let attrs = attrs::dot_general(dims, self.dtype());
-        self.record(OpCode::DotGeneral, attrs, &[self, rhs], site)
+        // Who has batch dimension `axis` of the result in more than one copy: lhs, rhs.
+        let rank = batch.rank();
+        let has = |shape: &Shape, axis: usize| {
+            let missing = rank - shape.rank();
+            axis >= missing && shape.dim(axis - missing) != 1
+        };
+        let owners: SmallVec<[(bool, bool); 4]> =
+            (0..rank).map(|axis| (has(&of_lhs, axis), has(&of_rhs, axis))).collect();
+        let lhs = self.as_dtype(dtype, self, &site)?.without_ones(&of_lhs, self, &site)?;
+        let rhs = rhs.as_dtype(dtype, self, &site)?.without_ones(&of_rhs, self, &site)?;
+        let (mut lhs_batching, mut rhs_batching) = (SmallVec::<[i64; 4]>::new(), SmallVec::<[i64; 4]>::new());
+        let (mut of_lhs, mut of_rhs) = (0, 0);
+        for &(in_lhs, in_rhs) in &owners {
+            if in_lhs && in_rhs {
+                lhs_batching.push(of_lhs);
+                rhs_batching.push(of_rhs);
+            }
+            of_lhs += i64::from(in_lhs);
+            of_rhs += i64::from(in_rhs);
+        }
+        let numbers = DotDimensionNumbers {
+            lhs_batching: &lhs_batching,
+            rhs_batching: &rhs_batching,
+            lhs_contracting: &[lhs.rank() as i64 - 1],
+            rhs_contracting: &[of_rhs],
+        };
+        let attrs = attrs::dot_general(numbers, dtype);
+        let product = self.record(OpCode::DotGeneral, attrs, &[&lhs, &rhs], site.clone())?;
+
+        // The product has the shared batch dimensions, those of lhs and its rows, those of rhs and its columns.
+        let (rows, columns) = (usize::from(self.rank() > 1), usize::from(rhs.rank() > of_rhs as usize + 1));
+        let count = |owner: (bool, bool)| owners.iter().filter(|&&other| other == owner).count();
+        let (shared, only_lhs, only_rhs) = (count((true, true)), count((true, false)), count((false, true)));
+        let (mut at_shared, mut at_lhs, mut at_rhs) = (0, shared, shared + only_lhs + rows);
+        let mut order: SmallVec<[i64; 8]> = SmallVec::new();
+        for owner in &owners {
+            let place = match owner {
+                (true, true) => &mut at_shared,
+                (true, false) => &mut at_lhs,
+                (false, true) => &mut at_rhs,
+                (false, false) => continue,
+            };
+            order.push(*place as i64);
+            *place += 1;
+        }
+        order.extend((0..rows).map(|_| (shared + only_lhs) as i64));
+        order.extend((0..columns).map(|_| (shared + only_lhs + rows + only_rhs) as i64));
+        let ordered = if order.iter().enumerate().all(|(to, &from)| to as i64 == from) {
+            product
+        } else {
+            self.record(OpCode::Transpose, attrs::transpose(&order), &[&product], site.clone())?
+        };
+        if ordered.rank() == rank + rows + columns {
+            return Ok(ordered);
+        }
+        // Dimensions of size 1 in both operands.
+        let tail = &ordered.dims()[ordered.rank() - rows - columns..];
+        ordered.reshape_at(&[batch.dims(), tail].concat(), site)
+    }
+
+    /// This operand of a matrix product without the batch dimensions of size 1. Recorded on the stream of `on`.
+    fn without_ones(&self, batch: &Shape, on: &Tensor, site: &Site) -> Result<Tensor> {
+        if batch.dims().iter().all(|&dim| dim != 1) {
+            return Ok(self.clone());
+        }
+        let kept = batch.dims().iter().filter(|&&dim| dim != 1);
+        let dims: SmallVec<[u64; 6]> = kept.chain(&self.dims()[batch.rank()..]).copied().collect();
+        on.record(OpCode::Reshape, attrs::reshape(Shape::new(&dims)?), &[self], site.clone())
     }
 
     /// Products summed over any pairs of dimensions, for each index of any pairs of batch dimensions. The result has the
@@ -46,7 +121,22 @@ impl Tensor {
     /// When the dimensions do not fit.
     #[track_caller]
     pub fn dot_general(&self, rhs: &Tensor, dims: DotDimensionNumbers<'_>) -> Result<Tensor> {
-        let attrs = attrs::dot_general(dims, self.dtype());
+        self.dot_general_as(rhs, dims, self.dtype())
+    }
+
+    /// As [`Tensor::dot_general`], with a result of another element type, in which the products are summed: `f32` for factors
+    /// of `bf16`, say.
+    ///
+    /// # Errors
+    /// When the dimensions do not fit, or the type does not hold that of the factors.
+    #[track_caller]
+    pub fn dot_general_as(
+        &self,
+        rhs: &Tensor,
+        dims: DotDimensionNumbers<'_>,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        let attrs = attrs::dot_general(dims, dtype);
         self.record(OpCode::DotGeneral, attrs, &[self, rhs], here())
     }
 

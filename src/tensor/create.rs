@@ -71,7 +71,7 @@ impl Stream {
 
     fn of_data(&self, ty: TensorType, buffer: Buffer) -> Tensor {
         let cell = ValueCell::known(ty, Outcome::Data { buffer, maker: None });
-        Tensor::new(cell, self.shared().clone())
+        Tensor::new(cell, self.shared().base().clone())
     }
 
     /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied.

@@ -1,91 +1,42 @@
-//! Elementwise ops, generated from the op table's lists, and their broadcasting.
+//! Elementwise ops, generated from the op table's lists.
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Scalar, Shape, Site};
+use fuseline_fusion::{Attrs, DType, OpCode, Site};
 
+use super::promote::{Number, common_dtype, common_shape};
 use super::{Tensor, here};
-use crate::error::{Error, Result};
-
-/// The shape that both broadcast to: aligned at the last dimension, sizes equal or 1.
-fn common_shape(op: OpCode, lhs: &Shape, rhs: &Shape, site: &Site) -> Result<Shape> {
-    let rank = lhs.rank().max(rhs.rank());
-    let at = |shape: &Shape, axis: usize| {
-        let missing = rank - shape.rank();
-        if axis < missing { 1 } else { shape.dim(axis - missing) }
-    };
-    let mut dims = Vec::with_capacity(rank);
-    for axis in 0..rank {
-        dims.push(match (at(lhs, axis), at(rhs, axis)) {
-            (a, b) if a == b => a,
-            (1, b) => b,
-            (a, 1) => a,
-            (a, b) => {
-                let error = OpError::new(
-                    op.name(),
-                    Fault::Shape,
-                    format!("lhs has shape {lhs} and rhs has shape {rhs}"),
-                    format!("{a} and {b} do not broadcast: sizes must be equal, or one of them 1"),
-                );
-                let turned = rhs.rank() == 2 && lhs.dims().ends_with(&[rhs.dim(1), rhs.dim(0)]);
-                let error = if turned { error.hint("did you mean to transpose rhs?") } else { error };
-                return Err(Error::op(error, site.clone()));
-            }
-        });
-    }
-    Ok(Shape::new(&dims)?)
-}
+use crate::error::Result;
 
 impl Tensor {
-    /// Broadcasts to a shape that this one broadcasts to.
-    pub(super) fn stretched(&self, shape: &Shape, site: &Site) -> Result<Tensor> {
-        if self.shape() == shape {
-            return Ok(self.clone());
-        }
-        let missing = shape.rank() - self.rank();
-        let map: Vec<i64> = (missing..shape.rank()).map(|axis| axis as i64).collect();
-        let attrs = attrs::broadcast_in_dim(shape.clone(), &map);
-        self.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
-    }
-
-    /// Records a binary op on both operands broadcast to their common shape.
+    /// Records a binary op on both operands in their common element type and shape.
     pub(super) fn binary(&self, op: OpCode, attrs: Attrs, rhs: &Tensor, site: Site) -> Result<Tensor> {
-        if self.shape() == rhs.shape() {
+        if self.shape() == rhs.shape() && self.dtype() == rhs.dtype() {
             return self.record(op, attrs, &[self, rhs], site);
         }
-        let shape = common_shape(op, self.shape(), rhs.shape(), &site)?;
-        let (lhs, rhs) = (self.stretched(&shape, &site)?, rhs.stretched(&shape, &site)?);
-        self.record(op, attrs, &[&lhs, &rhs], site)
+        let [lhs, rhs] = Tensor::alike(op.name(), [("lhs", self), ("rhs", rhs)], &site)?;
+        lhs.record(op, attrs, &[&lhs, &rhs], site)
     }
 
-    /// Records a binary op with a number, which is a lifted scalar of this tensor's element type.
+    /// Records a binary op with a number, which is a lifted scalar.
     pub(super) fn binary_number(
         &self,
         op: OpCode,
-        number: f64,
+        number: Number,
         reversed: bool,
         site: Site,
     ) -> Result<Tensor> {
-        // A complex number does not fit in a lifted scalar: its real part does, and is converted.
-        let part = self.dtype().part();
-        let scalar = Scalar::from_f64(part, number).expect("bug: a part of a number is complex");
-        let mut scalar = Tensor::new(crate::value::ValueCell::scalar(scalar), self.stream().clone());
-        if self.dtype() != part {
-            scalar = self.record(OpCode::Convert, attrs::convert(self.dtype()), &[&scalar], site.clone())?;
-        }
-        let scalar = scalar.stretched_on(self, &site)?;
-        let operands = if reversed { [&scalar, self] } else { [self, &scalar] };
-        self.record(op, Attrs::none(), &operands, site)
-    }
-
-    /// A scalar broadcast to the shape of `like`, recorded on the stream of `like`.
-    fn stretched_on(&self, like: &Tensor, site: &Site) -> Result<Tensor> {
-        let attrs = attrs::broadcast_in_dim(like.shape().clone(), &[]);
-        like.record(OpCode::BroadcastInDim, attrs, &[self], site.clone())
+        let (tensor, scalar) = self.with_number(op.name(), number, &site)?;
+        let scalar = scalar.stretched(tensor.shape(), &tensor, &site)?;
+        let operands = if reversed { [&scalar, &tensor] } else { [&tensor, &scalar] };
+        tensor.record(op, Attrs::none(), &operands, site)
     }
 
     #[track_caller]
     fn comparison(&self, direction: Comparison, rhs: &Tensor) -> Result<Tensor> {
-        self.binary(OpCode::Compare, attrs::compare_for(direction, self.dtype()), rhs, here())
+        let site = here();
+        let [lhs, rhs] = Tensor::alike(OpCode::Compare.name(), [("lhs", self), ("rhs", rhs)], &site)?;
+        let attrs = attrs::compare_for(direction, lhs.dtype());
+        lhs.record(OpCode::Compare, attrs, &[&lhs, &rhs], site)
     }
 }
 
@@ -108,11 +59,11 @@ macro_rules! unary_methods {
 
 macro_rules! binary_methods {
     ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
-        /// Elementwise ops of two operands; shapes broadcast.
+        /// Elementwise ops of two operands; they promote and broadcast ([`promote`](crate::promote)).
         impl Tensor {
             $(
                 #[doc = $summary]
-                #[doc = concat!("\n\nStableHLO: `", $name, "`.\n\n# Errors\nWhen the element types differ or the op does not take them, or the shapes do not broadcast.")]
+                #[doc = concat!("\n\nStableHLO: `", $name, "`.\n\n# Errors\nWhen the op does not take the element type, or the operands do not promote or broadcast.")]
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self, rhs: &Tensor) -> Result<Tensor> {
@@ -128,11 +79,11 @@ fuseline_fusion::for_each_binary_op!(binary_methods);
 
 macro_rules! comparison_methods {
     ($(($method:ident, $direction:ident, $words:literal)),* $(,)?) => {
-        /// Comparisons; the result is bool, shapes broadcast. Floats compare by IEEE 754: NaN is unequal to everything.
+        /// Comparisons; the result is bool; operands promote and broadcast. Floats compare by IEEE 754: NaN is unequal to everything.
         impl Tensor {
             $(
                 #[doc = concat!("Whether each element is ", $words, " that of `rhs`.")]
-                #[doc = "\n\n# Errors\nWhen the element types differ or the shapes do not broadcast."]
+                #[doc = "\n\n# Errors\nWhen the operands do not promote or broadcast."]
                 #[track_caller]
                 pub fn $method(&self, rhs: &Tensor) -> Result<Tensor> {
                     self.comparison(Comparison::$direction, rhs)
@@ -161,27 +112,52 @@ impl Tensor {
         self.record(OpCode::IsFinite, Attrs::none(), &[self], here())
     }
 
-    /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Shapes broadcast.
+    /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those two promote, and all three
+    /// broadcast.
     ///
     /// # Errors
-    /// When this is no bool tensor, the element types differ or the shapes do not broadcast.
+    /// When this is no bool tensor, or the operands do not promote or broadcast.
     #[track_caller]
     pub fn select(&self, on_true: &Tensor, on_false: &Tensor) -> Result<Tensor> {
         let site = here();
-        let shape = common_shape(OpCode::Select, on_true.shape(), on_false.shape(), &site)?;
-        let shape = common_shape(OpCode::Select, &shape, self.shape(), &site)?;
-        let pred = self.stretched(&shape, &site)?;
-        let (on_true, on_false) = (on_true.stretched(&shape, &site)?, on_false.stretched(&shape, &site)?);
-        self.record(OpCode::Select, Attrs::none(), &[&pred, &on_true, &on_false], site)
+        let name = OpCode::Select.name();
+        let branches = [("on_true", on_true), ("on_false", on_false)];
+        let dtype = common_dtype(name, branches, &site)?;
+        let shape = common_shape(name, [("pred", self), branches[0], branches[1]], &site)?;
+        let mut operands =
+            [self.clone(), on_true.as_dtype(dtype, self, &site)?, on_false.as_dtype(dtype, self, &site)?];
+        for operand in &mut operands {
+            *operand = operand.stretched(&shape, self, &site)?;
+        }
+        let [pred, on_true, on_false] = &operands;
+        self.record(OpCode::Select, Attrs::none(), &[pred, on_true, on_false], site)
     }
 
-    /// Each element raised to `min` and then lowered to `max`, which are scalars or have this shape.
+    /// Each element raised to `min` and then lowered to `max`. The operands promote and broadcast.
     ///
     /// # Errors
-    /// When the element types differ or the shapes do not fit.
+    /// When the operands do not promote or broadcast.
     #[track_caller]
     pub fn clamp(&self, min: &Tensor, max: &Tensor) -> Result<Tensor> {
-        self.record(OpCode::Clamp, Attrs::none(), &[min, self, max], here())
+        let site = here();
+        let operands = [("min", min), ("operand", self), ("max", max)];
+        let (mut dtype, mut shape) = (self.dtype(), self.shape().clone());
+        if operands.iter().any(|(_, tensor)| tensor.dtype() != dtype) {
+            dtype = common_dtype(OpCode::Clamp.name(), operands, &site)?;
+        }
+        // The op itself takes limits that are scalars.
+        if operands.iter().any(|(_, tensor)| *tensor.shape() != shape && tensor.rank() > 0) {
+            shape = common_shape(OpCode::Clamp.name(), operands, &site)?;
+        }
+        let mut limits = [min.as_dtype(dtype, self, &site)?, max.as_dtype(dtype, self, &site)?];
+        if limits.iter().any(|limit| limit.rank() > 0) {
+            for limit in &mut limits {
+                *limit = limit.stretched(&shape, self, &site)?;
+            }
+        }
+        let [min, max] = &limits;
+        let operand = self.as_dtype(dtype, self, &site)?.stretched(&shape, self, &site)?;
+        self.record(OpCode::Clamp, Attrs::none(), &[min, &operand, max], site)
     }
 
     /// The same values in another element type. Floats become integers by rounding towards zero.

@@ -4,23 +4,31 @@
 //! failed with the rule and the call site. The data comes later, and reading it is the only thing that waits.
 
 mod array;
+mod bodies;
 mod collective;
 mod combine;
+mod control;
 mod create;
 mod elementwise;
 mod operators;
+pub mod promote;
 mod read;
 mod reduce;
+mod running;
+mod scan;
+mod statistics;
 
 use std::fmt;
 use std::sync::Arc;
 
+use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::{Attrs, Body, DType, OpCode, OpError, Shape, Site, TensorType, ValueId};
+use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
 
 pub use read::Read;
 
 use crate::error::{Error, Result};
+use crate::promote::Number;
 use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
 use crate::value::ValueCell;
 
@@ -30,10 +38,11 @@ use crate::value::ValueCell;
 /// dropped, the memory goes back as soon as the last op that was recorded with it is done, and may be reused by that op's
 /// result.
 ///
-/// Elementwise methods and operators broadcast by NumPy's rule: shapes are aligned at the last dimension, and a dimension of
-/// size 1 or one that is missing stretches. Element types must agree; nothing is promoted.
+/// Elementwise methods, operators and matrix products broadcast by NumPy's rule and promote element types by JAX's; both are
+/// stated in [`promote`](crate::promote). Other methods, and the record layer, take operands as they are.
 ///
-/// `Send + Sync`. An op is recorded on the stream of its first operand.
+/// `Send + Sync`. An op is recorded on the stream of its first operand, or, where an operand is a placeholder of a closure that
+/// describes a loop, branch or function of elements ([`Stream::while_loop`], [`Tensor::reduce_with`]), into that.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -138,6 +147,12 @@ impl Tensor {
         results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
     }
 
+    /// Dimension `axis`, counted from the back if negative, as an index. `op` is what needs it.
+    #[track_caller]
+    pub(crate) fn axis(&self, op: OpCode, axis: i64) -> Result<usize> {
+        array::axis_of(op, axis, self.rank(), &here())
+    }
+
     /// An error about a call of a method that is not an op itself.
     fn refuse(error: OpError, site: Site) -> Error {
         Error::op(error, site)
@@ -147,12 +162,38 @@ impl Tensor {
 /// A constant scalar of this tensor's element type, on its stream: for numbers that belong to a function and never change.
 #[track_caller]
 pub(crate) fn constant_like(like: &Tensor, value: f64) -> Result<Tensor> {
-    like.constant_like(fuseline_fusion::Literal::of_f64(like.dtype(), value), &here())
+    like.constant_like(Literal::of_f64(like.dtype(), value), &here())
+}
+
+/// Plus a number that belongs to a function.
+#[track_caller]
+pub(crate) fn plus(x: &Tensor, number: f64) -> Result<Tensor> {
+    x.add(&constant_like(x, number)?)
+}
+
+/// Times a number that belongs to a function.
+#[track_caller]
+pub(crate) fn times(x: &Tensor, number: f64) -> Result<Tensor> {
+    x.mul(&constant_like(x, number)?)
+}
+
+/// Small data that belongs to a function and depends on shapes only: a constant, or where it is too large for one, an upload.
+#[track_caller]
+pub(crate) fn plain(like: &Tensor, data: &Literal) -> Result<Tensor> {
+    if data.bytes().len() as u64 > MAX_CONSTANT_BYTES {
+        return like.on_stream().from_literal(data);
+    }
+    like.constant_like(data.clone(), &here())
+}
+
+/// A number as a lifted scalar of the given type on the stream of `like`; `None` if the type does not hold it.
+pub(crate) fn scalar_as(like: &Tensor, number: Number, dtype: DType) -> Option<Tensor> {
+    number.element(dtype).map(|scalar| Tensor::new(ValueCell::scalar(scalar), like.stream().clone()))
 }
 
 /// The call site of a public method.
 #[track_caller]
-fn here() -> Site {
+pub(crate) fn here() -> Site {
     Site::Rust(std::panic::Location::caller())
 }
 

@@ -5,6 +5,7 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 
 use fuseline_fusion::{Attrs, OpCode};
+use num_complex::Complex;
 
 use super::{Tensor, here};
 use crate::error::Result;
@@ -47,43 +48,52 @@ binary! {
     BitAnd::bitand => And, BitOr::bitor => Or, BitXor::bitxor => Xor,
 }
 
-/// With a number, which becomes a lifted scalar of the tensor's element type (truncated for integers): another number
-/// compiles nothing.
+/// With a number, which becomes a lifted scalar of the promoted type: another number compiles nothing.
 macro_rules! number {
-    ($($trait:ident::$method:ident => $code:ident),* $(,)?) => {$(
-        impl $trait<f64> for &Tensor {
+    ($number:ty: $($trait:ident::$method:ident => $code:ident),* $(,)?) => {$(
+        impl $trait<$number> for &Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
-            fn $method(self, rhs: f64) -> Result<Tensor> {
-                self.binary_number(OpCode::$code, rhs, false, here())
+            fn $method(self, rhs: $number) -> Result<Tensor> {
+                self.binary_number(OpCode::$code, rhs.into(), false, here())
             }
         }
-        impl $trait<f64> for Tensor {
+        impl $trait<$number> for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
-            fn $method(self, rhs: f64) -> Result<Tensor> {
-                self.binary_number(OpCode::$code, rhs, false, here())
+            fn $method(self, rhs: $number) -> Result<Tensor> {
+                self.binary_number(OpCode::$code, rhs.into(), false, here())
             }
         }
-        impl $trait<&Tensor> for f64 {
+        impl $trait<&Tensor> for $number {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Result<Tensor> {
-                rhs.binary_number(OpCode::$code, self, true, here())
+                rhs.binary_number(OpCode::$code, self.into(), true, here())
             }
         }
-        impl $trait<Tensor> for f64 {
+        impl $trait<Tensor> for $number {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
-                rhs.binary_number(OpCode::$code, self, true, here())
+                rhs.binary_number(OpCode::$code, self.into(), true, here())
             }
         }
     )*};
 }
 
 number! {
-    Add::add => Add, Sub::sub => Subtract, Mul::mul => Multiply, Div::div => Divide, Rem::rem => Remainder,
+    f64: Add::add => Add, Sub::sub => Subtract, Mul::mul => Multiply, Div::div => Divide, Rem::rem => Remainder,
+}
+
+number! {
+    Complex<f64>:
+    Add::add => Add, Sub::sub => Subtract, Mul::mul => Multiply, Div::div => Divide,
+}
+
+number! {
+    i64: Add::add => Add, Sub::sub => Subtract, Mul::mul => Multiply, Div::div => Divide, Rem::rem => Remainder,
+    BitAnd::bitand => And, BitOr::bitor => Or, BitXor::bitxor => Xor,
 }
 
 macro_rules! unary {

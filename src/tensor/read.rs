@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{Element, Literal, Site, TensorType};
 
-use super::Tensor;
+use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::error::{Error, Failure, Result};
 use crate::event::call_user;
@@ -25,9 +25,10 @@ fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
     Failure { stage, op, site, region, message, resource_exhausted }
 }
 
-fn data(outcome: &Outcome) -> Result<(&Buffer, Option<&Maker>), Error> {
+fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a Maker>), Error> {
     match outcome {
         Outcome::Data { buffer, maker } => Ok((buffer, maker.as_ref())),
+        Outcome::Traced(place) => Err(place.trace().no_data("a host read", site.clone())),
         Outcome::Failed(failure) => Err(Error::device(failure.clone())),
         Outcome::Abandoned => Err(Error::abandoned()),
         Outcome::Scalar(_) => Err(crate::error::bug!("a lifted scalar has no device data")),
@@ -129,13 +130,15 @@ impl Tensor {
     /// # Errors
     /// When the op that makes the value, or one it depends on, failed: the error says which and where it was recorded. When
     /// called from an event sink or callback, which must not wait.
+    #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
+        let site = here();
         let engine = self.stream().engine();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
             return Ok(scalar.to_literal());
         }
-        let (buffer, maker) = data(self.settle(None)?)?;
+        let (buffer, maker) = data(self.settle(None)?, &site)?;
         may_wait()?;
         let bytes = engine
             .device()
@@ -156,7 +159,7 @@ impl Tensor {
         if let Some(scalar) = self.cell().as_scalar() {
             return Ok(vec![scalar.to_literal(); replicas]);
         }
-        let (buffer, maker) = data(self.settle(None)?)?;
+        let (buffer, maker) = data(self.settle(None)?, &Site::Unknown)?;
         may_wait()?;
         let read = |replica| {
             let bytes = engine.device().download(buffer, replica);
@@ -171,6 +174,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::to_literal`], and when the time is over ([`Error::is_timeout`]).
+    #[track_caller]
     pub fn to_literal_for(&self, timeout: Duration) -> Result<Literal> {
         may_wait()?;
         let deadline = Instant::now() + timeout;
@@ -182,6 +186,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::to_literal`], and when the element type is another.
+    #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype::<T>()?;
         Ok(self.to_literal()?.to_vec()?)
@@ -196,7 +201,7 @@ impl Tensor {
         self.expect_dtype::<T>()?;
         if self.ty().elems().0 != 1 {
             let message = format!("item of {}: the tensor must have exactly one element", self.ty());
-            return Err(Error::misuse(message, super::here()));
+            return Err(Error::misuse(message, here()));
         }
         self.to_vec()?.pop().ok_or_else(|| crate::error::bug!("one element was expected"))
     }
@@ -211,15 +216,17 @@ impl Tensor {
     }
 
     /// Starts to read the value; does not wait. The result is a future, to be polled by any executor.
+    #[track_caller]
     pub fn read(&self) -> Read {
+        let site = here();
         let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()), arrived: Condvar::new() });
         let read = Read { slot: slot.clone() };
-        self.deliver(move |data| slot.put(data));
+        self.deliver(site, move |data| slot.put(data));
         read
     }
 
     /// Starts to read the value; `put` gets its data, on any thread, possibly before this returns.
-    pub(crate) fn deliver(&self, put: impl FnOnce(Result<Literal>) + Send + 'static) {
+    pub(crate) fn deliver(&self, site: Site, put: impl FnOnce(Result<Literal>) + Send + 'static) {
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
         let ty = self.ty().clone();
@@ -230,7 +237,7 @@ impl Tensor {
             if let Outcome::Scalar(scalar) = outcome {
                 return put(Ok(scalar.to_literal()));
             }
-            match data(outcome) {
+            match data(outcome, &site) {
                 Err(error) => put(Err(error)),
                 Ok((buffer, maker)) => {
                     let maker = maker.cloned();
@@ -261,7 +268,7 @@ impl Tensor {
             if let Outcome::Scalar(_) = outcome {
                 return callback(Ok(()));
             }
-            match data(outcome) {
+            match data(outcome, &Site::Unknown) {
                 Err(error) => callback(Err(error)),
                 Ok((buffer, maker)) => {
                     let maker = maker.cloned();
@@ -280,7 +287,7 @@ impl Tensor {
         if self.cell().as_scalar().is_some() {
             return Err(none("a lifted scalar"));
         }
-        match data(self.settle(None)?)? {
+        match data(self.settle(None)?, &Site::Unknown)? {
             (Buffer::Pjrt(each), _) => match each.as_slice() {
                 [buffer] => Ok(buffer),
                 _ => Err(none("a value of several replicas, each of which has one,")),
@@ -300,6 +307,7 @@ impl Tensor {
             let outcome = match value.outcome().get() {
                 Some(Outcome::Failed(failure)) => Err(Error::device(failure.clone())),
                 Some(Outcome::Data { .. } | Outcome::Scalar(_)) => Ok(()),
+                Some(Outcome::Traced(place)) => Err(place.trace().no_data("on_ready", Site::Unknown)),
                 Some(Outcome::Abandoned) | None => Err(Error::abandoned()),
             };
             engine.call_back("readiness", || callback(outcome));
@@ -310,17 +318,18 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::to_literal`].
+    #[track_caller]
     pub fn wait(&self) -> Result<()> {
-        self.wait_until(None)
+        self.wait_until(None, &here())
     }
 
     /// As [`Tensor::wait`], at most until `deadline` for the op to be handed to the device and then for as long as that
     /// takes.
-    pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> Result<()> {
+    pub(crate) fn wait_until(&self, deadline: Option<Instant>, site: &Site) -> Result<()> {
         if self.cell().as_scalar().is_some() {
             return Ok(());
         }
-        let (buffer, maker) = data(self.settle(deadline)?)?;
+        let (buffer, maker) = data(self.settle(deadline)?, site)?;
         may_wait()?;
         buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))
     }
@@ -333,12 +342,12 @@ impl Tensor {
 
     /// What Debug mode does after each op: waits for the result and looks at it.
     pub(crate) fn check(&self) -> Result<()> {
-        self.wait()?;
+        self.wait_until(None, &Site::Unknown)?;
         let engine = self.stream().engine();
         if !engine.config().checks_finite() || !self.dtype().is_float() {
             return Ok(());
         }
-        let (buffer, maker) = data(self.settle(None)?)?;
+        let (buffer, maker) = data(self.settle(None)?, &Site::Unknown)?;
         let (mut nans, mut infinities) = (0, 0);
         for replica in 0..engine.device().replicas() {
             let download = engine.device().download(buffer, replica);

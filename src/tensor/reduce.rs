@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fuseline_fusion::op::{attrs, neutral};
-use fuseline_fusion::{Body, DType, Literal, OpCode, Site, TensorType};
+use fuseline_fusion::op::{Comparison, attrs, neutral};
+use fuseline_fusion::{Body, DType, Graph, Literal, OpCode, OpError, Site, TensorType};
 use smallvec::SmallVec;
 
 use super::array::axis_of;
@@ -11,27 +11,39 @@ use super::{Tensor, here};
 use crate::error::{Error, Result};
 use crate::stream::Tensors;
 
-/// Bodies of the usual reductions are made once per thread: a record then compares pointers, not graphs.
-pub(super) fn combiner(op: OpCode, dtype: DType, site: &Site) -> Result<Arc<Body>> {
+/// Which of the usual bodies: the function and its variant.
+pub(super) type BodyName = (&'static str, u8);
+
+/// A usual body. They are made once per thread: a record then compares pointers, not graphs.
+pub(super) fn body_of(
+    name: BodyName,
+    dtype: DType,
+    site: &Site,
+    make: impl FnOnce() -> Result<Body, OpError>,
+) -> Result<Arc<Body>> {
     use std::cell::RefCell;
-    type Known = Vec<(OpCode, DType, Arc<Body>)>;
+    type Known = Vec<(BodyName, DType, Arc<Body>)>;
     thread_local! {
         static KNOWN: RefCell<Known> = const { RefCell::new(Vec::new()) };
     }
     let find = |known: &RefCell<Known>| {
-        known.borrow().iter().find(|(o, d, _)| (*o, *d) == (op, dtype)).map(|(_, _, body)| body.clone())
+        known.borrow().iter().find(|(n, d, _)| (*n, *d) == (name, dtype)).map(|(_, _, body)| body.clone())
     };
     if let Ok(Some(body)) = KNOWN.try_with(find) {
         return Ok(body);
     }
-    let body = Body::binary(op, TensorType::scalar(dtype)).map_err(|error| Error::op(error, site.clone()))?;
-    let body = Arc::new(body);
-    let _ = KNOWN.try_with(|known| known.borrow_mut().push((op, dtype, body.clone())));
+    let body = Arc::new(make().map_err(|error| Error::op(error, site.clone()))?);
+    let _ = KNOWN.try_with(|known| known.borrow_mut().push((name, dtype, body.clone())));
     Ok(body)
 }
 
+/// The body that applies a binary op to two elements.
+pub(super) fn combiner(op: OpCode, dtype: DType, site: &Site) -> Result<Arc<Body>> {
+    body_of((op.name(), 0), dtype, site, || Body::binary(op, TensorType::scalar(dtype)))
+}
+
 impl Tensor {
-    fn axes_of(&self, axes: &[i64], site: &Site) -> Result<SmallVec<[i64; 6]>> {
+    pub(super) fn axes_of(&self, axes: &[i64], site: &Site) -> Result<SmallVec<[i64; 6]>> {
         axes.iter().map(|&axis| Ok(axis_of(OpCode::Reduce, axis, self.rank(), site)? as i64)).collect()
     }
 
@@ -80,22 +92,23 @@ impl Tensor {
         first.record_all(OpCode::Reduce, attrs::dimensions(&axes), &[body], &operands, site)
     }
 
-    /// The sum over the given dimensions, which disappear; negative ones count from the back. Integers wrap.
+    /// The sum over the given dimensions, which disappear; negative ones count from the back. Integers wrap, bool counts as
+    /// `i32`, floats below 32 bits are summed in `f32` and rounded once.
     ///
     /// # Errors
     /// When a dimension does not exist.
     #[track_caller]
     pub fn sum(&self, axes: &[i64]) -> Result<Tensor> {
-        self.reduced(OpCode::Add, axes, here())
+        self.widened()?.reduced(OpCode::Add, axes, here())?.narrowed(self.dtype())
     }
 
-    /// The product over the given dimensions.
+    /// The product over the given dimensions; types as in [`Tensor::sum`].
     ///
     /// # Errors
     /// When a dimension does not exist.
     #[track_caller]
     pub fn prod(&self, axes: &[i64]) -> Result<Tensor> {
-        self.reduced(OpCode::Multiply, axes, here())
+        self.widened()?.reduced(OpCode::Multiply, axes, here())?.narrowed(self.dtype())
     }
 
     /// The largest element over the given dimensions; NaN if there is one.
@@ -134,41 +147,6 @@ impl Tensor {
         self.reduced(OpCode::Or, axes, here())
     }
 
-    /// The mean over the given dimensions, which disappear.
-    ///
-    /// # Errors
-    /// When a dimension does not exist or the elements are not floats.
-    #[track_caller]
-    pub fn mean(&self, axes: &[i64]) -> Result<Tensor> {
-        let site = here();
-        let dropped = self.axes_of(axes, &site)?;
-        let count: u64 = dropped.iter().map(|&axis| self.dims()[axis as usize]).product();
-        let sum = self.reduced(OpCode::Add, axes, site.clone())?;
-        // The count is a constant of the shape, which is in the key anyway.
-        let count = sum.constant_like(Literal::of_f64(self.dtype(), count as f64), &site)?;
-        sum.binary(OpCode::Divide, fuseline_fusion::Attrs::none(), &count, site)
-    }
-
-    /// The place of the largest element along dimension `axis`, as `i32`; the first one of several. NaN counts as largest.
-    ///
-    /// # Errors
-    /// When the dimension does not exist.
-    #[track_caller]
-    pub fn argmax(&self, axis: i64) -> Result<Tensor> {
-        let site = here();
-        let axis = axis_of(OpCode::Reduce, axis, self.rank(), &site)? as i64;
-        let dtype = self.dtype();
-        let iota = attrs::iota(DType::I32, self.shape().clone(), axis);
-        let places = self.record(OpCode::Iota, iota, &[], site.clone())?;
-        let body = argmax_body(dtype).map_err(|error| Error::op(error, site.clone()))?;
-        let least = self.constant_like(neutral(OpCode::Maximum, dtype), &site)?;
-        let none = self.constant_like(Literal::scalar(i32::MAX), &site)?;
-        let operands = [self, &places, &least, &none];
-        let mut results =
-            self.record_all(OpCode::Reduce, attrs::dimensions(&[axis]), &[Arc::new(body)], &operands, site)?;
-        results.pop().ok_or_else(|| crate::error::bug!("reduce has two results"))
-    }
-
     /// Combines the elements under each position of a window, padded with `op`'s neutral element: one size, stride and
     /// padding per dimension. With [`OpCode::Maximum`] this is max pooling.
     ///
@@ -182,10 +160,26 @@ impl Tensor {
         strides: &[i64],
         padding: &[(i64, i64)],
     ) -> Result<Tensor> {
+        self.reduce_dilated_window(op, sizes, strides, &vec![1; sizes.len()], padding)
+    }
+
+    /// As [`Tensor::reduce_window`], with elements of the window that lie `dilations` apart.
+    ///
+    /// # Errors
+    /// As [`Tensor::reduce_window`].
+    #[track_caller]
+    pub fn reduce_dilated_window(
+        &self,
+        op: OpCode,
+        sizes: &[i64],
+        strides: &[i64],
+        dilations: &[i64],
+        padding: &[(i64, i64)],
+    ) -> Result<Tensor> {
         let site = here();
         let body = combiner(op, self.dtype(), &site)?;
         let start = self.constant_like(neutral(op, self.dtype()), &site)?;
-        let attrs = attrs::reduce_window(sizes, strides, padding);
+        let attrs = attrs::dilated_reduce_window(sizes, strides, dilations, padding);
         self.record_with(OpCode::ReduceWindow, attrs, &[body], &[self, &start], site)
     }
 
@@ -203,54 +197,21 @@ impl Tensor {
         padding: &[(i64, i64)],
     ) -> Result<Tensor> {
         let site = here();
-        let refuse = |error| Error::op(error, site.clone());
-        let select = comparison_body(fuseline_fusion::op::Comparison::Ge, self.dtype()).map_err(refuse)?;
+        let dtype = self.dtype();
+        let select = body_of(("ge", 0), dtype, &site, || comparison_body(Comparison::Ge, dtype))?;
         let add = combiner(OpCode::Add, self.dtype(), &site)?;
         let zero = self.constant_like(Literal::zeros(TensorType::scalar(self.dtype())), &site)?;
         let attrs = attrs::select_and_scatter(sizes, strides, padding);
-        let bodies = [Arc::new(select), add];
+        let bodies = [select, add];
         let operands = [self, gradient, &zero];
         self.record_with(OpCode::SelectAndScatter, attrs, &bodies, &operands, site)
     }
 }
 
-fn comparison_body(
-    direction: fuseline_fusion::op::Comparison,
-    dtype: DType,
-) -> Result<Body, fuseline_fusion::OpError> {
-    let mut graph = fuseline_fusion::Graph::new();
+fn comparison_body(direction: Comparison, dtype: DType) -> Result<Body, OpError> {
+    let mut graph = Graph::new();
     let lhs = graph.param(TensorType::scalar(dtype));
     let rhs = graph.param(TensorType::scalar(dtype));
     let result = graph.push(OpCode::Compare, attrs::compare_for(direction, dtype), &[], &[lhs, rhs])?;
     Ok(Body::new(graph, &result).expect("bug: a comparison returns its result"))
-}
-
-/// Of two (value, place) pairs the one with the larger value, NaN being largest; of equal values the smaller place.
-fn argmax_body(dtype: DType) -> Result<Body, fuseline_fusion::OpError> {
-    use fuseline_fusion::op::Comparison::{Eq, Gt, Lt, Ne};
-    use fuseline_fusion::{Attrs, Graph};
-    let mut graph = Graph::new();
-    let value = TensorType::scalar(dtype);
-    let place = TensorType::scalar(DType::I32);
-    let (a, i) = (graph.param(value.clone()), graph.param(place.clone()));
-    let (b, j) = (graph.param(value), graph.param(place));
-    let mut op = |code, attrs, operands: &[_]| Ok(graph.push(code, attrs, &[], operands)?[0]);
-    let compare = |direction| attrs::compare_for(direction, dtype);
-    // `a` wins if it is larger or NaN ...
-    let larger = op(OpCode::Compare, compare(Gt), &[a, b])?;
-    let nan = op(OpCode::Compare, compare(Ne), &[a, a])?;
-    let wins = op(OpCode::Or, Attrs::none(), &[larger, nan])?;
-    // ... and on a tie, two NaNs included, if it comes first.
-    let equal = op(OpCode::Compare, compare(Eq), &[a, b])?;
-    let other_nan = op(OpCode::Compare, compare(Ne), &[b, b])?;
-    let both_nan = op(OpCode::And, Attrs::none(), &[nan, other_nan])?;
-    let tie = op(OpCode::Or, Attrs::none(), &[equal, both_nan])?;
-    let first = op(OpCode::Compare, attrs::compare_for(Lt, DType::I32), &[i, j])?;
-    let takes_tie = op(OpCode::And, Attrs::none(), &[tie, first])?;
-    let no_tie = op(OpCode::Not, Attrs::none(), &[tie])?;
-    let wins = op(OpCode::And, Attrs::none(), &[wins, no_tie])?;
-    let take = op(OpCode::Or, Attrs::none(), &[wins, takes_tie])?;
-    let value = op(OpCode::Select, Attrs::none(), &[take, a, b])?;
-    let place = op(OpCode::Select, Attrs::none(), &[take, i, j])?;
-    Ok(Body::new(graph, &[value, place]).expect("bug: the selections were just made"))
 }

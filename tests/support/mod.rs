@@ -9,7 +9,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use fuseline::{Engine, EngineConfig, Event, Result};
+use fuseline::fusion::program::Program;
+use fuseline::{Engine, EngineConfig, Event, Mode, Result, Tensor, with_mode};
 
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
@@ -52,6 +53,40 @@ pub(crate) fn on_engines(config: impl Fn() -> EngineConfig, test: impl Fn(&Engin
             panic!("{engine:?}: {error}");
         }
     }
+}
+
+/// Runs a program op by op in each of the modes and compares its outputs with what it expects; the error says what is wrong
+/// in which mode.
+pub(crate) fn check_program(
+    engine: &Engine,
+    program: &Arc<Program>,
+    modes: &[Mode],
+) -> std::result::Result<(), String> {
+    let prepared = engine.prepare(program.clone()).map_err(|error| error.to_string())?;
+    for &mode in modes {
+        let results =
+            with_mode(mode, || prepared.results()).map_err(|error| format!("{}: {error}", mode.name()))?;
+        if let Some((output, mismatch)) =
+            prepared.compare(&results).and_then(|found| found.into_iter().next())
+        {
+            return Err(format!("{}: output {output}: {mismatch}", mode.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a test on every engine there is in every mode.
+pub(crate) fn everywhere(test: impl Fn(&Engine) -> Result<()>) {
+    on_engines(EngineConfig::new, |engine| {
+        for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
+            with_mode(mode, || test(engine)).inspect_err(|_| println!("in {mode:?} mode"))?;
+        }
+        Ok(())
+    });
+}
+
+pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {
+    engine.tensor(data, &[data.len() as u64]).unwrap()
 }
 
 /// Elements that differ by more than rounding.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::encode::tag;
-use super::{CanonRegion, FORMAT};
+use super::{CanonRegion, FORMAT, can_lift};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
 use crate::encode::{DecodeError, Reader};
@@ -55,6 +55,13 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::INT => AttrValue::Int(input.int()?),
         tag::FALSE => AttrValue::Bool(false),
         tag::TRUE => AttrValue::Bool(true),
+        tag::FLOAT => {
+            let mut bytes = [0; 4];
+            for byte in &mut bytes {
+                *byte = input.byte()?;
+            }
+            f32::from_le_bytes(bytes).into()
+        }
         tag::INTS => {
             let len = input.count()?;
             AttrValue::Ints((0..len).map(|_| input.int()).collect::<Result<_, _>>()?)
@@ -91,6 +98,10 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
             let len = input.count()?;
             let values = (0..len).map(|_| read_value(input, depth + 1));
             AttrValue::Struct(values.collect::<Result<_, _>>()?)
+        }
+        tag::NAME => {
+            let name = std::str::from_utf8(input.bytes()?).map_err(|_| input.error("a name"))?;
+            AttrValue::Name(name.into())
         }
         _ => return Err(input.error("an attribute")),
     })
@@ -152,7 +163,7 @@ pub fn decode(bytes: &[u8]) -> Result<CanonRegion, DecodeError> {
     for _ in 0..count {
         let ty = read_type(&mut input)?;
         let is_lifted = read_flag(&mut input)?;
-        if is_lifted && ty.rank() != 0 {
+        if is_lifted && !can_lift(&ty) {
             return Err(input.error("a lifted scalar"));
         }
         graph.param(ty);

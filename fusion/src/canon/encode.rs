@@ -36,7 +36,9 @@ pub(super) mod tag {
     pub(crate) const SHAPE: u8 = 10;
     pub(crate) const DENSE: u8 = 11;
     pub(crate) const STRUCT: u8 = 12;
-    pub(crate) const GROUPS: u8 = 13;
+    pub(crate) const NAME: u8 = 13;
+    pub(crate) const FLOAT: u8 = 14;
+    pub(crate) const GROUPS: u8 = 15;
 }
 
 fn write_shape(out: &mut Writer, shape: &Shape) {
@@ -59,6 +61,10 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
             out.int(*value);
         }
         AttrValue::Bool(value) => out.byte(if *value { tag::TRUE } else { tag::FALSE }),
+        AttrValue::Float(value) => {
+            out.byte(tag::FLOAT);
+            out.raw(&value.get().to_le_bytes());
+        }
         AttrValue::Ints(values) => {
             out.byte(tag::INTS);
             out.len(values.len());
@@ -108,6 +114,10 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
             out.byte(tag::STRUCT);
             out.len(values.len());
             values.iter().for_each(|value| write_value(out, value));
+        }
+        AttrValue::Name(name) => {
+            out.byte(tag::NAME);
+            out.bytes(name.as_bytes());
         }
     }
 }

@@ -27,6 +27,7 @@ pub use diff::{Difference, diff};
 pub(crate) use encode::encode_call;
 
 use crate::graph::Graph;
+use crate::shape::TensorType;
 
 /// Version of the canonical encoding; the first byte of every encoding. Changes whenever the bytes of some region or
 /// their meaning change.
@@ -101,17 +102,23 @@ impl fmt::Debug for EnvFingerprint {
     }
 }
 
+/// Whether a parameter of this type can be a lifted scalar: one whose bits fit a [`crate::Scalar`].
+#[must_use]
+pub fn can_lift(ty: &TensorType) -> bool {
+    ty.rank() == 0 && !ty.dtype().is_complex()
+}
+
 impl CanonRegion {
     /// Brings a region into canonical form. `lifted[i]` says whether parameter `i` is a lifted scalar.
     ///
     /// # Panics
-    /// When `lifted` has another length than the graph has parameters, or names a parameter that is no scalar.
+    /// When `lifted` has another length than the graph has parameters, or names a parameter that is no real scalar.
     #[must_use]
     pub fn new(graph: Graph, lifted: Box<[bool]>) -> CanonRegion {
         assert_eq!(lifted.len(), graph.params().len(), "one flag per parameter");
         assert!(
-            graph.params().iter().zip(&lifted).all(|(ty, &lifted)| !lifted || ty.rank() == 0),
-            "only scalars are lifted",
+            graph.params().iter().zip(&lifted).all(|(ty, &lifted)| !lifted || can_lift(ty)),
+            "only real scalars are lifted",
         );
         let bytes = encode::encode_region(&graph, &lifted).into_boxed_slice();
         CanonRegion { graph, lifted, bytes }

@@ -19,13 +19,17 @@
 
 pub mod collective;
 mod complex;
+pub mod composite;
 pub mod contraction;
 pub mod control;
+pub mod dynamic;
 pub mod elementwise;
+pub mod fft;
 mod function;
 mod index;
 pub mod indexing;
 mod kernel;
+pub mod linalg;
 pub mod movement;
 pub(crate) mod number;
 pub mod reduction;
@@ -49,7 +53,8 @@ pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
 /// minute or two. The ops in a body count by themselves.
 pub const MAX_STEPS: u64 = 1 << 33;
 
-/// Why the interpreter gave up. Programs that passed the op table fail only by size.
+/// Why the interpreter gave up. Programs that passed the op table fail only by size, by asking for what is left to the
+/// plugin, and by operands that contradict the types they were recorded with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvalError {
@@ -81,6 +86,15 @@ pub enum EvalError {
         /// What is left open.
         what: &'static str,
     },
+    /// The operands that say sizes ask for another result than the call was recorded with.
+    Sizes {
+        /// The op.
+        op: &'static str,
+        /// What the operands say, and what follows.
+        given: String,
+        /// The result that was recorded.
+        recorded: TensorType,
+    },
 }
 
 impl fmt::Display for EvalError {
@@ -104,6 +118,9 @@ impl fmt::Display for EvalError {
                 )
             }
             EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
+            EvalError::Sizes { op, given, recorded } => {
+                write!(f, "{op}: {given}; the call was recorded with the result {recorded}")
+            }
         }
     }
 }
@@ -170,7 +187,8 @@ fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
 /// Runs one call.
 ///
 /// # Errors
-/// When a result is too large to hold, the op takes too long, or its results are left to the plugin.
+/// When a result is too large to hold, the op takes too long, its results are left to the plugin, or operands ask for
+/// results of another type.
 pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
     debug_assert!(
         operands.iter().map(|data| data.ty()).eq(signature.operands()),

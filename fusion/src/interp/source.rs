@@ -3,12 +3,13 @@
 //! The specification leaves the variant of a generator to the implementation; what stands here is XLA's, so that a
 //! program draws the same numbers everywhere.
 
+use super::dynamic::integers;
 use super::index::{Indices, strides};
-use super::number::{Bits, Elements, Store, float_from_int, from_int, mask};
+use super::number::{Bits, Elements, Store, float_from_int, from_int, mask, to_f64, to_int};
 use super::{EvalCall, EvalError};
 use crate::dtype::DTypeClass;
 use crate::literal::Literal;
-use crate::op::RngAlgorithm;
+use crate::op::{RngAlgorithm, RngDistribution};
 
 /// `constant`.
 ///
@@ -36,6 +37,28 @@ pub fn iota(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     };
     let count = ty.elems().get();
     Ok(vec![Store::collect(ty, (0..count).map(element)).finish()])
+}
+
+/// `rng`, where the distribution has one number only: integers from `a` to below `a + 1`, no deviation from the mean.
+///
+/// # Errors
+/// When there are more, since which of them is drawn is left to the plugin, or the third operand says another shape.
+pub fn rng(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let (op, ty) = (call.signature.def().name, call.result());
+    let shape = integers(call.operand(2));
+    if !shape.iter().map(|&size| i128::from(size)).eq(ty.dims().iter().map(|&dim| i128::from(dim))) {
+        return Err(EvalError::Sizes { op, given: format!("shape is {shape:?}"), recorded: ty.clone() });
+    }
+    let (a, b) = (Elements::of(call.operand(0)).get(0), Elements::of(call.operand(1)).get(0));
+    let one = if call.attr().member(0) == RngDistribution::Normal as u8 {
+        to_f64(ty.dtype(), b) == 0.0
+    } else {
+        ty.dtype().class() != DTypeClass::Float && to_int(ty.dtype(), a) + 1 == to_int(ty.dtype(), b)
+    };
+    if one || ty.elems().0 == 0 {
+        return Ok(vec![Store::filled(ty.clone(), a).finish()]);
+    }
+    Err(EvalError::Unspecified { op, what: "which numbers it draws" })
 }
 
 /// `rng_bit_generator`: a key and a counter go in, the counter moved on and the bits come out.

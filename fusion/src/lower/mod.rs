@@ -4,25 +4,30 @@
 //! Pure.
 //!
 //! Every op is printed in MLIR's generic form, `"stablehlo.add"(%a, %b) <{...}> : (types) -> types`, with the attributes
-//! of its schema, so that one printer serves the whole op table. Nothing in a module comes from a user's string: names
-//! are made here, attributes are numbers, types and members of closed enumerations.
+//! of its schema, so that one printer serves the whole op table. Names of values are made here; attributes are numbers,
+//! types, members of closed enumerations, and names that cannot leave the quotes they stand in
+//! ([`crate::attr::is_name`]).
 //!
 //! Calling convention of a module's `main`:
 //! - the tensor parameters of the region, in order;
 //! - then, when the region has lifted scalars, one `ui32` vector with all of them packed ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
+mod plain;
 mod scalars;
 mod text;
+mod verify;
 
 use std::fmt;
 
 pub use scalars::ScalarPack;
+pub use verify::{Verified, VerifyError};
 
 use crate::canon::CanonRegion;
+use crate::graph::Body;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 1;
+pub const LOWERING: u32 = 2;
 
 /// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
 /// it, so the choice is no part of the key.
@@ -73,6 +78,10 @@ impl Aliases {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Module {
     text: String,
+    /// What the text says, if the printer is right; [`Module::verify`] finds out.
+    function: Body,
+    /// For each parameter of the function, the result that may be put into its memory.
+    aliases: Vec<Option<u32>>,
     /// Where the text of each node starts, in bytes, and where that of the last one ends.
     starts: Vec<usize>,
 }
@@ -116,8 +125,13 @@ impl fmt::Debug for Module {
 /// When `outputs` names a result that the region does not have.
 #[must_use]
 pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> Module {
-    let (text, starts) = text::module(region, outputs, aliases);
-    Module { text, starts }
+    let plain = plain::plain(region, outputs);
+    let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
+    let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
+    // The packed scalars are read and not reused.
+    reused.resize(plain.function.graph().params().len(), None);
+    let (text, starts) = text::module(&plain, &reused, region.graph().nodes().len());
+    Module { text, function: plain.function, aliases: reused, starts }
 }
 
 #[cfg(test)]
@@ -154,7 +168,7 @@ mod tests {
             let wanted = match line {
                 _ if line.contains("stablehlo.constant") => Some(0),
                 _ if line.contains("stablehlo.reduce") => Some(1),
-                _ if line.contains("%r1, %a1") => Some(2),
+                _ if line.contains("stablehlo.add") && line.starts_with("    %") => Some(2),
                 _ => continue,
             };
             assert_eq!(nodes[number], wanted, "{line}");

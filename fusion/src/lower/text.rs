@@ -2,22 +2,18 @@
 
 use std::fmt::Write as _;
 
-use super::{Aliases, ScalarPack};
+use super::plain::Plain;
 use crate::attr::{AttrDef, AttrKind, AttrValue};
-use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref};
 use crate::literal::Literal;
-use crate::op::{Lowered, OpCode};
 use crate::shape::TensorType;
 
 /// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are dropped.
 struct Printer {
     out: String,
-    /// Number of the next body or expansion, so that names are distinct.
+    /// Number of the next body, so that names are distinct.
     bodies: usize,
-    /// Where the text of each node of the region starts, and where the text after the last one does; in bytes.
-    starts: Vec<usize>,
 }
 
 macro_rules! put {
@@ -84,6 +80,8 @@ fn attribute(def: &AttrDef, value: &AttrValue) -> String {
         // Only written when it is true.
         (AttrValue::Bool(_), AttrKind::Unit) => "unit".to_owned(),
         (AttrValue::Bool(value), _) => value.to_string(),
+        // By its bits, which MLIR takes for a float too: there is no other spelling of infinities and NaN.
+        (AttrValue::Float(value), _) => format!("0x{:08X} : f32", value.get().to_bits()),
         (AttrValue::Ints(values), _) if values.is_empty() => "array<i64>".to_owned(),
         (AttrValue::Ints(values), _) => format!("array<i64: {}>", list(values, i64::to_string)),
         (AttrValue::Bools(values), _) if values.is_empty() => "array<i1>".to_owned(),
@@ -108,6 +106,7 @@ fn attribute(def: &AttrDef, value: &AttrValue) -> String {
             format!("[{}]", list(members, each))
         }
         (AttrValue::Dense(literal), _) => dense(literal),
+        (AttrValue::Name(name), _) => format!("\"{name}\""),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => {
             let mut fields = Vec::new();
             for (field, value) in def.fields.iter().zip(values) {
@@ -156,42 +155,13 @@ impl Names {
 }
 
 impl Printer {
-    fn nodes(&mut self, graph: &Graph, names: &mut Names, indent: usize) {
-        for node in graph.nodes() {
-            if indent == INDENT {
-                self.starts.push(self.out.len());
-            }
-            let signature = node.signature();
-            match (signature.def().lower)(&signature.call()) {
-                Lowered::Itself => self.call(node, signature.op(), names, indent),
-                Lowered::As(op) => self.call(node, op, names, indent),
-                Lowered::Body(body) => {
-                    // Printed in place: the operands stand for its parameters, its returns for the results.
-                    let prefix = self.prefix();
-                    let mut inner = Names::of(body.graph(), &prefix);
-                    // What an expansion consists of is printed as it stands: it may use the very op it stands for.
-                    inner.params =
-                        node.operands().iter().map(|&operand| names.get(operand).to_owned()).collect();
-                    for node in body.graph().nodes() {
-                        self.call(node, node.signature().op(), &inner, indent);
-                    }
-                    for (result, &returned) in node.results().zip(body.returns()) {
-                        if let Ref::Result(index) = result {
-                            names.results[index as usize] = inner.get(returned).to_owned();
-                        }
-                    }
-                }
-            }
-        }
-    }
-
     /// A prefix that makes names distinct from all others of the module.
     fn prefix(&mut self) -> String {
         self.bodies += 1;
         format!("b{}_", self.bodies - 1)
     }
 
-    fn call(&mut self, node: &Node, op: OpCode, names: &Names, indent: usize) {
+    fn node(&mut self, node: &Node, names: &Names, indent: usize) {
         let signature = node.signature();
         put!(self, "{:indent$}", "");
         let results = list(node.results(), |result| names.get(result).to_owned());
@@ -200,7 +170,7 @@ impl Printer {
         }
         let stated = signature.def().captures.unwrap_or(node.operands().len());
         let operands = list(&node.operands()[..stated], |&operand| names.get(operand).to_owned());
-        put!(self, "\"{}\"({operands})", op.qualified());
+        put!(self, "\"{}\"({operands})", signature.op().qualified());
         let attrs: Vec<String> = signature
             .stated_attrs()
             .filter(|(def, value)| def.kind != AttrKind::Unit || **value == AttrValue::Bool(true))
@@ -245,102 +215,47 @@ impl Printer {
             let params = list(typed, |(name, param)| format!("{name}: {}", ty(param)));
             put!(self, "{:indent$}^bb0({params}):\n", "");
         }
-        self.nodes(body.graph(), &mut names, indent + 2);
-        let returns = list(body.returns(), |&value| names.get(value).to_owned());
-        let types = list(body.return_types(), ty);
         let inner = indent + 2;
-        put!(self, "{:inner$}\"stablehlo.return\"({returns}) : ({types}) -> ()\n", "");
+        for node in body.graph().nodes() {
+            self.node(node, &names, inner);
+        }
+        self.returns("stablehlo.return", body, &names, inner);
         put!(self, "{:indent$}}}", "");
     }
 
-    /// Takes the lifted scalars out of the packed vector.
-    fn unpack(&mut self, region: &CanonRegion, pack: &ScalarPack) {
-        let vector = format!("tensor<{}xui32>", pack.len());
-        let lifted = (0..).zip(region.lifted()).filter(|(_, lifted)| **lifted).map(|(i, _)| i);
-        for (param, &(dtype, first)) in lifted.zip(pack.slots()) {
-            let target = name("", Ref::Param(param));
-            let scalar = ty(&TensorType::scalar(dtype));
-            let wide = dtype.size() > 4;
-            let words = if wide { 2 } else { 1 };
-            let (from, to) = (first, first + words);
-            put!(
-                self,
-                "    {target}_s = \"stablehlo.slice\"(%s) <{{start_indices = array<i64: {from}>, \
-                 limit_indices = array<i64: {to}>, strides = array<i64: 1>}}> : ({vector}) -> tensor<{words}xui32>\n"
-            );
-            if wide {
-                put!(
-                    self,
-                    "    {target} = \"stablehlo.bitcast_convert\"({target}_s) : (tensor<2xui32>) -> {scalar}\n"
-                );
-                continue;
-            }
-            let word = if dtype == DType::U32 { target.clone() } else { format!("{target}_w") };
-            put!(self, "    {word} = \"stablehlo.reshape\"({target}_s) : (tensor<1xui32>) -> tensor<ui32>\n");
-            match dtype.size() {
-                4 if dtype == DType::U32 => {}
-                4 => {
-                    put!(
-                        self,
-                        "    {target} = \"stablehlo.bitcast_convert\"({word}) : (tensor<ui32>) -> {scalar}\n"
-                    );
-                }
-                _ if dtype == DType::Bool => {
-                    put!(
-                        self,
-                        "    {target} = \"stablehlo.convert\"({word}) : (tensor<ui32>) -> tensor<i1>\n"
-                    );
-                }
-                _ => {
-                    let narrow = format!("tensor<ui{}>", dtype.bits());
-                    put!(
-                        self,
-                        "    {target}_n = \"stablehlo.convert\"({word}) : (tensor<ui32>) -> {narrow}\n"
-                    );
-                    put!(
-                        self,
-                        "    {target} = \"stablehlo.bitcast_convert\"({target}_n) : ({narrow}) -> {scalar}\n"
-                    );
-                }
-            }
-        }
+    fn returns(&mut self, op: &str, body: &Body, names: &Names, indent: usize) {
+        let returns = list(body.returns(), |&value| names.get(value).to_owned());
+        let types = list(body.return_types(), ty);
+        put!(self, "{:indent$}\"{op}\"({returns}) : ({types}) -> ()\n", "");
     }
 }
 
-/// How far the ops of the region itself are indented; those of bodies are further.
+/// How far the ops of the function are indented; those of bodies are further.
 const INDENT: usize = 4;
 
-/// The whole module, and where the text of each node starts.
-pub(super) fn module(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> (String, Vec<usize>) {
-    let graph = region.graph();
-    let pack = ScalarPack::of(region);
+/// The whole module, and where the text of each of `nodes` nodes of the region starts. `aliases` has the result that may be
+/// put into the memory of each parameter.
+pub(super) fn module(plain: &Plain, aliases: &[Option<u32>], nodes: usize) -> (String, Vec<usize>) {
+    let graph = plain.function.graph();
     let out = String::with_capacity(256 + graph.nodes().len() * 160);
-    let mut printer = Printer { out, bodies: 0, starts: Vec::with_capacity(graph.nodes().len() + 1) };
-    let mut params = Vec::new();
-    for (index, param) in (0..).zip(graph.params()) {
-        if region.lifted()[index as usize] {
-            continue;
-        }
-        let alias = match aliases.of(index) {
-            Some(output) => format!(" {{tf.aliasing_output = {output} : i32}}"),
-            None => String::new(),
-        };
-        params.push(format!("{}: {}{alias}", name("", Ref::Param(index)), ty(param)));
-    }
-    if !pack.is_empty() {
-        params.push(format!("%s: tensor<{}xui32>", pack.len()));
-    }
-    let types = list(outputs, |&output| {
-        ty(graph.type_of(Ref::Result(output)).expect("bug: asked for a result that the region does not have"))
+    let mut printer = Printer { out, bodies: 0 };
+    let names = Names::of(graph, "");
+    let typed = names.params.iter().zip(graph.params()).zip(aliases);
+    let params = list(typed, |((name, param), alias)| match alias {
+        Some(output) => format!("{name}: {} {{tf.aliasing_output = {output} : i32}}", ty(param)),
+        None => format!("{name}: {}", ty(param)),
     });
-
-    put!(printer, "module @region {{\n  func.func public @main({}) -> ({types}) {{\n", params.join(", "));
-    printer.unpack(region, &pack);
-    let mut names = Names::of(graph, "");
-    printer.nodes(graph, &mut names, INDENT);
-    printer.starts.push(printer.out.len());
-    let returns = list(outputs, |&output| names.get(Ref::Result(output)).to_owned());
-
-    put!(printer, "    \"func.return\"({returns}) : ({types}) -> ()\n  }}\n}}\n");
-    (printer.out, printer.starts)
+    let types = list(plain.function.return_types(), ty);
+    put!(printer, "module @region {{\n  func.func public @main({params}) -> ({types}) {{\n");
+    let mut starts = Vec::with_capacity(nodes + 1);
+    for (node, origin) in graph.nodes().iter().zip(&plain.origins) {
+        // A node that nothing is printed for starts where the next one does.
+        let started = origin.map_or(0, |node| node + 1);
+        starts.resize(started.max(starts.len()), printer.out.len());
+        printer.node(node, &names, INDENT);
+    }
+    starts.resize(nodes + 1, printer.out.len());
+    printer.returns("func.return", &plain.function, &names, INDENT);
+    put!(printer, "  }}\n}}\n");
+    (printer.out, starts)
 }

@@ -37,9 +37,13 @@ opcodes! {
     Reduce = 56, DotGeneral = 57, Convolution = 58, ReduceWindow = 59, SelectAndScatter = 60,
     Gather = 61, Scatter = 62, RngBitGenerator = 63, OptimizationBarrier = 64,
     While = 65, If = 66, Case = 67, Sort = 68, Map = 69,
+    Fft = 70, Cholesky = 71, TriangularSolve = 72, BatchNormTraining = 73, BatchNormInference = 74, BatchNormGrad = 75,
+    GetDimensionSize = 76, DynamicBroadcastInDim = 78, DynamicConv = 79, DynamicGather = 80, DynamicIota = 81,
+    DynamicPad = 82, DynamicReshape = 83, Rng = 84,
     Complex = 87, Real = 88, Imag = 89,
     AllGather = 141, AllReduce = 142, AllToAll = 143, CollectiveBroadcast = 144, CollectivePermute = 145,
     PartitionId = 146, ReduceScatter = 147, ReplicaId = 148,
+    Composite = 161,
 }
 
 /// One more than the greatest number of an op.
@@ -177,6 +181,70 @@ pub enum RngAlgorithm {
 impl From<RngAlgorithm> for AttrValue {
     fn from(algorithm: RngAlgorithm) -> Self {
         AttrValue::Enum(algorithm as u8)
+    }
+}
+
+/// Which distribution `rng` draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RngDistribution {
+    /// Uniform from `a` up to, not including, `b`.
+    Uniform,
+    /// Normal with mean `a` and standard deviation `b`.
+    Normal,
+}
+
+impl From<RngDistribution> for AttrValue {
+    fn from(distribution: RngDistribution) -> Self {
+        AttrValue::Enum(distribution as u8)
+    }
+}
+
+/// Which transform `fft` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FftType {
+    /// Complex to complex.
+    Fft,
+    /// The inverse of [`FftType::Fft`].
+    Ifft,
+    /// Real to complex; the second half of the last dimension, which the first determines, is left out.
+    Rfft,
+    /// The inverse of [`FftType::Rfft`].
+    Irfft,
+}
+
+impl FftType {
+    /// Every type, in code order.
+    pub const ALL: [FftType; 4] = [FftType::Fft, FftType::Ifft, FftType::Rfft, FftType::Irfft];
+}
+
+impl From<FftType> for AttrValue {
+    fn from(fft_type: FftType) -> Self {
+        AttrValue::Enum(fft_type as u8)
+    }
+}
+
+/// What `triangular_solve` does to the matrix before it solves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transpose {
+    /// Nothing.
+    No,
+    /// Rows become columns.
+    Transpose,
+    /// Rows become columns, with conjugate elements.
+    Adjoint,
+}
+
+impl Transpose {
+    /// Every choice, in code order.
+    pub const ALL: [Transpose; 3] = [Transpose::No, Transpose::Transpose, Transpose::Adjoint];
+}
+
+impl From<Transpose> for AttrValue {
+    fn from(transpose: Transpose) -> Self {
+        AttrValue::Enum(transpose as u8)
     }
 }
 

@@ -190,6 +190,8 @@ pub struct OpDef {
     pub name: &'static str,
     /// What it computes, in a sentence.
     pub summary: &'static str,
+    /// Which operands and attributes fit together and what type the results have, in words; `infer` is the same as code.
+    pub rule: &'static str,
     /// How many operands it takes.
     pub operands: Operands,
     /// Its attributes, in the order of [`crate::attr::Attrs`].

@@ -25,11 +25,12 @@ mod signature;
 mod table;
 
 pub use call::{Call, Results};
-pub use code::{Comparison, ComparisonType, OpCode, RngAlgorithm};
+pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{
     Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, Numerics, OpDef, OperandGroup, Operands, Replicas,
 };
 pub use expand::Lowered;
+pub(crate) use expand::unsigned;
 pub use neutral::{extreme, neutral};
 pub use rules::collective::Named;
 pub use sample::{

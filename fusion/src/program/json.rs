@@ -74,6 +74,17 @@ impl<'a> At<'a> {
         self.value.as_f64().ok_or_else(|| self.wrong("a number"))
     }
 
+    /// A 32-bit float: a number, or a word for what JSON has no number for.
+    pub(super) fn float(&self) -> Result<f32, ProgramError> {
+        match self.value.as_str() {
+            Some("nan") => Ok(f32::NAN),
+            Some("inf") => Ok(f32::INFINITY),
+            Some("-inf") => Ok(f32::NEG_INFINITY),
+            Some(_) => Err(self.error("expected a number, \"nan\", \"inf\" or \"-inf\"")),
+            None => Ok(self.number()? as f32),
+        }
+    }
+
     pub(super) fn ints(&self) -> Result<Vec<i64>, ProgramError> {
         self.list()?.iter().map(At::int).collect()
     }

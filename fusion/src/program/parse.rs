@@ -308,10 +308,7 @@ fn attributes(at: &At<'_>, op: OpCode, declared: &[TensorType]) -> Result<Attrs>
     }
     let from_result = |def: &AttrDef| {
         let ty = declared.last().ok_or_else(|| at.error(format!("{op} has no result")))?;
-        Ok(match def.kind {
-            AttrKind::Shape => AttrValue::Shape(ty.shape().clone()),
-            _ => AttrValue::DType(ty.dtype()),
-        })
+        Ok(def.of_result(ty))
     };
     schema
         .iter()
@@ -335,6 +332,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
     Ok(match kind {
         AttrKind::Int | AttrKind::Int32 => AttrValue::Int(at.int()?),
         AttrKind::Bool | AttrKind::Unit => AttrValue::Bool(at.boolean()?),
+        AttrKind::Float => at.float()?.into(),
         AttrKind::Ints => AttrValue::Ints(at.ints()?.into()),
         AttrKind::Bools => AttrValue::Bools(at.list()?.iter().map(At::boolean).collect::<Result<_>>()?),
         AttrKind::Pairs => {
@@ -381,5 +379,6 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
             }
             AttrValue::Dense(Arc::new(data))
         }
+        AttrKind::Name => AttrValue::Name(at.string()?.into()),
     })
 }

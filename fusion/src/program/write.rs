@@ -68,10 +68,21 @@ fn literal(literal: &Literal) -> Map<String, Value> {
     object
 }
 
+/// A 32-bit float; words stand for what JSON has no number for.
+fn float(value: f32) -> Value {
+    match value {
+        value if value.is_nan() => json!("nan"),
+        f32::INFINITY => json!("inf"),
+        f32::NEG_INFINITY => json!("-inf"),
+        value => json!(f64::from(value)),
+    }
+}
+
 fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
     match (value, kind) {
         (AttrValue::Int(value), _) => json!(value),
         (AttrValue::Bool(value), _) => json!(value),
+        (AttrValue::Float(value), _) => float(value.get()),
         (AttrValue::Ints(values), _) => json!(values.as_slice()),
         (AttrValue::Bools(values), _) => json!(values.as_slice()),
         (AttrValue::Pairs(pairs), _) => json!(pairs.as_slice()),
@@ -83,6 +94,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
         (AttrValue::DType(dtype), _) => json!(dtype.mlir()),
         (AttrValue::Shape(shape), _) => json!(shape.dims()),
         (AttrValue::Dense(data), _) => Value::Object(literal(data)),
+        (AttrValue::Name(name), _) => json!(&**name),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => Value::Object(
             def.fields
                 .iter()

@@ -173,6 +173,10 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
         AttrValue::Absent => AttrValue::Enums([0, 0, 9].into_iter().take(place(entropy, 4)).collect()),
         AttrValue::Int(_) => AttrValue::Int(int(entropy)),
         AttrValue::Bool(value) => AttrValue::Bool(!value),
+        AttrValue::Float(_) => {
+            pick(entropy, &[0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MIN_POSITIVE])
+                .into()
+        }
         AttrValue::Ints(list) => {
             let mut list = list.to_vec();
             hostile_list(entropy, &mut list, &mut |entropy| int(entropy));
@@ -222,6 +226,13 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
                 }
             };
             AttrValue::Dense(Arc::new(other))
+        }
+        AttrValue::Name(name) => {
+            let mut chars: Vec<char> = name.chars().collect();
+            hostile_list(entropy, &mut chars, &mut |entropy| {
+                pick(entropy, &['a', '-', '"', '\\', '\n', 'é'])
+            });
+            AttrValue::Name(chars.into_iter().collect::<String>().into())
         }
         AttrValue::Struct(values) => {
             let mut values = values.to_vec();

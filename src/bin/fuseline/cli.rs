@@ -34,6 +34,9 @@ pub(crate) enum Command {
     /// List the devices of the plugin that would be used
     #[command(after_help = DEVICES_HELP)]
     Devices(DevicesArgs),
+    /// List the ops, or tell all about one
+    #[command(after_help = OPS_HELP)]
+    Ops(OpsArgs),
     /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
     #[command(hide = true)]
     Probe(ProbeArgs),
@@ -47,6 +50,7 @@ impl Command {
             Command::Explain(args) => args.device != Some(DeviceChoice::Reference),
             Command::Devices(args) => args.device != Some(DeviceChoice::Reference),
             Command::Doctor(_) | Command::Probe(_) => true,
+            Command::Ops(_) => false,
         }
     }
 
@@ -55,6 +59,7 @@ impl Command {
             Command::Run(args) => args.json,
             Command::Doctor(args) => args.json,
             Command::Devices(args) => args.json,
+            Command::Ops(args) => args.json,
             Command::Explain(_) | Command::Probe(_) => false,
         }
     }
@@ -166,6 +171,30 @@ pub(crate) struct DevicesArgs {
     /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,
+}
+
+const OPS_HELP: &str = "\
+Examples:
+  fuseline ops
+  fuseline ops dot_general
+  fuseline ops --json | jq '.[].op'
+  fuseline ops --markdown > docs/ops.md
+
+Exit status:
+  0  the ops were listed
+  2  the command line is wrong, or there is no op of that name";
+
+#[derive(Debug, Args)]
+pub(crate) struct OpsArgs {
+    /// One op, with or without its dialect: `add`, `stablehlo.add`
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) json: bool,
+    /// Print a page of the documentation
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 #[derive(Debug, Args)]

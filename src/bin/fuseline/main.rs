@@ -12,6 +12,7 @@ mod doctor;
 mod explain;
 mod failure;
 mod load;
+mod ops;
 mod probe;
 mod quiet;
 mod report;
@@ -80,6 +81,7 @@ fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
         Command::Explain(args) => explain::run(args, out),
         Command::Doctor(args) => doctor::run(args, out),
         Command::Devices(args) => devices::run(args, out),
+        Command::Ops(args) => ops::run(args, out),
         Command::Probe(args) => Ok(probe::run(args, out)),
     }
 }

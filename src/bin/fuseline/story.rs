@@ -201,6 +201,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
         (AttrValue::Absent, _) => return None,
         (AttrValue::Int(value), _) => value.to_string(),
         (AttrValue::Bool(value), _) => value.to_string(),
+        (AttrValue::Float(value), _) => value.get().to_string(),
         (AttrValue::Ints(values), _) if values.is_empty() => return None,
         (AttrValue::Ints(values), _) => format!("{:?}", values.as_slice()),
         (AttrValue::Bools(values), _) => format!("{:?}", values.as_slice()),
@@ -211,6 +212,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
             members.iter().map(|&member| def.members[usize::from(member)]).collect::<Vec<_>>().join(" ")
         }
         (AttrValue::DType(dtype), _) => dtype.to_string(),
+        (AttrValue::Name(name), _) => name.to_string(),
         (AttrValue::Shape(shape), _) => shape.to_string(),
         (AttrValue::Dense(data), _) if data.ty().elems().0 == 1 => element(data),
         (AttrValue::Dense(data), _) => data.ty().to_string(),

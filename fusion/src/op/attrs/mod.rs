@@ -4,13 +4,20 @@
 //! else has to know it.
 
 mod collective;
+mod composite;
 mod control;
+mod dynamic;
+mod linalg;
 
 use std::sync::Arc;
 
 pub use collective::*;
+pub(super) use composite::COMPOSITE;
+pub use composite::composite;
 pub(super) use control::SORT;
 pub use control::sort;
+pub use dynamic::*;
+pub use linalg::*;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, EnumDef, StructDef};
@@ -23,7 +30,10 @@ static DIRECTION: EnumDef =
 static ORDER: EnumDef =
     EnumDef { name: "comparison_type", members: &["FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"] };
 static PRECISION: EnumDef = EnumDef { name: "precision", members: &["DEFAULT", "HIGH", "HIGHEST"] };
-static RNG: EnumDef = EnumDef { name: "rng_algorithm", members: &["DEFAULT", "THREE_FRY", "PHILOX"] };
+pub(super) static RNG_DISTRIBUTION: EnumDef =
+    EnumDef { name: "rng_distribution", members: &["UNIFORM", "NORMAL"] };
+static RNG_ALGORITHM: EnumDef =
+    EnumDef { name: "rng_algorithm", members: &["DEFAULT", "THREE_FRY", "PHILOX"] };
 /// Type names of a dot algorithm; printed bare, as types.
 pub(super) static ALGORITHM_TYPE: EnumDef =
     EnumDef { name: "", members: &["f16", "bf16", "tf32", "f32", "f64", "f8E4M3FN", "f8E5M2", "i8", "i32"] };
@@ -86,14 +96,14 @@ pub(super) static IOTA: [AttrDef; 3] = [
     AttrDef::required("iota_dimension", AttrKind::Int),
 ];
 
-/// Attributes of `iota`.
+/// Attributes of `iota` and `dynamic_iota`.
 #[must_use]
 pub fn iota(dtype: DType, shape: Shape, iota_dimension: i64) -> Attrs {
     Attrs::from([dtype.into(), shape.into(), iota_dimension.into()])
 }
 
 pub(super) static RNG_BIT_GENERATOR: [AttrDef; 3] = [
-    AttrDef::required("rng_algorithm", AttrKind::Enum(&RNG)),
+    AttrDef::required("rng_algorithm", AttrKind::Enum(&RNG_ALGORITHM)),
     AttrDef::from_result("dtype", AttrKind::DType),
     AttrDef::from_result("shape", AttrKind::Shape),
 ];
@@ -117,7 +127,7 @@ pub fn broadcast_in_dim(shape: Shape, broadcast_dimensions: &[i64]) -> Attrs {
 
 pub(super) static RESHAPE: [AttrDef; 1] = [AttrDef::from_result("shape", AttrKind::Shape)];
 
-/// Attributes of `reshape`.
+/// Attributes of `reshape`, `dynamic_reshape` and `dynamic_pad`: the result's shape.
 #[must_use]
 pub fn reshape(shape: Shape) -> Attrs {
     Attrs::from([shape.into()])
@@ -390,14 +400,19 @@ pub(super) static REDUCE_WINDOW: [AttrDef; 5] = [
 /// Attributes of `reduce_window` without dilation.
 #[must_use]
 pub fn reduce_window(sizes: &[i64], strides: &[i64], padding: &[(i64, i64)]) -> Attrs {
-    let ones = vec![1i64; sizes.len()];
-    Attrs::from([
-        sizes.into(),
-        strides.into(),
-        ones.as_slice().into(),
-        ones.as_slice().into(),
-        padding.into(),
-    ])
+    dilated_reduce_window(sizes, strides, &vec![1; sizes.len()], padding)
+}
+
+/// Attributes of `reduce_window` over windows whose elements lie `dilations` apart.
+#[must_use]
+pub fn dilated_reduce_window(
+    sizes: &[i64],
+    strides: &[i64],
+    dilations: &[i64],
+    padding: &[(i64, i64)],
+) -> Attrs {
+    let undilated = vec![1i64; sizes.len()];
+    Attrs::from([sizes.into(), strides.into(), undilated.as_slice().into(), dilations.into(), padding.into()])
 }
 
 pub(super) static SELECT_AND_SCATTER: [AttrDef; 3] = [

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Builder, Lowered, expanded, unsigned};
+use super::{Builder, Lowered, complex, expanded, unsigned};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
@@ -44,6 +44,7 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Ceil | OpCode::Floor if !call.operand(0).dtype().is_small_float() => {
             expanded(subnormals_apart(call))
         }
+        OpCode::Cbrt if call.operand(0).dtype().is_complex() => expanded(complex::cube_root(call)),
         OpCode::CountLeadingZeros if call.operand(0).dtype().class() == DTypeClass::Signed => {
             expanded(zeros_of_words(call))
         }
@@ -116,6 +117,7 @@ fn nan_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
 pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
     match (from, to) {
+        (from, _) if from.is_complex() => expanded(complex::bitcast(call)),
         (DType::Bool, DType::Bool) => Lowered::Itself,
         (DType::Bool, to) => expanded(pack_bits(call, to)),
         (_, DType::Bool) => expanded(unpack_bits(call)),

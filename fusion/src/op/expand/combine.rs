@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::loops::{self, is_scalar_code};
 use super::{Builder, Lowered, expanded};
 use crate::attr::AttrValue;
 use crate::dtype::DType;
@@ -10,12 +11,13 @@ use crate::graph::{Body, Graph, Ref};
 use crate::op::attrs;
 use crate::op::call::Call;
 use crate::op::code::OpCode;
+use crate::op::rules::indexing::IndexDims;
 use crate::shape::TensorType;
 
 /// A body may combine elements in a wider type than the operands have. XLA's CPU backend refuses that for `scatter`, and
 /// for `reduce` ignores it and returns data of the operand's type. The operands are converted first, as the specification
 /// says.
-pub(in crate::op) fn combined(call: &Call<'_>) -> Lowered {
+fn combined(call: &Call<'_>) -> Lowered {
     if is_uniform(call) { Lowered::Itself } else { expanded(converted_first(call)) }
 }
 
@@ -23,6 +25,109 @@ fn converted_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, operands) = converted(call)?;
     let results = graph.0.push(call.def.code, call.attrs.clone(), call.bodies, &operands)?;
     Ok(graph.returning(&results))
+}
+
+/// The float type that holds those of all operands, where they have several: XLA refuses two of them in one op, but for
+/// `reduce_window` and `sort`.
+pub(super) fn common_float(types: impl Iterator<Item = DType>) -> Option<DType> {
+    let floats: Vec<DType> = types.filter(|dtype| dtype.is_float()).collect();
+    let wide = if floats.contains(&DType::F64) { DType::F64 } else { DType::F32 };
+    floats.iter().any(|&dtype| dtype != floats[0]).then_some(wide)
+}
+
+/// `reduce`, in its own types or in ones that XLA takes.
+pub(in crate::op) fn reduce(call: &Call<'_>) -> Lowered {
+    let body = &call.bodies[0];
+    if !is_scalar_code(body) {
+        return expanded(loops::reduce(call));
+    }
+    match common_float(body.return_types().map(TensorType::dtype)) {
+        Some(wide) => expanded(in_one_float(call, wide)),
+        None => combined(call),
+    }
+}
+
+fn in_one_float(call: &Call<'_>, wide: DType) -> Result<Lowered, OpError> {
+    let outer = |dtype: DType| if dtype.is_float() { wide } else { dtype };
+    let (mut graph, mut operands) = converted(call)?;
+    for operand in &mut operands {
+        let dtype = graph.ty(*operand).dtype();
+        *operand = graph.convert(*operand, dtype, outer(dtype))?;
+    }
+    let body = Arc::new(in_other_types(&call.bodies[0], outer, outer)?);
+    let mut results = graph.0.push(call.def.code, call.attrs.clone(), &[body], &operands)?;
+    for (result, own) in results.iter_mut().zip(call.bodies[0].return_types()) {
+        *result = graph.convert(*result, outer(own.dtype()), own.dtype())?;
+    }
+    Ok(graph.returning(&results))
+}
+
+/// XLA's CPU backend refuses to scatter into a scalar, and loses updates whose indices have no components. When it finds
+/// that two inputs are the same value, it gives them the same results; a body that treats each input by itself is
+/// therefore split into one scatter per input.
+pub(in crate::op) fn scatter(call: &Call<'_>) -> Lowered {
+    let body = &call.bodies[0];
+    let dims = IndexDims::of(call.attr());
+    if !is_scalar_code(body) || call.operand(0).rank() == 0 || dims.index_map.is_empty() {
+        return expanded(loops::scatter(call));
+    }
+    let count = body.returns().len();
+    if count == 1 {
+        return combined(call);
+    }
+    match (0..count).map(|index| part(body, index)).collect::<Option<Vec<Body>>>() {
+        Some(parts) => expanded(one_by_one(call, parts)),
+        None => expanded(loops::scatter(call)),
+    }
+}
+
+fn one_by_one(call: &Call<'_>, parts: Vec<Body>) -> Result<Lowered, OpError> {
+    let count = parts.len();
+    let (mut graph, operands) = converted(call)?;
+    let mut results = Vec::new();
+    for (index, part) in parts.into_iter().enumerate() {
+        let operands = [operands[index], operands[count], operands[count + 1 + index]];
+        let scattered = graph.0.push(OpCode::Scatter, call.attrs.clone(), &[Arc::new(part)], &operands)?;
+        results.push(scattered[0]);
+    }
+    Ok(graph.returning(&results))
+}
+
+/// What the body does with pair `index` of its parameters; `None` where another pair has a part in it.
+fn part(body: &Body, index: usize) -> Option<Body> {
+    let (graph, count) = (body.graph(), body.returns().len());
+    let mut needed = vec![false; graph.nodes().len()];
+    let mut open = vec![body.returns()[index]];
+    while let Some(value) = open.pop() {
+        match value {
+            Ref::Param(param) if param as usize % count != index => return None,
+            Ref::Param(_) => {}
+            Ref::Result(_) => {
+                let node = graph.maker(value)?;
+                if !std::mem::replace(&mut needed[node], true) {
+                    open.extend_from_slice(graph.nodes()[node].operands());
+                }
+            }
+        }
+    }
+    let mut part = Graph::new();
+    let params = [index, index + count].map(|param| part.param(graph.params()[param].clone()));
+    let mut made: Vec<Option<Ref>> = vec![None; graph.result_count()];
+    let moved = |value: Ref, made: &[Option<Ref>]| match value {
+        Ref::Param(param) => Some(params[param as usize / count]),
+        Ref::Result(result) => made[result as usize],
+    };
+    for (node, _) in graph.nodes().iter().zip(needed).filter(|(_, needed)| *needed) {
+        let operands = node.operands().iter().map(|&value| moved(value, &made)).collect::<Option<_>>()?;
+        let results = part.push_signature(node.signature().clone(), operands);
+        for (value, result) in node.results().zip(results) {
+            if let Ref::Result(place) = value {
+                made[place as usize] = Some(result);
+            }
+        }
+    }
+    let returned = moved(body.returns()[index], &made)?;
+    Body::new(part, &[returned])
 }
 
 /// The type that the last body combines operand `index` in; `None` for the indices of a `scatter`.
@@ -44,7 +149,7 @@ fn is_uniform(call: &Call<'_>) -> bool {
 }
 
 /// A graph with the operands in the types they are combined in.
-fn converted(call: &Call<'_>) -> Result<(Builder, Vec<Ref>), OpError> {
+pub(super) fn converted(call: &Call<'_>) -> Result<(Builder, Vec<Ref>), OpError> {
     let (mut graph, mut operands) = Builder::of(call);
     for (index, operand) in operands.iter_mut().enumerate() {
         if let Some(to) = combined_type(call, index) {
@@ -60,7 +165,13 @@ fn is_negative(padding: &[(i64, i64)]) -> bool {
 
 /// `reduce_window` with negative padding can abort the process. The operands are padded by an op of its own then.
 pub(in crate::op) fn reduce_window(call: &Call<'_>) -> Lowered {
-    if is_negative(call.attr().pairs(4)) { expanded(padded_first(call)) } else { combined(call) }
+    if !is_scalar_code(&call.bodies[0]) {
+        expanded(loops::reduce_window(call))
+    } else if is_negative(call.attr().pairs(4)) {
+        expanded(padded_first(call))
+    } else {
+        combined(call)
+    }
 }
 
 fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
@@ -86,6 +197,9 @@ fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
 pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Lowered {
     if call.operand(1).elems().0 == 0 {
         return expanded(initial_values(call));
+    }
+    if !call.bodies.iter().all(|body| is_scalar_code(body)) {
+        return expanded(loops::select_and_scatter(call));
     }
     if is_uniform(call) && !is_negative(call.attr().pairs(2)) {
         return Lowered::Itself;
@@ -145,7 +259,7 @@ fn on_what_is_left(call: &Call<'_>) -> Result<Lowered, OpError> {
     let padding: Vec<(i64, i64)> = cuts.iter().map(|cut| cut.padding).collect();
     let mut bodies = call.bodies.to_vec();
     if let Some(to) = combined_type(call, 0).filter(|&to| to != operand.dtype()) {
-        bodies[0] = Arc::new(narrowing(&call.bodies[0], operand.dtype(), to)?);
+        bodies[0] = Arc::new(in_other_types(&call.bodies[0], |_| to, |dtype| dtype)?);
     }
     let attrs = attrs::select_and_scatter(attr.ints(0), attr.ints(1), &padding);
     let mut result = graph.0.push(OpCode::SelectAndScatter, attrs, &bodies, &operands)?[0];
@@ -156,25 +270,24 @@ fn on_what_is_left(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// The body for parameters of a wider type, which it starts by converting back: they come from its own type, so nothing
-/// is lost.
-fn narrowing(body: &Body, from: DType, to: DType) -> Result<Body, OpError> {
+/// The body with other types outside: it starts by converting what it gets to its own types, and ends by converting what
+/// it returns. Where the types outside are wider, nothing is lost.
+pub(super) fn in_other_types(
+    body: &Body,
+    taken: impl Fn(DType) -> DType,
+    returned: impl Fn(DType) -> DType,
+) -> Result<Body, OpError> {
     let mut graph = Builder(Graph::new());
+    let types: Vec<DType> = body.graph().params().iter().map(TensorType::dtype).collect();
     let params: Vec<Ref> =
-        body.graph().params().iter().map(|_| graph.0.param(TensorType::scalar(to))).collect();
-    let mut narrow = Vec::new();
-    for param in params {
-        narrow.push(graph.convert(param, to, from)?);
+        types.iter().map(|&dtype| graph.0.param(TensorType::scalar(taken(dtype)))).collect();
+    let mut own = Vec::new();
+    for (&param, &dtype) in params.iter().zip(&types) {
+        own.push(graph.convert(param, taken(dtype), dtype)?);
     }
-    let mut made: Vec<Ref> = Vec::new();
-    let moved = |value: &Ref, made: &[Ref]| match *value {
-        Ref::Param(index) => narrow[index as usize],
-        Ref::Result(index) => made[index as usize],
-    };
-    for node in body.graph().nodes() {
-        let operands = node.operands().iter().map(|value| moved(value, &made)).collect();
-        made.extend(graph.0.push_signature(node.signature().clone(), operands));
+    let mut returns = graph.inline(body, &own);
+    for (value, ty) in returns.iter_mut().zip(body.return_types()) {
+        *value = graph.convert(*value, ty.dtype(), returned(ty.dtype()))?;
     }
-    let returns: Vec<Ref> = body.returns().iter().map(|value| moved(value, &made)).collect();
-    Ok(Body::new(graph.0, &returns).expect("bug: a body returns what it made"))
+    Ok(graph.body(&returns))
 }

@@ -11,6 +11,10 @@ mod bits;
 mod collective;
 mod combine;
 mod complex;
+mod control;
+mod dynamic;
+mod loops;
+mod normalize;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +24,11 @@ pub(super) use bits::{bitcast_convert, reduce_precision, unary};
 pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
-pub(super) use combine::{combined, reduce_window, select_and_scatter};
+pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
 pub(super) use complex::part;
+pub(super) use control::{map, sort};
+pub(super) use dynamic::dynamic;
+pub(super) use normalize::batch_norm;
 
 use super::attrs;
 use super::call::Call;
@@ -31,7 +38,7 @@ use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Ref};
-use crate::literal::Scalar;
+use crate::literal::{Literal, Scalar};
 use crate::shape::{Shape, TensorType};
 
 /// What a call is lowered as.
@@ -44,6 +51,8 @@ pub enum Lowered {
     /// Several ops: a body with the call's operands as parameters that returns its results. Its ops are printed as they
     /// stand, not expanded again.
     Body(Body),
+    /// The ops of the call's own body, each lowered in turn, with the operands as its parameters.
+    Inline(Arc<Body>),
 }
 
 /// The op itself; what the lowering uses unless a row says otherwise.
@@ -65,6 +74,11 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         _ => Lowered::Itself,
     }
+}
+
+/// XLA would inline a composite too, but not lower what it consists of as our ops are.
+pub(super) fn composite(call: &Call<'_>) -> Lowered {
+    Lowered::Inline(call.bodies[0].clone())
 }
 
 /// When both operands are constants, XLA divides with the machine's division while it compiles, and the process dies of a
@@ -114,7 +128,16 @@ pub(super) fn convolution(call: &Call<'_>) -> Lowered {
 
 fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
-    let mut kernel = params[1];
+    let kernel = prepared_kernel(&mut graph, call, params[1])?;
+    let mut values = call.attrs.values().to_vec();
+    let reversal = call.attr().bools(conv_attr::REVERSAL);
+    values[conv_attr::REVERSAL] = vec![false; reversal.len()].as_slice().into();
+    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// The kernel of a convolution without reversal, turned around where the call says so.
+fn prepared_kernel(graph: &mut Builder, call: &Call<'_>, mut kernel: Ref) -> Result<Ref, OpError> {
     let spatial = ConvDims::of(call)?.kernel_spatial;
     let reversal = call.attr().bools(conv_attr::REVERSAL);
     let turned: Vec<i64> =
@@ -125,10 +148,7 @@ fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
     if !call.attr().dtype(conv_attr::DTYPE).is_float() {
         kernel = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[kernel])?;
     }
-    let mut values = call.attrs.values().to_vec();
-    values[conv_attr::REVERSAL] = vec![false; spatial.len()].as_slice().into();
-    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
-    Ok(graph.returning(&[result]))
+    Ok(kernel)
 }
 
 /// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step past the end is a step
@@ -162,6 +182,40 @@ fn drawn_as_words(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[drawn[0], bits]))
 }
 
+/// XLA factorises matrices of short floats with a rounding to them at each step: its factor of the `f8E4M3FN` number 2 is
+/// 1.5, where the root is nearer to 1.375. They are factorised in `f32`.
+pub(super) fn factorised(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    if dtype.size() >= 4 { Lowered::Itself } else { expanded(in_f32(call, dtype)) }
+}
+
+fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let (mut graph, mut params) = Builder::of(call);
+    for param in &mut params {
+        *param = graph.convert(*param, dtype, DType::F32)?;
+    }
+    let wide = graph.op(call.def.code, call.attrs.clone(), &params)?;
+    let result = graph.convert(wide, DType::F32, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for shorter integers. Those are
+/// drawn as words: they lie between the same ends.
+pub(super) fn rng(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    if dtype.is_float() || dtype.bits() >= 32 { Lowered::Itself } else { expanded(drawn_wide(call, dtype)) }
+}
+
+fn drawn_wide(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
+    let wide = if dtype.class() == DTypeClass::Signed { DType::I32 } else { DType::U32 };
+    let (mut graph, params) = Builder::of(call);
+    let a = graph.convert(params[0], dtype, wide)?;
+    let b = graph.convert(params[1], dtype, wide)?;
+    let drawn = graph.op(call.def.code, call.attrs.clone(), &[a, b, params[2]])?;
+    let result = graph.convert(drawn, wide, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
 /// A graph under construction whose ops cannot be refused, because they follow from a call that was accepted.
 struct Builder(Graph);
 
@@ -174,6 +228,10 @@ impl Builder {
 
     fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Result<Ref, OpError> {
         Ok(self.0.push(op, attrs, &[], operands)?[0])
+    }
+
+    fn ty(&self, value: Ref) -> TensorType {
+        self.0.type_of(value).expect("bug: an expansion uses what it did not make").clone()
     }
 
     /// The value in another element type.
@@ -199,13 +257,31 @@ impl Builder {
         self.splat(value, word, shape)
     }
 
+    /// The ops of a body, over other values of the types of its parameters; returns what it returns.
+    fn inline(&mut self, body: &Body, params: &[Ref]) -> Vec<Ref> {
+        let mut made: Vec<Ref> = Vec::new();
+        let moved = |value: &Ref, made: &[Ref]| match *value {
+            Ref::Param(index) => params[index as usize],
+            Ref::Result(index) => made[index as usize],
+        };
+        for node in body.graph().nodes() {
+            let operands = node.operands().iter().map(|value| moved(value, &made)).collect();
+            made.extend(self.0.push_signature(node.signature().clone(), operands));
+        }
+        body.returns().iter().map(|value| moved(value, &made)).collect()
+    }
+
+    fn body(self, returns: &[Ref]) -> Body {
+        Body::new(self.0, returns).expect("bug: an expansion returns what it made")
+    }
+
     fn returning(self, values: &[Ref]) -> Lowered {
-        Lowered::Body(Body::new(self.0, values).expect("bug: an expansion returns what it made"))
+        Lowered::Body(self.body(values))
     }
 }
 
 /// The unsigned integer of a width in bits.
-fn unsigned(bits: u32) -> DType {
+pub(crate) fn unsigned(bits: u32) -> DType {
     match bits {
         2 => DType::U2,
         4 => DType::U4,
@@ -225,15 +301,36 @@ fn expanded(lowered: Result<Lowered, OpError>) -> Lowered {
 }
 
 /// The StableHLO folder of XLA's plugins (API 0.81) computes the maximum of a constant NaN and a constant infinity as the
-/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded.
+/// infinity. A constant that holds a NaN is put behind a barrier, where nothing is folded. A scalar is written as the bits
+/// that it has, since a function of elements cannot hold a barrier.
 pub(super) fn constant(call: &Call<'_>) -> Lowered {
     let data = call.attr().dense(0);
     if !data.has_nan() {
         return Lowered::Itself;
     }
+    expanded(if data.ty().rank() == 0 { scalar_from_bits(call, data) } else { behind_barrier(call, data) })
+}
+
+fn behind_barrier(call: &Call<'_>, data: &Arc<Literal>) -> Result<Lowered, OpError> {
     let (mut graph, _) = Builder::of(call);
-    let hidden = graph
-        .op(OpCode::Constant, attrs::constant(data.clone()), &[])
-        .and_then(|constant| graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant]));
-    expanded(hidden.map(|value| graph.returning(&[value])))
+    let constant = graph.op(OpCode::Constant, attrs::constant(data.clone()), &[])?;
+    let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &[constant])?;
+    Ok(graph.returning(&[hidden]))
+}
+
+fn scalar_from_bits(call: &Call<'_>, data: &Literal) -> Result<Lowered, OpError> {
+    let part = data.dtype().part();
+    let (mut graph, _) = Builder::of(call);
+    let mut parts = Vec::new();
+    for raw in data.bytes().chunks_exact(part.size()) {
+        let word = TensorType::scalar(unsigned(part.bits()));
+        let bits = Literal::from_bytes(word, raw.to_vec()).expect("bug: a word is as long as what it holds");
+        let bits = graph.op(OpCode::Constant, attrs::constant(Arc::new(bits)), &[])?;
+        parts.push(graph.op(OpCode::BitcastConvert, attrs::convert(part), &[bits])?);
+    }
+    let value = match parts.as_slice() {
+        &[value] => value,
+        parts => graph.op(OpCode::Complex, Attrs::none(), parts)?,
+    };
+    Ok(graph.returning(&[value]))
 }

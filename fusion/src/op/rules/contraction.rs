@@ -94,7 +94,7 @@ pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u
             dims.lhs_contract.iter().map(|&axis| u128::from(call.operand(0).dims()[axis as usize])).product()
         }
         // Every element of the kernel but those of its output features meets each result element.
-        OpCode::Convolution => match ConvDims::of(call) {
+        OpCode::Convolution | OpCode::DynamicConv => match ConvDims::of(call) {
             Ok(dims) => {
                 let features = call.operand(1).dims()[dims.kernel_output_feature].max(1);
                 u128::from(call.operand(1).elems().0 / features)

@@ -5,10 +5,13 @@
 //! would leave 63 bits, and allocates nothing larger than its operands' ranks.
 
 pub(crate) mod collective;
+pub(super) mod composite;
 pub(crate) mod contraction;
 pub(super) mod control;
+pub(crate) mod dynamic;
 pub(super) mod elementwise;
 pub(crate) mod indexing;
+pub(crate) mod linalg;
 pub(super) mod movement;
 pub(crate) mod reduction;
 pub(super) mod source;

@@ -2,11 +2,12 @@
 
 use smallvec::smallvec;
 
+use super::dynamic::sizes_fit;
 use crate::dtype::{DType, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_CONSTANT_BYTES;
 use crate::op::call::{Call, Results, one};
-use crate::op::code::RngAlgorithm;
+use crate::op::code::{RngAlgorithm, RngDistribution};
 use crate::shape::TensorType;
 
 /// `constant`: the data is an attribute, hence part of the key.
@@ -69,4 +70,16 @@ pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpErr
             .hint("draw unsigned bits and convert them"));
     }
     Ok(smallvec![state.clone(), output])
+}
+
+/// `rng`: `a` and `b` say which numbers are drawn, the third operand says again how many.
+pub(in crate::op) fn rng(call: &Call<'_>) -> Result<Results, OpError> {
+    let normal = call.attr().member(0) == RngDistribution::Normal as u8;
+    call.dtype_in(0, if normal { DTypeSet::WIDE_FLOAT } else { call.def.dtypes })?;
+    call.same_dtype(1, 0)?;
+    call.scalar(0)?;
+    call.scalar(1)?;
+    let shape = call.attr().shape(1);
+    sizes_fit(call, 2, shape.rank(), "dimension of the result")?;
+    Ok(one(TensorType::new(call.operand(0).dtype(), shape.clone()).map_err(|error| call.size_error(&error))?))
 }

@@ -71,7 +71,7 @@ pub(crate) fn window(call: &Call<'_>, rank: usize, attrs: WindowAttrs<'_>) -> Re
 }
 
 /// Number of elements from the first to the last of `size` elements that lie `dilation` apart.
-fn dilated(size: u64, dilation: u64) -> i128 {
+pub(crate) fn dilated(size: u64, dilation: u64) -> i128 {
     if size == 0 { 0 } else { (i128::from(size) - 1) * i128::from(dilation) + 1 }
 }
 

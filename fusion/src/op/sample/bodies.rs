@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::control::either;
 use super::grow::Ops;
 use super::{Domain, SampleOperand, Sampler};
 use crate::attr::Attrs;
@@ -31,12 +32,13 @@ fn associative(dtype: DType) -> &'static [OpCode] {
 impl Sampler<'_> {
     /// A body over operands of the given element types.
     pub(super) fn combiner(&mut self, dtypes: &[DType]) -> Option<Combiner> {
-        let kinds = if self.portable() { 8 } else { 14 };
+        let kinds = if self.portable() { 8 } else { 12 };
         match (self.below(kinds), dtypes) {
             (6 | 7, &[value, index]) if index.is_int() => arg_max(value, index),
-            (8..=9, &[dtype]) => self.graph_body(dtype),
-            (10..=11, _) => self.lopsided(dtypes),
-            (12.., _) => self.arbitrary(dtypes),
+            (6, &[dtype]) => self.graph_body(dtype),
+            (7, &[dtype]) => greater_by_branch(dtype),
+            (8 | 9, _) => self.lopsided(dtypes),
+            (10.., _) => self.arbitrary(dtypes),
             _ => self.independent(dtypes),
         }
     }
@@ -152,6 +154,18 @@ fn pairs(graph: &mut Graph, dtypes: &[DType]) -> Vec<(Ref, Ref)> {
         || -> Vec<Ref> { dtypes.iter().map(|&dtype| graph.param(TensorType::scalar(dtype))).collect() };
     let left = side();
     left.into_iter().zip(side()).collect()
+}
+
+/// The greater value, by a branch.
+fn greater_by_branch(dtype: DType) -> Option<Combiner> {
+    let mut graph = Graph::new();
+    let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];
+    let above = attrs::compare_for(Comparison::Gt, dtype);
+    let above = graph.push(OpCode::Compare, above, &[], &[lhs, rhs]).ok()?[0];
+    let bodies = [either(dtype, 0)?, either(dtype, 1)?];
+    let greater = graph.push(OpCode::If, Attrs::none(), &bodies, &[above, lhs, rhs]).ok()?;
+    let inits = vec![SampleOperand::Given(Arc::new(extreme(dtype, false)))];
+    Some(Combiner { body: Arc::new(Body::new(graph, &greater)?), inits })
 }
 
 /// The greater value with its index; of equal values the one with the lower index.

@@ -112,6 +112,15 @@ pub(in crate::op) fn case(sampler: &mut Sampler<'_>) -> Option<Sample> {
     branches(sampler, index, count)
 }
 
+/// The branch that returns one of two captured scalars.
+pub(super) fn either(dtype: DType, which: u32) -> Option<Arc<Body>> {
+    let mut graph = Graph::new();
+    for _ in 0..2 {
+        graph.param(TensorType::scalar(dtype));
+    }
+    Body::new(graph, &[Ref::Param(which)]).map(Arc::new)
+}
+
 /// A comparator that orders by some of the operands, one after the other, and whether that leaves elements equal that are
 /// not: then only a stable sort has one result.
 fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, bool)> {
@@ -149,8 +158,13 @@ fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, b
             None => before,
             Some(later) => {
                 let equal = push(&mut graph, OpCode::Compare, by(Comparison::Eq), &[left, right])?;
-                let later = push(&mut graph, OpCode::And, Attrs::none(), &[equal, later])?;
-                push(&mut graph, OpCode::Or, Attrs::none(), &[before, later])?
+                if sampler.rarely(3) {
+                    let bodies = [either(DType::Bool, 0)?, either(DType::Bool, 1)?];
+                    graph.push(OpCode::If, Attrs::none(), &bodies, &[equal, later, before]).ok()?[0]
+                } else {
+                    let later = push(&mut graph, OpCode::And, Attrs::none(), &[equal, later])?;
+                    push(&mut graph, OpCode::Or, Attrs::none(), &[before, later])?
+                }
             }
         });
     }

@@ -39,8 +39,12 @@ const SPECIAL_FLOATS: [f64; 24] = [
 #[must_use]
 pub fn fill(entropy: &mut dyn Entropy, ty: &TensorType, domain: Domain, aim: Aim) -> Literal {
     let seed = entropy.draw(1 << 16);
-    let mut source = Source { random: Seeded::new(seed.into()), seed, domain, aim };
     let dtype = ty.dtype();
+    let mut source =
+        Source { random: Seeded::new(seed.into()), seed, domain, aim, given: Vec::new().into_iter() };
+    if domain == Domain::PositiveDefinite {
+        source.given = source.positive_definite(ty).into_iter();
+    }
     let element = |_| match dtype.class() {
         DTypeClass::Float => source.float_of(dtype),
         DTypeClass::Complex => {
@@ -57,6 +61,8 @@ struct Source {
     seed: u32,
     domain: Domain,
     aim: Aim,
+    /// Floats that are made already.
+    given: std::vec::IntoIter<f64>,
 }
 
 impl Source {
@@ -81,8 +87,35 @@ impl Source {
         if self.domain != Domain::Positive && self.below(2) == 1 { -magnitude } else { magnitude }
     }
 
+    /// Hermitian matrices whose elements are eighths, off the diagonal up to 1/2 and on it above the number of rows, as the
+    /// floats of their elements in order. All but the diagonal is zero with the simplest choice.
+    fn positive_definite(&mut self, ty: &TensorType) -> Vec<f64> {
+        let size = ty.dims().last().map_or(1, |&dim| dim as usize);
+        let parts = if ty.dtype().is_complex() { 2 } else { 1 };
+        let mut all = Vec::new();
+        for _ in 0..ty.elems().get() / (size * size).max(1) {
+            let mut matrix = vec![0.0; size * size * parts];
+            for row in 0..size {
+                matrix[(row * size + row) * parts] = (size + 1) as f64;
+                for column in 0..row {
+                    for part in 0..parts {
+                        let element = if self.seed == 0 { 0.0 } else { f64::from(self.below(8)) / 8.0 - 0.5 };
+                        matrix[(row * size + column) * parts + part] = element;
+                        matrix[(column * size + row) * parts + part] =
+                            if part == 0 { element } else { -element };
+                    }
+                }
+            }
+            all.extend(matrix);
+        }
+        all
+    }
+
     /// The bits of a float of the type. A portable one is a number other than zero in every type.
     fn float_of(&mut self, dtype: DType) -> Bits {
+        if let Some(given) = self.given.next() {
+            return from_f64(dtype, given);
+        }
         let value = self.float();
         let bits = from_f64(dtype, value);
         if self.aim == Aim::Everything || (to_f64(dtype, bits) != 0.0 && !to_f64(dtype, bits).is_nan()) {
@@ -118,8 +151,8 @@ impl Source {
             Domain::Positive => {
                 i64::from(1 + self.below(4)).min((1 << (bits.min(8) - u32::from(signed))) - 1)
             }
-            Domain::Any if dtype == DType::Bool => self.below(2).into(),
-            Domain::Any => match (self.below(4), self.aim) {
+            Domain::Any | Domain::PositiveDefinite if dtype == DType::Bool => self.below(2).into(),
+            Domain::Any | Domain::PositiveDefinite => match (self.below(4), self.aim) {
                 // The ends of the range, the values around 0, and any bits.
                 (0, Aim::Everything) => match self.below(6) {
                     0 => 0,

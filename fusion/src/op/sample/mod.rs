@@ -15,13 +15,16 @@
 
 mod bodies;
 pub(super) mod collective;
+pub(super) mod composite;
 pub(super) mod contraction;
 pub(super) mod control;
 mod data;
+pub(super) mod dynamic;
 pub(super) mod elementwise;
 mod flow;
 mod grow;
 pub(super) mod indexing;
+pub(super) mod linalg;
 pub(super) mod movement;
 mod program;
 pub(super) mod reduction;
@@ -130,6 +133,9 @@ pub enum Domain {
     Amount,
     /// Exponents: small integers, not negative.
     Exponent,
+    /// Square matrices in the last two dimensions, positive definite and far from singular: symmetric, with a diagonal that
+    /// outweighs the rest of its row. For floats.
+    PositiveDefinite,
 }
 
 /// An operand of a sampled call.

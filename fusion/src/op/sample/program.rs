@@ -483,7 +483,7 @@ fn terms(signature: &Signature) -> u64 {
             contract.iter().map(|&axis| operands[0].dims()[axis as usize]).product()
         }
         // All taps of a filter, or all updates.
-        OpCode::Convolution => operands[1].elems().0,
+        OpCode::Convolution | OpCode::DynamicConv => operands[1].elems().0,
         OpCode::Scatter => 1 + operands[operands.len() - 1].elems().0,
         _ => 1,
     }
@@ -491,13 +491,16 @@ fn terms(signature: &Signature) -> u64 {
 
 /// Whether no bit is lost in a sum or product of exact floats, in whatever order it is computed.
 fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[Literal]) -> bool {
-    if results.iter().all(|result| !result.dtype().is_float()) {
+    if results.iter().all(|result| !result.dtype().part().is_float()) {
         return true;
     }
     let spans: Vec<Option<(i32, i32)>> = operands.iter().map(|operand| span(&operand.data)).collect();
     let widest = spans.iter().flatten().copied().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
     let product = || match (spans.first(), spans.get(1)) {
-        (Some(&Some((a, b))), Some(&Some((c, d)))) => Some((a + c, b + d + 1)),
+        // A part of a complex product is the sum of two.
+        (Some(&Some((a, b))), Some(&Some((c, d)))) => {
+            Some((a + c, b + d + 1 + i32::from(results[0].dtype().is_complex())))
+        }
         _ => None,
     };
     let carries = (terms(signature).max(1)).next_power_of_two().trailing_zeros() as i32;
@@ -508,14 +511,16 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
             .all(|node| node.signature().op() == OpCode::Add || numerics(node.signature()) == Numerics::Exact)
     };
     let needed = match signature.op() {
-        OpCode::Convert if !operands[0].data.dtype().is_float() => {
+        OpCode::Convert if !operands[0].data.dtype().part().is_float() => {
             // An integer is not in `spans`; its conversion says itself whether it lost anything.
             span(&results[0]).filter(|_| converts_back(&operands[0].data, &results[0]))
         }
         OpCode::Convert => widest,
         OpCode::Add | OpCode::Subtract => widest.map(|(low, high)| (low, high + 1)),
         OpCode::Multiply => product(),
-        OpCode::DotGeneral | OpCode::Convolution => product().map(|(low, high)| (low, high + carries)),
+        OpCode::DotGeneral | OpCode::Convolution | OpCode::DynamicConv => {
+            product().map(|(low, high)| (low, high + carries))
+        }
         OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter
             if signature.bodies().iter().all(|body| adds(body)) =>
         {
@@ -528,7 +533,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
     };
     let Some((low, high)) = needed else {
         // Nothing but zeros goes in, or an integer lost bits.
-        return spans.iter().all(Option::is_none) && operands[0].data.dtype().is_float();
+        return spans.iter().all(Option::is_none) && operands[0].data.dtype().part().is_float();
     };
     results.iter().filter_map(|result| result.dtype().part().float_format()).all(|format| {
         let mantissa = format.mantissa as i32;
@@ -562,12 +567,15 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
         })
     });
     let terms = terms(signature) as f64;
+    let inside = grows_roundings(signature.op()).then(|| inner_roundings(data, eval));
     data.iter()
         .enumerate()
         .map(|(index, data)| {
             let part = data.dtype().part();
-            let unit =
-                part.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip());
+            let unit = unit(part);
+            if let Some(inside) = &inside {
+                return lengths(data).map(|x| inside[index] + 8.0 * unit * x).collect();
+            }
             match &magnitudes {
                 Some(magnitudes) => lengths(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
                 // Short floats are computed in longer ones; the others by approximations good to a few steps.
@@ -578,6 +586,40 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
             }
         })
         .collect()
+}
+
+/// The largest part of itself that a number of a type is rounded by; 0 for types that are not floats.
+fn unit(dtype: DType) -> f64 {
+    dtype.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip())
+}
+
+/// Whether an op computes in many steps, the first of which may lose what the later ones make much of.
+fn grows_roundings(op: OpCode) -> bool {
+    use OpCode::{BatchNormGrad, BatchNormInference, BatchNormTraining, Cholesky, Fft, TriangularSolve};
+    matches!(op, BatchNormGrad | BatchNormInference | BatchNormTraining | Cholesky | Fft | TriangularSolve)
+}
+
+/// Most that the roundings inside such an op change any element of each result by. They change it as much as if the operands
+/// had been a little different to begin with: each element by some steps of the largest one.
+fn inner_roundings(data: &[Literal], eval: Eval<'_>) -> Vec<f64> {
+    let stirred = |side: bool| {
+        eval(&|_, operand| {
+            let data = &operand.data;
+            let largest = floats(data).map(f64::abs).fold(0.0, f64::max);
+            let part = data.dtype().part();
+            let steps = if part.size() <= 2 { 4.0 } else { 16.0 };
+            let each = vec![steps * unit(part) * largest; floats(data).count()];
+            Arc::new(displaced(data, Some(&each), side))
+        })
+    };
+    let (up, down) = (stirred(true), stirred(false));
+    let most = |index: usize, data: &Literal| {
+        let sides = floats(&up[index]).zip(floats(&down[index])).zip(floats(data));
+        // What is no number any more is as far away as can be.
+        let off = sides.map(|((a, b), x)| (a - x).abs().max((b - x).abs()));
+        off.fold(0.0, |most: f64, off| if off.is_nan() { f64::INFINITY } else { most.max(off) })
+    };
+    data.iter().enumerate().map(|(index, data)| most(index, data)).collect()
 }
 
 /// For each of the [`floats`], its magnitude; for the parts of a complex number, that of the number.

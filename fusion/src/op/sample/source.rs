@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Domain, Sample, Sampler, fill};
+use super::{Domain, Sample, SampleOperand, Sampler, fill};
 use crate::dtype::DType;
+use crate::interp::number::{Store, from_f64, from_int, mask};
 use crate::op::rules::source::RANDOM_BITS;
-use crate::op::{RngAlgorithm, attrs};
+use crate::op::{RngAlgorithm, RngDistribution, attrs};
 use crate::shape::{Shape, TensorType};
 
 pub(in crate::op) fn constant(sampler: &mut Sampler<'_>) -> Option<Sample> {
@@ -31,4 +32,22 @@ pub(in crate::op) fn rng_bit_generator(sampler: &mut Sampler<'_>) -> Option<Samp
     let shape = Shape::new(&sampler.dims(0)).ok()?;
     let state = sampler.operand_like(&state, Domain::Any);
     Some(Sample::plain([state], attrs::rng_bit_generator(algorithm, dtype, shape)))
+}
+
+pub(in crate::op) fn rng(sampler: &mut Sampler<'_>) -> Option<Sample> {
+    // What is drawn is known only where there is one number to draw.
+    let dtype = sampler.dtype_of(sampler.row_dtypes())?;
+    let first = sampler.up_to(8) as i64;
+    let (distribution, a, b) = if dtype.is_float() {
+        (RngDistribution::Normal, from_f64(dtype, first as f64 / 4.0), 0)
+    } else {
+        let first = first % (mask(dtype) >> 1).clamp(1, 8) as i64;
+        (RngDistribution::Uniform, from_int(dtype, first.into()), from_int(dtype, (first + 1).into()))
+    };
+    let scalar =
+        |bits| SampleOperand::Given(Arc::new(Store::filled(TensorType::scalar(dtype), bits).finish()));
+    let dims = sampler.dims(0);
+    let sizes: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
+    let operands = [scalar(a), scalar(b), sampler.list(&sizes)?];
+    Some(Sample::plain(operands, attrs::rng(distribution, Shape::new(&dims).ok()?)))
 }

@@ -6,6 +6,7 @@ use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas};
+use crate::op::expand;
 use crate::op::rules::control;
 use crate::op::sample;
 
@@ -17,6 +18,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::While,
         name: "while",
         summary: "The carried values after as many steps of the body as the condition asks for.",
+        rule: "The condition takes the carried values and returns a bool; the body takes and returns them. The results have their types.",
         operands: Operands::Groups(&[OperandGroup::Many("operand")]),
         bodies: Bodies::Fixed(&[
             BodyDef { name: "cond", rule: "the carried values to one bool" },
@@ -34,6 +36,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::If,
         name: "if",
         summary: "The results of the first branch where the predicate is true, else of the second.",
+        rule: "Both branches take the captured operands and return results of the same types.",
         operands: Operands::Rest { fixed: &["pred"], rest: "captured", min: 0 },
         bodies: Bodies::Fixed(&[
             BodyDef { name: "true_branch", rule: BRANCH },
@@ -53,6 +56,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Case,
         name: "case",
         summary: "The results of the branch that the index counts, of the last one where there is none.",
+        rule: "All branches take the captured operands and return results of the same types; there is at least one.",
         operands: Operands::Rest { fixed: &["index"], rest: "captured", min: 0 },
         bodies: Bodies::Many(BodyDef { name: "branch", rule: BRANCH }),
         captures: Some(1),
@@ -69,6 +73,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Sort,
         name: "sort",
         summary: "The operands sorted together along a dimension, in the order that the comparator says.",
+        rule: "The inputs have one shape, and the results their types. The comparator takes a left and a right scalar of each input and returns whether left comes first.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::SORT,
         bodies: Bodies::Fixed(&[BodyDef {
@@ -78,6 +83,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Step,
         infer: control::sort,
+        lower: expand::sort,
         eval: interp::control::sort,
         sample: sample::control::sort,
         ..ROW
@@ -86,6 +92,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Map,
         name: "map",
         summary: "What the body makes of the operands' elements at each place.",
+        rule: "The inputs have one shape; `dimensions` are all of them, in order. The result has that shape and the element type that the body returns.",
         operands: Operands::Groups(&[OperandGroup::Many("inputs")]),
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef {
@@ -95,6 +102,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Elementwise,
         numerics: Numerics::Rounded,
         infer: control::map,
+        lower: expand::map,
         eval: interp::control::map,
         sample: sample::control::map,
         ..ROW

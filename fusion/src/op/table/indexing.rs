@@ -14,6 +14,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Gather,
         name: "gather",
         summary: "For each index vector, the slice of the operand that starts there, moved inside.",
+        rule: "The result has the sizes of the indices without `index_vector_dim`, with the sizes of the slices at `offset_dims`.",
         operands: Operands::Fixed(&["operand", "start_indices"]),
         attrs: &attrs::GATHER,
         fusibility: Fusibility::Indexing,
@@ -26,6 +27,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Scatter,
         name: "scatter",
         summary: "The inputs with each update combined into the place its index vector names.",
+        rule: "The updates have the sizes of the indices without `index_vector_dim`, with those of a window at `update_window_dims`. The results have the shapes of the inputs and the element types that the body returns.",
         operands: Operands::Groups(&[
             OperandGroup::Many("inputs"),
             OperandGroup::One("scatter_indices"),
@@ -36,7 +38,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Indexing,
         numerics: Numerics::Rounded,
         infer: indexing::scatter,
-        lower: expand::combined,
+        lower: expand::scatter,
         eval: interp::indexing::scatter,
         sample: sample::indexing::scatter,
         ..ROW

@@ -1,10 +1,13 @@
 //! The op table: one row per op, in families.
 
 mod collective;
+mod composite;
 mod contraction;
 mod control;
+mod dynamic;
 mod elementwise;
 mod indexing;
+mod linalg;
 mod movement;
 mod reduction;
 mod source;
@@ -23,6 +26,7 @@ const ROW: OpDef = OpDef {
     dialect: Dialect::Stablehlo,
     name: "",
     summary: "",
+    rule: "The result has the operand's type.",
     operands: Operands::Fixed(&["operand"]),
     attrs: &[],
     bodies: Bodies::NONE,
@@ -52,6 +56,9 @@ const FAMILIES: &[&[OpDef]] = &[
     contraction::ROWS,
     indexing::ROWS,
     control::ROWS,
+    composite::ROWS,
+    linalg::ROWS,
+    dynamic::ROWS,
     collective::ROWS,
 ];
 

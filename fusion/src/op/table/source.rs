@@ -5,7 +5,7 @@ use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, OpDef, Operands};
+use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
 use crate::op::expand;
 use crate::op::rules::source;
 use crate::op::sample;
@@ -15,6 +15,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Constant,
         name: "constant",
         summary: "The given data, which is part of the key.",
+        rule: "The result has the data's type. At most 64 KiB, since the data is part of the key.",
         operands: Operands::Fixed(&[]),
         attrs: &attrs::CONSTANT,
         fusibility: Fusibility::Source,
@@ -28,6 +29,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Iota,
         name: "iota",
         summary: "0, 1, 2, ... along one dimension.",
+        rule: "The result has the shape and element type asked for; `iota_dimension` is one of its dimensions.",
         operands: Operands::Fixed(&[]),
         attrs: &attrs::IOTA,
         dtypes: DTypeSet::NUMBER,
@@ -41,6 +43,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::RngBitGenerator,
         name: "rng_bit_generator",
         summary: "The next state of a counter-based generator and uniformly distributed bits.",
+        rule: "The state is u64 with 2 elements, for PHILOX 2 or 3. The results are the next state, of the same type, and bits of the shape and element type asked for, of 8 to 64 bits.",
         operands: Operands::Fixed(&["initial_state"]),
         attrs: &attrs::RNG_BIT_GENERATOR,
         dtypes: DTypeSet::of(&[crate::DType::U64]),
@@ -49,6 +52,24 @@ pub(super) const ROWS: &[OpDef] = &[
         lower: expand::rng_bit_generator,
         eval: interp::source::rng_bit_generator,
         sample: sample::source::rng_bit_generator,
+        ..ROW
+    },
+    // Not an effect, although each run gives other numbers: nothing else can tell whether and when it ran. What must not
+    // be is that one value is drawn twice; XLA never copies its `rng`, since there it changes a hidden state.
+    OpDef {
+        code: OpCode::Rng,
+        name: "rng",
+        summary: "Numbers drawn from a distribution by the plugin, other ones each time.",
+        operands: Operands::Fixed(&["a", "b", "shape"]),
+        attrs: &attrs::RNG,
+        // XLA's generator has no shorter floats and no complex numbers.
+        dtypes: DTypeSet::INT_BOOL.or(DTypeSet::WIDE_FLOAT),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Rounded,
+        infer: source::rng,
+        lower: expand::rng,
+        eval: interp::source::rng,
+        sample: sample::source::rng,
         ..ROW
     },
 ];

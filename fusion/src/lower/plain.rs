@@ -1,0 +1,185 @@
+//! What a region is printed as: the same function in ops that mean to the plugin what they mean to the op table.
+//!
+//! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is replaced by what the
+//! `lower` column of its row says, in bodies too; the lifted scalars are taken out of the packed vector at the beginning.
+//! From here on nothing is changed: the printer writes this function down, and the verifier holds the text to it.
+
+use std::sync::Arc;
+
+use super::ScalarPack;
+use crate::attr::Attrs;
+use crate::canon::CanonRegion;
+use crate::dtype::DType;
+use crate::error::Fault;
+use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::op::{Lowered, OpCode, Signature, attrs, unsigned};
+use crate::shape::{Shape, TensorType};
+
+/// A function as it is printed.
+pub(super) struct Plain {
+    /// Its parameters are the tensor parameters of the region, then the packed scalars, if there are any; its returns are the
+    /// results asked for.
+    pub(super) function: Body,
+    /// For each op of the function, the node of the region that it stands for; `None` for those that unpack scalars.
+    pub(super) origins: Vec<Option<usize>>,
+}
+
+/// The function for a region that returns the results numbered in `outputs`.
+///
+/// # Panics
+/// When `outputs` names a result that the region does not have.
+pub(super) fn plain(region: &CanonRegion, outputs: &[u32]) -> Plain {
+    let mut writer = Writer(Graph::with_capacity_of(region.graph()));
+    let params = params(region, &mut writer);
+    let mut origins = vec![None; writer.0.nodes().len()];
+    let mut results = Vec::with_capacity(region.graph().result_count());
+    for (index, node) in region.graph().nodes().iter().enumerate() {
+        writer.node(node, &params, &mut results);
+        origins.resize(writer.0.nodes().len(), Some(index));
+    }
+    let returns: Vec<Ref> = outputs.iter().map(|&output| results[output as usize]).collect();
+    let function = Body::new(writer.0, &returns).expect("bug: a region returns what it does not make");
+    Plain { function, origins }
+}
+
+/// The values of the region's parameters: those of the function, or what is unpacked.
+fn params(region: &CanonRegion, writer: &mut Writer) -> Vec<Ref> {
+    let pack = ScalarPack::of(region);
+    let types = region.graph().params().iter().zip(region.lifted());
+    let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
+    let tensors: Vec<Option<Ref>> = types.map(tensor).collect();
+    let packed = (!pack.is_empty()).then(|| writer.0.param(words(pack.len())));
+    let mut slots = pack.slots().iter();
+    let value = |tensor: Option<Ref>| {
+        tensor.or_else(|| {
+            let &(dtype, first) = slots.next()?;
+            Some(writer.unpacked(packed?, dtype, first))
+        })
+    };
+    let values: Option<Vec<Ref>> = tensors.into_iter().map(value).collect();
+    values.expect("bug: a lifted scalar has no place in the packed vector")
+}
+
+fn words(count: usize) -> TensorType {
+    TensorType::of(DType::U32, &[count as u64]).expect("as many words as a region has scalars")
+}
+
+/// The function under construction.
+struct Writer(Graph);
+
+impl Writer {
+    /// An op that cannot be refused, because it follows from calls that were accepted.
+    fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
+        let made = self.0.push(op, attrs, &[], operands);
+        made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
+    }
+
+    /// The scalar that begins at a word of the packed vector.
+    fn unpacked(&mut self, packed: Ref, dtype: DType, first: usize) -> Ref {
+        let wide = dtype.size() > 4;
+        let (from, to) = (first as i64, first as i64 + if wide { 2 } else { 1 });
+        let words = self.op(OpCode::Slice, attrs::slice(&[from], &[to], &[1]), &[packed]);
+        if wide {
+            return self.op(OpCode::BitcastConvert, attrs::convert(dtype), &[words]);
+        }
+        let word = self.op(OpCode::Reshape, attrs::reshape(Shape::scalar()), &[words]);
+        if dtype == DType::Bool {
+            return self.op(OpCode::Convert, attrs::convert(dtype), &[word]);
+        }
+        let unsigned = unsigned(dtype.bits());
+        let narrow = match unsigned {
+            DType::U32 => word,
+            _ => self.op(OpCode::Convert, attrs::convert(unsigned), &[word]),
+        };
+        if dtype == unsigned {
+            narrow
+        } else {
+            self.op(OpCode::BitcastConvert, attrs::convert(dtype), &[narrow])
+        }
+    }
+
+    /// The ops of a graph, each lowered, for parameters that have these values; its results.
+    fn graph(&mut self, graph: &Graph, params: &[Ref]) -> Vec<Ref> {
+        let mut results = Vec::with_capacity(graph.result_count());
+        graph.nodes().iter().for_each(|node| self.node(node, params, &mut results));
+        results
+    }
+
+    /// What a node is lowered as; its results are appended.
+    fn node(&mut self, node: &Node, params: &[Ref], results: &mut Vec<Ref>) {
+        let operands: Refs = node.operands().iter().map(|&operand| pick(operand, params, results)).collect();
+        let signature = node.signature();
+        match (signature.def().lower)(&signature.call()) {
+            Lowered::Itself => results.extend(self.call(signature, operands)),
+            Lowered::As(op) => {
+                let other = signed(op, signature, signature.bodies());
+                results.extend(self.call(&other, operands));
+            }
+            Lowered::Body(body) => {
+                // What an expansion consists of is taken as it stands: it may use the very op it stands for.
+                let mut made = Vec::with_capacity(body.graph().result_count());
+                for node in body.graph().nodes() {
+                    let inner =
+                        node.operands().iter().map(|&operand| pick(operand, &operands, &made)).collect();
+                    made.extend(self.call(node.signature(), inner));
+                }
+                results.extend(body.returns().iter().map(|&value| pick(value, &operands, &made)));
+            }
+            Lowered::Inline(body) => {
+                let made = self.graph(body.graph(), &operands);
+                results.extend(body.returns().iter().map(|&value| pick(value, &operands, &made)));
+            }
+        }
+    }
+
+    /// A call as it is, but for what its bodies are lowered as.
+    fn call(&mut self, signature: &Arc<Signature>, operands: Refs) -> Refs {
+        if signature.bodies().iter().all(|body| is_plain(body)) {
+            return self.0.push_signature(signature.clone(), operands);
+        }
+        let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(lowered_body).collect();
+        self.0.push_signature(signed(signature.op(), signature, &bodies), operands)
+    }
+}
+
+/// The value in the function of an operand in a graph whose parameters and results so far are these.
+fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
+    match value {
+        Ref::Param(index) => params[index as usize],
+        Ref::Result(index) => results[index as usize],
+    }
+}
+
+/// Another op, or one with other bodies, on the same operands. One that does not fit the limits, because bodies nest deeper
+/// in what others are lowered as, stays as it is.
+fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signature> {
+    match Signature::infer(op, like.attrs().clone(), bodies, like.operands()) {
+        Ok(signature) => Arc::new(signature),
+        Err(error) => {
+            debug_assert!(
+                error.fault() == Fault::Limit,
+                "bug: the lowering makes an op that is refused: {error}"
+            );
+            like.clone()
+        }
+    }
+}
+
+/// Whether every op of a body, and of those in it, is lowered as itself.
+fn is_plain(body: &Body) -> bool {
+    body.graph().nodes().iter().map(|node| node.signature()).all(|signature| {
+        matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
+            && signature.bodies().iter().all(|body| is_plain(body))
+    })
+}
+
+fn lowered_body(body: &Arc<Body>) -> Arc<Body> {
+    if is_plain(body) {
+        return body.clone();
+    }
+    let mut writer = Writer(Graph::with_capacity_of(body.graph()));
+    let params: Vec<Ref> = body.graph().params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let results = writer.graph(body.graph(), &params);
+    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
+    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+}

@@ -1,0 +1,207 @@
+//! The verifier: only modules that it accepts reach the plugin.
+//!
+//! A module is text, and text can say anything. So what is about to be compiled is read back by the reader of
+//! [`crate::text`], which is not the printer turned around but a parser of the language, and must be, op for op, the function
+//! that was lowered: the same parameters and reuse of their memory, the same ops with the same attributes, bodies and
+//! operands, the same returns, and nothing besides. Each op has then passed the op table once more, so a module that is
+//! accepted is a well-typed one, and a name or an attribute that broke out of its place would be seen.
+//!
+//! The cost is that of reading: linear in the text, and about a hundredth of the time that XLA takes to compile it.
+
+use std::fmt;
+
+use super::Module;
+use crate::graph::Body;
+use crate::text::{TextError, TextModule};
+
+/// A module that the verifier has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified(Module);
+
+/// Why a module is not what it should be. This is always a bug of the library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// The text is not a module.
+    Unreadable(TextError),
+    /// The text is a module, of something else.
+    Differs(String),
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bug: the module printed for a region ")?;
+        match self {
+            VerifyError::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            VerifyError::Differs(how) => write!(f, "is not that of the region: {how}"),
+        }
+    }
+}
+
+impl std::error::Error for VerifyError {}
+
+impl Verified {
+    /// The module.
+    #[must_use]
+    pub fn module(&self) -> &Module {
+        &self.0
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.0.text()
+    }
+}
+
+impl Module {
+    /// Reads the text back and compares it with what was lowered.
+    ///
+    /// # Errors
+    /// When they differ, which is a bug of the library.
+    pub fn verify(self) -> Result<Verified, VerifyError> {
+        let read = TextModule::parse_whole(&self.text).map_err(VerifyError::Unreadable)?;
+        match difference(&self, &read) {
+            None => Ok(Verified(self)),
+            Some(how) => Err(VerifyError::Differs(how)),
+        }
+    }
+}
+
+/// The first thing in which a text differs from what was lowered.
+fn difference(module: &Module, read: &TextModule) -> Option<String> {
+    if read.functions() != 1 {
+        return Some(format!("it has {} functions", read.functions()));
+    }
+    if read.aliases() != module.aliases {
+        return Some(format!("it reuses {:?}, not {:?}", read.aliases(), module.aliases));
+    }
+    let (is, was): (&Body, &Body) = (read.main(), &module.function);
+    if is == was {
+        return None;
+    }
+    if is.graph().params() != was.graph().params() {
+        return Some(format!("it takes {:?}, not {:?}", is.graph().params(), was.graph().params()));
+    }
+    let (ops, wanted) = (is.graph().nodes(), was.graph().nodes());
+    if let Some(index) = ops.iter().zip(wanted).position(|(is, was)| is != was) {
+        return Some(format!("op {index} is {:?}, not {:?}", ops[index], wanted[index]));
+    }
+    if ops.len() != wanted.len() {
+        return Some(format!("it has {} ops, not {}", ops.len(), wanted.len()));
+    }
+    Some(format!("it returns {:?}, not {:?}", is.returns(), was.returns()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::attr::Attrs;
+    use crate::canon::CanonRegion;
+    use crate::dtype::DType;
+    use crate::graph::Graph;
+    use crate::lower::{Aliases, lower};
+    use crate::op::{OpCode, attrs};
+    use crate::shape::TensorType;
+
+    /// A region with a lifted scalar, a body, an op that is lowered as others, a composite, and an alias.
+    fn module() -> Module {
+        let ty = TensorType::of(DType::F32, &[4]).expect("small");
+        let ints = TensorType::of(DType::I32, &[4]).expect("small");
+        let mut graph = Graph::new();
+        let x = graph.param(ty.clone());
+        let step = graph.param(TensorType::scalar(DType::F32));
+        let n = graph.param(ints.clone());
+        let mut push = |op, attrs, bodies: &[Arc<Body>], operands: &[crate::Ref]| {
+            graph.push(op, attrs, bodies, operands).expect("fits the table")[0]
+        };
+        let step =
+            push(OpCode::BroadcastInDim, attrs::broadcast_in_dim(ty.shape().clone(), &[]), &[], &[step]);
+        let y = push(OpCode::Multiply, Attrs::none(), &[], &[x, step]);
+        push(OpCode::Divide, Attrs::none(), &[], &[n, n]);
+        let mut inner = Graph::new();
+        let (a, b) = (inner.param(ty.clone()), inner.param(ty.clone()));
+        let sum = inner.push(OpCode::Subtract, Attrs::none(), &[], &[b, a]).expect("fits the table")[0];
+        let body = Arc::new(Body::new(inner, &[sum, a]).expect("they exist"));
+        let z = push(OpCode::Composite, attrs::composite("user.f"), &[body], &[x, y]);
+        let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).expect("adds"));
+        let zero = push(OpCode::Constant, attrs::constant(Arc::new(crate::Literal::scalar(0f32))), &[], &[]);
+        push(OpCode::Reduce, attrs::dimensions(&[0]), &[add], &[z, zero]);
+        let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
+        let region = CanonRegion::new(graph, Box::new([false, true, false]));
+        let aliases = Aliases::pair(&region, &outputs, &[0, 2]);
+        lower(&region, &outputs, &aliases)
+    }
+
+    #[test]
+    fn what_was_printed_is_accepted() {
+        let verified = module().verify().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(verified.module(), &module());
+    }
+
+    type Change<'a> = &'a dyn Fn(&str) -> String;
+
+    /// Text that says something else than the region, or something more.
+    #[test]
+    fn what_was_tampered_with_is_refused() {
+        let negate = "    %x = \"stablehlo.negate\"(%a0) : (tensor<4xf32>) -> tensor<4xf32>\n";
+        let text = module().text;
+        let multiply = text.lines().find(|line| line.contains("stablehlo.multiply")).expect("it multiplies");
+        let changes: [(&str, Change<'_>); 14] = [
+            ("an op more", &|text| {
+                text.replace("    \"func.return\"", &format!("{negate}    \"func.return\""))
+            }),
+            ("an op less", &|text| text.replace(&format!("{multiply}\n"), "")),
+            ("another op", &|text| text.replace("stablehlo.multiply", "stablehlo.add")),
+            ("another op in a body", &|text| text.replace("stablehlo.add", "stablehlo.maximum")),
+            ("another operand", &|text| {
+                text.replace(
+                    "multiply\"(%a0, ",
+                    "multiply\"(%a0, %a0) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32> // ",
+                )
+            }),
+            ("other operands in a composite", &|text| {
+                text.replacen(
+                    "subtract\"(%r",
+                    "subtract\"(%a0, %a0) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32> // ",
+                    1,
+                )
+            }),
+            ("another type", &|text| text.replace("tensor<4xi32>", "tensor<4xui32>")),
+            ("another attribute", &|text| {
+                text.replace("limit_indices = array<i64: 1>", "limit_indices = array<i64: 0>")
+            }),
+            ("other data", &|text| text.replace("\"0x00000000\"", "\"0x0000803F\"")),
+            ("another alias", &|text| text.replace("tf.aliasing_output = 0", "tf.aliasing_output = 1")),
+            ("no alias", &|text| text.replacen(" {tf.aliasing_output = 0 : i32}", "", 1)),
+            ("another return", &|text| text.replace("\"func.return\"(%r", "\"func.return\"(%a0, %r")),
+            ("a second function", &|text| {
+                let end = text.rfind('}').expect("it ends");
+                format!("{}func.func private @f() {{ return }} }}", &text[..end])
+            }),
+            ("text after the end", &|text| format!("{text}module {{}}")),
+        ];
+        for (what, change) in changes {
+            let module = module();
+            let text = change(&module.text);
+            assert_ne!(text, module.text, "{what} changed nothing in {text}");
+            let error = Module { text, ..module }.verify().expect_err(what);
+            assert!(error.to_string().starts_with("bug: "), "{what}: {error}");
+        }
+    }
+
+    /// Space, comments, names and locations say nothing.
+    #[test]
+    fn what_says_the_same_is_accepted() {
+        let module = module();
+        let text = module.text.replace("%r1", "%other").replace('\n', "  // a comment\n loc(unknown)");
+        // A location stands where an op ends, so not after lines that open something.
+        let text = text
+            .replace("{  // a comment\n loc(unknown)", "{\n")
+            .replace(":  // a comment\n loc(unknown)", ":\n");
+        assert!(text.contains("%other") && text.contains("loc(unknown)"));
+        Module { text, ..module }.verify().unwrap_or_else(|error| panic!("{error}"));
+    }
+}

@@ -1,0 +1,11 @@
+//! Attributes of functions with a name.
+
+use crate::attr::{AttrDef, AttrKind, Attrs};
+
+pub(in crate::op) static COMPOSITE: [AttrDef; 1] = [AttrDef::required("name", AttrKind::Name)];
+
+/// Attributes of `composite`.
+#[must_use]
+pub fn composite(name: &str) -> Attrs {
+    Attrs::from([name.into()])
+}

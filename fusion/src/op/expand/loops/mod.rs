@@ -1,0 +1,211 @@
+//! Bodies that XLA cannot call, as the steps of loops.
+//!
+//! XLA's CPU backend calls the body of `reduce` and its like from inside a kernel, element by element, and has kernels for
+//! code on scalars. Other bodies it takes apart where it can and aborts the process where it cannot: on a `while` or a
+//! `case` that it does not simplify away, a `sort`, a `scatter`, a `reduce` of two operands. In the body of a `while`
+//! every op is at home, so the calls of such bodies become the steps of one: slower, and in the interpreter's order.
+
+use std::sync::Arc;
+
+mod ops;
+
+pub(super) use ops::{map, reduce, reduce_window, scatter, select_and_scatter, sort};
+
+use super::{Builder, Lowered};
+use crate::attr::Attrs;
+use crate::dtype::DType;
+use crate::error::OpError;
+use crate::graph::{Body, Graph, Ref};
+use crate::op::attrs;
+use crate::op::code::{Comparison, OpCode};
+use crate::op::def::Fusibility;
+use crate::shape::{Shape, TensorType};
+
+/// Whether a body is code on scalars, with what its ops are lowered as.
+pub(super) fn is_scalar_code(body: &Body) -> bool {
+    fn graph_is(graph: &Graph, lowered: bool) -> bool {
+        graph.nodes().iter().all(|node| {
+            let signature = node.signature();
+            let mut types = signature.operands().iter().chain(signature.results());
+            let moves_nothing = matches!(
+                signature.op(),
+                OpCode::Constant
+                    | OpCode::BroadcastInDim
+                    | OpCode::Reshape
+                    | OpCode::Transpose
+                    | OpCode::OptimizationBarrier
+            );
+            let def = signature.def();
+            let computes = def.fusibility == Fusibility::Elementwise && def.bodies.is_empty();
+            (computes || moves_nothing)
+                && types.all(|ty| ty.rank() == 0)
+                && (lowered
+                    || match (def.lower)(&signature.call()) {
+                        Lowered::Itself | Lowered::As(_) => true,
+                        Lowered::Body(body) => graph_is(body.graph(), true),
+                        Lowered::Inline(body) => graph_is(body.graph(), false),
+                    })
+        })
+    }
+    graph_is(body.graph(), false)
+}
+
+impl Builder {
+    fn number(&mut self, value: i64) -> Result<Ref, OpError> {
+        self.splat(value, DType::I64, &Shape::scalar())
+    }
+
+    fn compare(&mut self, direction: Comparison, lhs: Ref, rhs: Ref) -> Result<Ref, OpError> {
+        self.op(OpCode::Compare, attrs::compare_for(direction, DType::I64), &[lhs, rhs])
+    }
+
+    fn plain(&mut self, op: OpCode, operands: &[Ref]) -> Result<Ref, OpError> {
+        self.op(op, Attrs::none(), operands)
+    }
+
+    fn reshaped(&mut self, value: Ref, shape: &Shape) -> Result<Ref, OpError> {
+        self.op(OpCode::Reshape, attrs::reshape(shape.clone()), &[value])
+    }
+
+    fn repeated(&mut self, value: Ref, shape: &Shape, axes: &[i64]) -> Result<Ref, OpError> {
+        self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), axes), &[value])
+    }
+
+    /// Element `at` of a row.
+    fn element(&mut self, row: Ref, at: Ref) -> Result<Ref, OpError> {
+        let one = self.op(OpCode::DynamicSlice, attrs::dynamic_slice(&[1]), &[row, at])?;
+        self.reshaped(one, &Shape::scalar())
+    }
+
+    /// The row with another element `at`.
+    fn with_element(&mut self, row: Ref, at: Ref, element: Ref) -> Result<Ref, OpError> {
+        let one = self.reshaped(element, &Shape::new(&[1]).unwrap_or_default())?;
+        self.plain(OpCode::DynamicUpdateSlice, &[row, one, at])
+    }
+
+    /// For each place of a tensor, the sum of its index times a step along some dimensions.
+    fn ramps(
+        &mut self,
+        shape: &Shape,
+        steps: impl IntoIterator<Item = (usize, i64)>,
+    ) -> Result<Ref, OpError> {
+        let mut sum = self.splat(0i64, DType::I64, shape)?;
+        for (axis, step) in steps {
+            let index = self.op(OpCode::Iota, attrs::iota(DType::I64, shape.clone(), axis as i64), &[])?;
+            let step = self.splat(step, DType::I64, shape)?;
+            let ramp = self.plain(OpCode::Multiply, &[index, step])?;
+            sum = self.plain(OpCode::Add, &[sum, ramp])?;
+        }
+        Ok(sum)
+    }
+
+    /// The loop over carried values.
+    fn repeat_while(
+        &mut self,
+        carried: &[Ref],
+        cond: impl FnOnce(&mut Builder, &[Ref]) -> Result<Ref, OpError>,
+        step: impl FnOnce(&mut Builder, &[Ref]) -> Result<Vec<Ref>, OpError>,
+    ) -> Result<Vec<Ref>, OpError> {
+        let types: Vec<TensorType> = carried.iter().map(|&value| self.ty(value)).collect();
+        let start = || -> (Builder, Vec<Ref>) {
+            let mut graph = Graph::new();
+            let params = types.iter().map(|ty| graph.param(ty.clone())).collect();
+            (Builder(graph), params)
+        };
+        let (mut asks, params) = start();
+        let go = cond(&mut asks, &params)?;
+        let (mut does, params) = start();
+        let next = step(&mut does, &params)?;
+        let bodies = [Arc::new(asks.body(&[go])), Arc::new(does.body(&next))];
+        Ok(self.0.push(OpCode::While, Attrs::none(), &bodies, carried)?.to_vec())
+    }
+
+    /// So many steps that change the state; a step sees its number, the state and the captured values.
+    fn repeat(
+        &mut self,
+        count: u64,
+        state: &[Ref],
+        captured: &[Ref],
+        step: impl FnOnce(&mut Builder, Ref, &[Ref], &[Ref]) -> Result<Vec<Ref>, OpError>,
+    ) -> Result<Vec<Ref>, OpError> {
+        let first = self.number(0)?;
+        let carried = [&[first], state, captured].concat();
+        let cond = |graph: &mut Builder, params: &[Ref]| {
+            let count = graph.number(count as i64)?;
+            graph.compare(Comparison::Lt, params[0], count)
+        };
+        let body = |graph: &mut Builder, params: &[Ref]| {
+            let (now, kept) = params[1..].split_at(state.len());
+            let changed = step(graph, params[0], now, kept)?;
+            let one = graph.number(1)?;
+            let next = graph.plain(OpCode::Add, &[params[0], one])?;
+            Ok([&[next], changed.as_slice(), kept].concat())
+        };
+        let last = self.repeat_while(&carried, cond, body)?;
+        Ok(last[1..=state.len()].to_vec())
+    }
+
+    /// The value as a row.
+    fn flat(&mut self, value: Ref) -> Result<Ref, OpError> {
+        let row = Shape::new(&[self.ty(value).elems().0]).expect("bug: a row of what there is");
+        self.reshaped(value, &row)
+    }
+
+    fn all_flat(&mut self, values: &[Ref]) -> Result<Vec<Ref>, OpError> {
+        values.iter().map(|&value| self.flat(value)).collect()
+    }
+
+    /// Rows of values combined one after the other into the elements of rows of results.
+    fn combined(&mut self, plan: &Plan<'_>) -> Result<Vec<Ref>, OpError> {
+        let &Plan { body, ref results, ref values, targets, sources, has_gaps } = plan;
+        let count = self.ty(targets).elems().0;
+        if count == 0 || self.ty(results[0]).elems().0 == 0 {
+            return Ok(results.clone());
+        }
+        let captured = [&[targets, sources.unwrap_or(targets)], values.as_slice()].concat();
+        self.repeat(count, results, &captured, |graph, number, state, captured| {
+            let target = graph.element(captured[0], number)?;
+            let source = if sources.is_some() { graph.element(captured[1], number)? } else { number };
+            let mut operands = Vec::new();
+            for &row in state {
+                operands.push(graph.element(row, target)?);
+            }
+            for &row in &captured[2..] {
+                operands.push(graph.element(row, source)?);
+            }
+            let changed = if has_gaps {
+                let zero = graph.number(0)?;
+                let inside = graph.compare(Comparison::Ge, target, zero)?;
+                let mut kept = Graph::new();
+                let params: Vec<Ref> = operands.iter().map(|&value| kept.param(graph.ty(value))).collect();
+                let kept = Builder(kept).body(&params[..state.len()]);
+                let bodies = [body.clone(), Arc::new(kept)];
+                graph.0.push(
+                    OpCode::If,
+                    Attrs::none(),
+                    &bodies,
+                    &[&[inside], operands.as_slice()].concat(),
+                )?
+            } else {
+                graph.inline(body, &operands).into()
+            };
+            let each = state.iter().zip(changed);
+            each.map(|(&row, element)| graph.with_element(row, target, element)).collect()
+        })
+    }
+}
+
+/// What is combined with what.
+struct Plan<'a> {
+    body: &'a Arc<Body>,
+    /// Rows that hold what has been combined so far.
+    results: Vec<Ref>,
+    /// Rows of what is combined with them.
+    values: Vec<Ref>,
+    /// For each step, the place in the results.
+    targets: Ref,
+    /// For each step, the place in the values; `None` where it is the number of the step.
+    sources: Option<Ref>,
+    /// Whether some steps have a negative target, which leaves them out.
+    has_gaps: bool,
+}

@@ -1,0 +1,100 @@
+//! Ops whose sizes are operands.
+
+use super::ROW;
+use crate::dtype::DTypeSet;
+use crate::interp;
+use crate::op::attrs;
+use crate::op::code::OpCode;
+use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::expand;
+use crate::op::rules::dynamic;
+use crate::op::sample;
+
+/// Defaults for ops that are static ones but for operands that say sizes.
+const DYNAMIC: OpDef = OpDef {
+    fusibility: Fusibility::Movement,
+    infer: dynamic::dynamic,
+    lower: expand::dynamic,
+    eval: interp::dynamic::dynamic,
+    ..ROW
+};
+
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::GetDimensionSize,
+        name: "get_dimension_size",
+        summary: "The size of a dimension.",
+        attrs: &attrs::DIMENSION,
+        fusibility: Fusibility::Source,
+        infer: dynamic::get_dimension_size,
+        eval: interp::dynamic::get_dimension_size,
+        sample: sample::dynamic::get_dimension_size,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::DynamicBroadcastInDim,
+        name: "dynamic_broadcast_in_dim",
+        summary: "`broadcast_in_dim` to the sizes that an operand says.",
+        operands: Operands::Fixed(&["operand", "output_dimensions"]),
+        attrs: &attrs::DYNAMIC_BROADCAST_IN_DIM,
+        sample: sample::dynamic::broadcast_in_dim,
+        ..DYNAMIC
+    },
+    OpDef {
+        code: OpCode::DynamicConv,
+        name: "dynamic_conv",
+        summary: "`convolution` with the padding that an operand says.",
+        operands: Operands::Fixed(&["lhs", "rhs", "padding"]),
+        attrs: &attrs::DYNAMIC_CONV,
+        fusibility: Fusibility::Contraction,
+        numerics: Numerics::Rounded,
+        sample: sample::dynamic::conv,
+        ..DYNAMIC
+    },
+    OpDef {
+        code: OpCode::DynamicGather,
+        name: "dynamic_gather",
+        summary: "`gather` of slices with the sizes that an operand says.",
+        operands: Operands::Fixed(&["operand", "start_indices", "slice_sizes"]),
+        attrs: &attrs::DYNAMIC_GATHER,
+        fusibility: Fusibility::Indexing,
+        sample: sample::dynamic::gather,
+        ..DYNAMIC
+    },
+    OpDef {
+        code: OpCode::DynamicIota,
+        name: "dynamic_iota",
+        summary: "`iota` of the sizes that an operand says.",
+        operands: Operands::Fixed(&["output_shape"]),
+        attrs: &attrs::IOTA,
+        dtypes: DTypeSet::INT,
+        fusibility: Fusibility::Source,
+        sample: sample::dynamic::iota,
+        ..DYNAMIC
+    },
+    OpDef {
+        code: OpCode::DynamicPad,
+        name: "dynamic_pad",
+        summary: "`pad` by the amounts that operands say.",
+        operands: Operands::Fixed(&[
+            "operand",
+            "padding_value",
+            "edge_padding_low",
+            "edge_padding_high",
+            "interior_padding",
+        ]),
+        attrs: &attrs::RESHAPE,
+        fusibility: Fusibility::Indexing,
+        sample: sample::dynamic::pad,
+        ..DYNAMIC
+    },
+    OpDef {
+        code: OpCode::DynamicReshape,
+        name: "dynamic_reshape",
+        summary: "`reshape` to the sizes that an operand says.",
+        operands: Operands::Fixed(&["operand", "output_shape"]),
+        attrs: &attrs::RESHAPE,
+        sample: sample::dynamic::reshape,
+        ..DYNAMIC
+    },
+];

@@ -1,0 +1,295 @@
+//! The graphs under construction, and which value a name stands for.
+//!
+//! StableHLO's regions see the values around them; our bodies see their parameters. A *level* is a graph that is being
+//! filled: that of `main` or of a body. A *frame* is a scope of names: of a function, or of a region, which sees the frames
+//! around it up to the function. Functions that are called are written in place, so a frame can stand on the level of the
+//! frame around it.
+//!
+//! A name that stands for a value of an outer level is brought in ([`Capture`]) level by level, and the same one once only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::error::{Problem, Result};
+use super::scan::{fault, other};
+use crate::attr::Attrs;
+use crate::graph::{Body, Graph, Ref, Refs};
+use crate::limits::MAX_BODY_DEPTH;
+use crate::op::{OpCode, Signature};
+use crate::shape::TensorType;
+
+/// What becomes of a value that a region uses and the graph around it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Capture {
+    /// The op takes it as one more operand, and the body as one more parameter: `if`, `case`.
+    Operand,
+    /// As `Operand`, but scalar constants are copied: XLA looks for bounds and steps of a loop inside it. `while`.
+    Carried,
+    /// Scalar constants are copied, anything else is refused: bodies that are called for elements.
+    Constant,
+}
+
+/// A graph that is being filled.
+struct Level {
+    graph: Graph,
+    capture: Capture,
+    /// What was brought in: a value of a level (by its index), and what it is here.
+    known: HashMap<(usize, Ref), Ref>,
+    /// Values of the level around this one that are parameters here, after those that the op gives.
+    captured: Vec<Ref>,
+}
+
+/// A scope of names.
+struct Frame<'t> {
+    level: usize,
+    names: HashMap<&'t str, Refs>,
+    /// Whether it is that of a function, which does not see what is around it.
+    is_function: bool,
+}
+
+/// A body whose parameters are not complete: other regions of its op may bring in more.
+pub(super) struct OpenBody {
+    graph: Graph,
+    returns: Vec<Ref>,
+    /// Number of parameters without those brought in.
+    own: usize,
+}
+
+/// See the module's documentation.
+pub(super) struct Builder<'t> {
+    levels: Vec<Level>,
+    frames: Vec<Frame<'t>>,
+    /// Ops and calls so far, those of all bodies included.
+    ops: usize,
+    most_ops: usize,
+    /// Bytes of encoded calls so far, and the most there may be.
+    bytes: usize,
+    most_bytes: usize,
+}
+
+/// Most functions that call each other at a time. Each takes stack of the reader's.
+const MAX_CALL_DEPTH: usize = 64;
+
+/// Most bytes of the canonical encoding that a text makes by having functions written out at each call: so many, and so
+/// many times its own length.
+const FREE_BYTES: usize = 8 << 20;
+const BYTES_PER_BYTE: usize = 16;
+
+impl<'t> Builder<'t> {
+    /// For a text of so many bytes, which may stand for so many ops.
+    pub(super) fn new(length: usize, most_ops: usize) -> Builder<'t> {
+        let most_bytes = length.saturating_mul(BYTES_PER_BYTE).saturating_add(FREE_BYTES);
+        Builder { levels: Vec::new(), frames: Vec::new(), ops: 0, most_ops, bytes: 0, most_bytes }
+    }
+
+    /// The graph that is being filled.
+    fn level(&mut self) -> &mut Level {
+        self.levels.last_mut().expect("bug: an op outside every function")
+    }
+
+    /// Index of that graph.
+    fn depth(&self) -> usize {
+        self.levels.len() - 1
+    }
+
+    /// Begins a graph.
+    pub(super) fn open_level(&mut self, capture: Capture, at: usize) -> Result<()> {
+        if self.levels.len() > MAX_BODY_DEPTH {
+            return Err(other(at, format!("regions nest more than {MAX_BODY_DEPTH} deep")));
+        }
+        let level = Level { graph: Graph::new(), capture, known: HashMap::new(), captured: Vec::new() };
+        self.levels.push(level);
+        Ok(())
+    }
+
+    /// Begins a scope on the current level.
+    pub(super) fn open_frame(&mut self, is_function: bool, at: usize) -> Result<()> {
+        if self.frames.len() >= MAX_CALL_DEPTH + MAX_BODY_DEPTH {
+            return Err(other(at, format!("calls nest more than {MAX_CALL_DEPTH} deep")));
+        }
+        self.frames.push(Frame { level: self.depth(), names: HashMap::new(), is_function });
+        Ok(())
+    }
+
+    /// Ends a scope.
+    pub(super) fn close_frame(&mut self) {
+        self.frames.pop();
+    }
+
+    /// A new parameter of the current graph.
+    pub(super) fn param(&mut self, ty: TensorType) -> Ref {
+        self.level().graph.param(ty)
+    }
+
+    /// Gives the current level parameters for values that another region of the same op took.
+    pub(super) fn capture_all(&mut self, values: &[Ref]) -> Result<()> {
+        let outer = self.depth().checked_sub(1).expect("bug: a region outside every function");
+        for &value in values {
+            self.bring(outer, value, self.depth(), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a graph that returns values; what it took from around it, and the body.
+    pub(super) fn close_level(&mut self, returns: &[Ref]) -> (Vec<Ref>, OpenBody) {
+        let level = self.levels.pop().expect("bug: a region was ended twice");
+        let own = level.graph.params().len() - level.captured.len();
+        (level.captured, OpenBody { graph: level.graph, returns: returns.to_vec(), own })
+    }
+
+    /// Names values.
+    pub(super) fn name(&mut self, name: &'t str, values: Refs, at: usize) -> Result<()> {
+        let frame = self.frames.last_mut().expect("bug: a name outside every function");
+        match frame.names.insert(name, values) {
+            None => Ok(()),
+            Some(_) => Err(other(at, format!("%{name} is defined twice"))),
+        }
+    }
+
+    /// The value that a name stands for, in the current graph. Of several results, which one.
+    pub(super) fn value(&mut self, name: &str, index: Option<usize>, at: usize) -> Result<Ref> {
+        let mut found = None;
+        for frame in self.frames.iter().rev() {
+            if let Some(values) = frame.names.get(name) {
+                found = Some((frame.level, values));
+                break;
+            }
+            if frame.is_function {
+                break;
+            }
+        }
+        let Some((level, values)) = found else {
+            return Err(other(at, format!("%{name} is not defined before this")));
+        };
+        let Some(&value) = values.get(index.unwrap_or(0)) else {
+            return Err(other(at, format!("%{name} has {} results", values.len())));
+        };
+        if index.is_none() && values.len() > 1 {
+            return Err(other(at, format!("%{name} has {} results; the first is %{name}#0", values.len())));
+        }
+        self.bring(level, value, self.depth(), at)
+    }
+
+    /// A value of one level in a level inside it.
+    fn bring(&mut self, from: usize, value: Ref, to: usize, at: usize) -> Result<Ref> {
+        if from == to {
+            return Ok(value);
+        }
+        if let Some(&known) = self.levels[to].known.get(&(from, value)) {
+            return Ok(known);
+        }
+        let graph = &self.levels[from].graph;
+        let scalar = graph.maker(value).map(|node| graph.nodes()[node].signature());
+        let scalar =
+            scalar.filter(|made| made.op() == OpCode::Constant && made.results()[0].rank() == 0).cloned();
+        let own = match (self.levels[to].capture, scalar) {
+            (Capture::Constant | Capture::Carried, Some(constant)) => {
+                self.spend(&constant, at)?;
+                self.levels[to].graph.push_signature(constant, Refs::new())[0]
+            }
+            (Capture::Constant, None) => {
+                return Err(other(
+                    at,
+                    "this value is computed outside the region, which can only use its arguments and scalar constants",
+                ));
+            }
+            (Capture::Operand | Capture::Carried, _) => {
+                let outer = self.bring(from, value, to - 1, at)?;
+                let ty = self.type_at(to - 1, outer);
+                let level = &mut self.levels[to];
+                // It may have come by another way before.
+                match level.known.get(&(to - 1, outer)) {
+                    Some(&known) => known,
+                    None => {
+                        level.captured.push(outer);
+                        let own = level.graph.param(ty);
+                        level.known.insert((to - 1, outer), own);
+                        own
+                    }
+                }
+            }
+        };
+        self.levels[to].known.insert((from, value), own);
+        Ok(own)
+    }
+
+    fn type_at(&self, level: usize, value: Ref) -> TensorType {
+        self.levels[level]
+            .graph
+            .type_of(value)
+            .expect("bug: a name stands for a value that is not there")
+            .clone()
+    }
+
+    /// Type of a value of the current graph.
+    pub(super) fn type_of(&self, value: Ref) -> TensorType {
+        self.type_at(self.depth(), value)
+    }
+
+    /// Counts an op, or a call, which is as much work as one.
+    pub(super) fn count_op(&mut self, at: usize) -> Result<()> {
+        self.ops += 1;
+        if self.ops > self.most_ops {
+            return Err(other(
+                at,
+                format!("with its calls written out the module has more than {} ops", self.most_ops),
+            ));
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self, signature: &Signature, at: usize) -> Result<()> {
+        self.count_op(at)?;
+        self.bytes += signature.encoded().len();
+        if self.bytes > self.most_bytes {
+            return Err(other(
+                at,
+                "with its calls written out the module is too large; pass large constants as arguments",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks an op over values of the current graph.
+    pub(super) fn infer(
+        &self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[Ref],
+        at: usize,
+    ) -> Result<Arc<Signature>> {
+        let types: Vec<TensorType> = operands.iter().map(|&operand| self.type_of(operand)).collect();
+        let signature = Signature::infer(op, attrs, bodies, &types);
+        signature.map(Arc::new).map_err(|error| fault(at, Problem::Op(error)))
+    }
+
+    /// Adds an op that has been checked, for operands of the current graph.
+    pub(super) fn add(&mut self, signature: Arc<Signature>, operands: &[Ref], at: usize) -> Result<Refs> {
+        self.spend(&signature, at)?;
+        Ok(self.level().graph.push_signature(signature, Refs::from_slice(operands)))
+    }
+}
+
+impl OpenBody {
+    /// A body that takes nothing from around it.
+    pub(super) fn of(body: &Body) -> OpenBody {
+        let graph = body.graph().clone();
+        OpenBody { own: graph.params().len(), graph, returns: body.returns().to_vec() }
+    }
+
+    /// The body with parameters for `captured` values, some of which it has already, of the given types. With `passed_on`, it
+    /// returns those as they are.
+    pub(super) fn close(mut self, captured: &[TensorType], passed_on: bool) -> Arc<Body> {
+        for ty in captured.iter().skip(self.graph.params().len() - self.own) {
+            self.graph.param(ty.clone());
+        }
+        if passed_on {
+            let first = self.own as u32;
+            self.returns.extend((first..first + captured.len() as u32).map(Ref::Param));
+        }
+        Arc::new(
+            Body::new(self.graph, &self.returns).expect("bug: a region returns a value of another graph"),
+        )
+    }
+}

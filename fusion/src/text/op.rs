@@ -1,0 +1,724 @@
+//! Ops: the generic form, the pretty forms, and what is done with what they say.
+
+use std::sync::Arc;
+
+use super::attrs::{Stated, default_value};
+use super::build::{Capture, OpenBody};
+use super::dense::Dense;
+use super::error::{Problem, Result};
+use super::module::Reader;
+use super::scan::{fault, other, unsupported};
+use super::syntax;
+use super::types::{TypeClause, listed};
+use crate::attr::{AttrDef, AttrValue, Attrs, Ints, Presence};
+use crate::graph::{Body, Ref, Refs};
+use crate::op::{OpCode, OpDef, attrs as build};
+use crate::shape::TensorType;
+
+/// The names that an op gives to its results: each with how many of them it stands for.
+type ResultNames<'t> = Vec<(usize, &'t str, usize)>;
+
+/// A name with its type, and where it stands.
+pub(super) type TypedName<'t> = (usize, &'t str, TensorType);
+
+/// What an op says about itself.
+struct Said<'t> {
+    /// Where its name stands.
+    at: usize,
+    def: &'static OpDef,
+    operands: Vec<Ref>,
+    stated: Stated<'t>,
+    bodies: Vec<OpenBody>,
+    /// The values that its regions took from around them.
+    captured: Vec<Ref>,
+}
+
+/// What an op is, by its name.
+enum Kind {
+    Row(&'static OpDef),
+    Call,
+    Return,
+}
+
+fn kind(name: &str, at: usize) -> Result<Kind> {
+    match name {
+        "func.call" | "call" => Ok(Kind::Call),
+        "func.return" | "return" | "stablehlo.return" => Ok(Kind::Return),
+        _ => match OpCode::from_name(name).filter(|_| name.contains('.')) {
+            Some(code) => Ok(Kind::Row(code.def())),
+            None => Err(fault(at, Problem::UnknownOp(name.to_owned()))),
+        },
+    }
+}
+
+fn capture(def: &OpDef) -> Capture {
+    match def.name {
+        "if" | "case" => Capture::Operand,
+        "while" => Capture::Carried,
+        _ => Capture::Constant,
+    }
+}
+
+impl<'t> Said<'t> {
+    fn new(def: &'static OpDef, at: usize) -> Said<'t> {
+        let stated = Stated::of(def.attrs);
+        Said { at, def, operands: Vec::new(), stated, bodies: Vec::new(), captured: Vec::new() }
+    }
+
+    fn set(&mut self, name: &str, value: AttrValue) -> Result<()> {
+        self.stated.set(self.def.attrs, name, value, self.at)
+    }
+}
+
+impl<'t> Reader<'t> {
+    /// One op; the values that it returns if it ends its region.
+    pub(super) fn operation(&mut self) -> Result<Option<Vec<Ref>>> {
+        let names = self.result_names()?;
+        let at = self.scan.place();
+        if self.scan.peek() == Some(b'"') {
+            let name = self.scan.string()?;
+            self.generic(&name, at, names)
+        } else {
+            let Some(name) = self.scan.word() else {
+                return Err(self.scan.expected("an op"));
+            };
+            self.pretty(name, at, names)
+        }
+    }
+
+    /// `%a, %b:2 =`.
+    fn result_names(&mut self) -> Result<ResultNames<'t>> {
+        let mut names = Vec::new();
+        while self.scan.peek() == Some(b'%') {
+            let at = self.scan.place();
+            let name = self.scan.value_name()?;
+            let count = if self.scan.take_here(b':') { self.scan.integer()? } else { 1 };
+            names.push((at, name, usize::try_from(count).unwrap_or(usize::MAX)));
+            if !self.scan.eat(",") {
+                self.scan.expect("=")?;
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    /// A value that is used.
+    fn operand(&mut self) -> Result<Ref> {
+        let at = self.scan.place();
+        let name = self.scan.value_name()?;
+        let index = if self.scan.take_here(b'#') {
+            Some(usize::try_from(self.scan.integer()?).unwrap_or(usize::MAX))
+        } else {
+            None
+        };
+        self.build.value(name, index, at)
+    }
+
+    /// Operands between parentheses.
+    fn operands(&mut self) -> Result<Vec<Ref>> {
+        let mut operands = Vec::new();
+        self.scan.expect("(")?;
+        if !self.scan.eat(")") {
+            loop {
+                operands.push(self.operand()?);
+                if self.scan.eat(")") {
+                    break;
+                }
+                self.scan.expect(",")?;
+            }
+        }
+        Ok(operands)
+    }
+
+    // ----- the generic form -----
+
+    /// `"name"(operands) <{attributes}> ({regions}) {attributes} : (types) -> types`, after the name.
+    fn generic(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
+        match kind(name, at)? {
+            Kind::Row(def) => {
+                let mut said = Said::new(def, at);
+                said.operands = self.operands()?;
+                self.no_successors()?;
+                if self.scan.eat("<") {
+                    self.scan.attributes(def.name, def.attrs, &mut said.stated)?;
+                    self.scan.expect(">")?;
+                }
+                if self.scan.eat("(") {
+                    loop {
+                        self.region(&mut said, None)?;
+                        if self.scan.eat(")") {
+                            break;
+                        }
+                        self.scan.expect(",")?;
+                    }
+                }
+                self.attribute_dictionary(&mut said)?;
+                let types = self.types()?;
+                self.finish(said, types, names)?;
+                Ok(None)
+            }
+            Kind::Call => {
+                let operands = self.operands()?;
+                let mut stated = Stated::default();
+                if self.scan.eat("<") {
+                    self.scan.attributes("func.call", &[], &mut stated)?;
+                    self.scan.expect(">")?;
+                }
+                if self.scan.peek() == Some(b'{') {
+                    self.scan.attributes("func.call", &[], &mut stated)?;
+                }
+                let Some((place, callee)) = stated.function else {
+                    return Err(other(at, "a call names the function with `callee = @name`"));
+                };
+                self.call(&callee, place, operands, names)?;
+                Ok(None)
+            }
+            Kind::Return => {
+                let operands = self.operands()?;
+                let types = self.types()?;
+                self.check_types(at, &operands, &types.left)?;
+                self.scan.location()?;
+                Ok(Some(operands))
+            }
+        }
+    }
+
+    fn no_successors(&mut self) -> Result<()> {
+        match self.scan.peek() {
+            Some(b'[') => {
+                let at = self.scan.place();
+                Err(unsupported(at, "control flow between blocks is not supported"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn attribute_dictionary(&mut self, said: &mut Said<'t>) -> Result<()> {
+        match self.scan.peek() {
+            Some(b'{') => self.scan.attributes(said.def.name, said.def.attrs, &mut said.stated),
+            _ => Ok(()),
+        }
+    }
+
+    fn types(&mut self) -> Result<TypeClause> {
+        self.scan.expect(":")?;
+        self.scan.type_clause()
+    }
+
+    // ----- regions -----
+
+    /// A region between braces. `args` are its arguments where the op names them; else they stand at its beginning.
+    fn region(&mut self, said: &mut Said<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
+        let at = self.scan.place();
+        self.scan.expect("{")?;
+        self.build.open_level(capture(said.def), at)?;
+        self.build.open_frame(false, at)?;
+        let args = match args {
+            Some(args) => args,
+            None => self.block_arguments()?,
+        };
+        for (at, name, ty) in args {
+            let value = self.build.param(ty);
+            self.build.name(name, Refs::from_slice(&[value]), at)?;
+        }
+        // All regions of an op take the same values from around them, so each starts with those of the ones before.
+        self.build.capture_all(&said.captured)?;
+        let returns = self.operations("}")?;
+        self.build.close_frame();
+        let (captured, body) = self.build.close_level(&returns);
+        said.captured = captured;
+        said.bodies.push(body);
+        Ok(())
+    }
+
+    /// `^bb0(%a: type, ...):`, if it is there.
+    pub(super) fn block_arguments(&mut self) -> Result<Vec<TypedName<'t>>> {
+        let mut names = Vec::new();
+        if self.scan.eat("^") {
+            self.scan.word();
+            if self.scan.peek() == Some(b'(') {
+                names = self.typed_names()?;
+            }
+            self.scan.expect(":")?;
+        }
+        Ok(names)
+    }
+
+    /// `(%a: type, %b: type)`.
+    fn typed_names(&mut self) -> Result<Vec<TypedName<'t>>> {
+        let mut names = Vec::new();
+        self.scan.list(["(", ")"], |scan| {
+            let at = scan.place();
+            let name = scan.value_name()?;
+            scan.expect(":")?;
+            names.push((at, name, scan.ty()?));
+            scan.location()
+        })?;
+        Ok(names)
+    }
+
+    /// Ops up to the one that returns, and the bracket after that; what is returned.
+    pub(super) fn operations(&mut self, close: &str) -> Result<Vec<Ref>> {
+        loop {
+            if matches!(self.scan.peek(), Some(b'}') | None) {
+                return Err(self.scan.expected("an op; a region ends with a `return`"));
+            }
+            if self.scan.peek() == Some(b'^') {
+                let at = self.scan.place();
+                return Err(unsupported(at, "regions of more than one block are not supported"));
+            }
+            if let Some(returns) = self.operation()? {
+                self.scan.expect(close)?;
+                return Ok(returns);
+            }
+        }
+    }
+
+    // ----- the pretty forms -----
+
+    fn pretty(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
+        match kind(name, at)? {
+            Kind::Row(def) => {
+                let mut said = Said::new(def, at);
+                let types = match syntax::format(def.name) {
+                    "!while" => self.pretty_while(&mut said)?,
+                    "!reduce" => self.pretty_reduce(&mut said)?,
+                    "!constant" => return self.pretty_constant(said, names).map(|()| None),
+                    format => {
+                        self.formatted(&mut said, format)?;
+                        self.attribute_dictionary(&mut said)?;
+                        self.types()?
+                    }
+                };
+                self.finish(said, types, names)?;
+                Ok(None)
+            }
+            Kind::Call => {
+                let place = self.scan.place();
+                let callee = self.scan.symbol()?;
+                let operands = self.operands()?;
+                if self.scan.peek() == Some(b'{') {
+                    self.scan.attributes("func.call", &[], &mut Stated::default())?;
+                }
+                self.call(&callee, place, operands, names)?;
+                Ok(None)
+            }
+            Kind::Return => {
+                let mut operands = Vec::new();
+                if self.scan.peek() == Some(b'%') {
+                    self.comma_operands(&mut operands)?;
+                    self.scan.expect(":")?;
+                    let types = self.scan.bare_types()?;
+                    self.check_types(at, &operands, &types)?;
+                }
+                self.scan.location()?;
+                Ok(Some(operands))
+            }
+        }
+    }
+
+    /// Operands with commas between and, where no operand follows a comma, after them.
+    fn comma_operands(&mut self, operands: &mut Vec<Ref>) -> Result<()> {
+        while self.scan.peek() == Some(b'%') {
+            operands.push(self.operand()?);
+            if !self.scan.eat(",") {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a form of [`syntax`] says.
+    fn formatted(&mut self, said: &mut Said<'t>, format: &str) -> Result<()> {
+        let mut items = format.split(' ');
+        while let Some(item) = items.next() {
+            match item {
+                "%" => said.operands.push(self.operand()?),
+                "%*" => self.comma_operands(&mut said.operands)?,
+                "[" => {
+                    let first = items.next().unwrap_or("");
+                    if !self.scan.eat_literal(first) {
+                        items.by_ref().find(|&item| item == "]");
+                    }
+                }
+                "]" => {}
+                "!window" => self.window(said)?,
+                "!dot" => self.dot(said)?,
+                "!format" => self.precision(said)?,
+                "!ranges" => self.ranges(said)?,
+                _ => match item.strip_prefix('$') {
+                    Some(name) => {
+                        let def = attr_def(said.def, name);
+                        let value = self.scan.attribute(def.kind)?;
+                        said.set(name, value)?;
+                    }
+                    None if self.scan.eat_literal(item) => {}
+                    None => return Err(self.scan.expected(format!("`{item}`"))),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1], reverse = [false, false]}`.
+    fn window(&mut self, said: &mut Said<'t>) -> Result<()> {
+        const NAMES: [(&str, &str); 5] = [
+            ("stride", "window_strides"),
+            ("pad", "padding"),
+            ("lhs_dilate", "lhs_dilation"),
+            ("rhs_dilate", "rhs_dilation"),
+            ("reverse", "window_reversal"),
+        ];
+        self.scan.dictionary(|scan, key, at| {
+            let Some((_, name)) = NAMES.iter().find(|(short, _)| *short == key) else {
+                return Err(other(at, format!("a window has no {key}")));
+            };
+            let value = scan.attribute(attr_def(said.def, name).kind)?;
+            said.stated.set(said.def.attrs, name, value, at)
+        })
+    }
+
+    /// `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...], algorithm = <...>`, all but the second
+    /// of which may be left out.
+    fn dot(&mut self, said: &mut Said<'t>) -> Result<()> {
+        let mut dims: [Option<[Ints; 2]>; 2] = [None, None];
+        while self.scan.eat(",") {
+            let at = self.scan.place();
+            let word = self.scan.word().unwrap_or("");
+            let attr = match word {
+                "batching_dims" | "contracting_dims" => None,
+                "precision" => Some("precision_config"),
+                "algorithm" => Some("algorithm"),
+                _ => {
+                    self.scan.back_to(at);
+                    return Err(self
+                        .scan
+                        .expected("batching_dims, contracting_dims, precision or algorithm"));
+                }
+            };
+            self.scan.expect("=")?;
+            if let Some(name) = attr {
+                let value = self.scan.attribute(attr_def(said.def, name).kind)?;
+                said.stated.set(said.def.attrs, name, value, at)?;
+                continue;
+            }
+            let lhs = self.scan.integers()?;
+            self.scan.expect("x")?;
+            let rhs = self.scan.integers()?;
+            let slot = &mut dims[usize::from(word == "contracting_dims")];
+            if slot.replace([lhs, rhs]).is_some() {
+                return Err(other(at, format!("{word} is given twice")));
+            }
+        }
+        let [batching, contracting] = dims.map(Option::unwrap_or_default);
+        let lists = batching.into_iter().chain(contracting).map(AttrValue::Ints);
+        said.set("dot_dimension_numbers", AttrValue::Struct(lists.collect()))
+    }
+
+    /// `e5m10`.
+    fn precision(&mut self, said: &mut Said<'t>) -> Result<()> {
+        let at = self.scan.place();
+        let word = self.scan.word().unwrap_or("");
+        let bits = word.strip_prefix('e').and_then(|rest| rest.split_once('m'));
+        let parsed = bits.and_then(|(exponent, mantissa)| {
+            Some((exponent.parse::<u32>().ok()?, mantissa.parse::<u32>().ok()?))
+        });
+        let Some((exponent, mantissa)) = parsed else {
+            self.scan.back_to(at);
+            return Err(self.scan.expected("exponent and mantissa bits such as `e5m10`"));
+        };
+        said.set("exponent_bits", i64::from(exponent).into())?;
+        said.set("mantissa_bits", i64::from(mantissa).into())
+    }
+
+    /// `[0:2, 1:3:2]`.
+    fn ranges(&mut self, said: &mut Said<'t>) -> Result<()> {
+        let (mut starts, mut limits, mut strides) = (Ints::new(), Ints::new(), Ints::new());
+        self.scan.list(["[", "]"], |scan| {
+            starts.push(scan.integer()?);
+            scan.expect(":")?;
+            limits.push(scan.integer()?);
+            strides.push(if scan.eat(":") { scan.integer()? } else { 1 });
+            Ok(())
+        })?;
+        for (name, list) in [("start_indices", starts), ("limit_indices", limits), ("strides", strides)] {
+            said.set(name, AttrValue::Ints(list))?;
+        }
+        Ok(())
+    }
+
+    /// `dense<...> : type`, after attributes if there are some.
+    fn pretty_constant(&mut self, mut said: Said<'t>, names: ResultNames<'t>) -> Result<()> {
+        self.attribute_dictionary(&mut said)?;
+        let place = self.scan.place();
+        // A constant in a function that is called often is read and kept once.
+        if let Some((signature, end)) = self.constants.get(&place) {
+            let signature = signature.clone();
+            self.scan.back_to(*end);
+            self.scan.location()?;
+            let made = self.build.add(signature, &[], place)?;
+            return self.bind(names, &made, place);
+        }
+        let data = self.scan.dense()?;
+        let end = self.scan.place();
+        self.scan.location()?;
+        let (data, ty) = match data {
+            Dense::Full(data) => (data, None),
+            Dense::Splat(element, ty) => (element, Some(ty)),
+        };
+        let constant = self.build.infer(said.def.code, build::constant(Arc::new(data)), &[], &[], said.at)?;
+        let Some(ty) = ty else {
+            self.constants.insert(place, (constant.clone(), end));
+            let made = self.build.add(constant, &[], said.at)?;
+            return self.bind(names, &made, said.at);
+        };
+        // One element for all is what it says: a scalar that is broadcast. Its size is no matter then.
+        let element = self.build.add(constant, &[], said.at)?;
+        let attrs = build::broadcast_in_dim(ty.shape().clone(), &[]);
+        let spread = self.build.infer(OpCode::BroadcastInDim, attrs, &[], &element, said.at)?;
+        let made = self.build.add(spread, &element, said.at)?;
+        self.bind(names, &made, said.at)
+    }
+
+    /// `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`, or with a body of its own
+    /// after that: `reducer(%a: type, %b: type) (%c: type, %d: type) { ... }`.
+    fn pretty_reduce(&mut self, said: &mut Said<'t>) -> Result<TypeClause> {
+        let (mut inputs, mut inits) = (Vec::new(), Vec::new());
+        loop {
+            self.scan.expect("(")?;
+            inputs.push(self.operand()?);
+            self.scan.expect_word("init")?;
+            self.scan.expect(":")?;
+            inits.push(self.operand()?);
+            self.scan.expect(")")?;
+            if !self.scan.eat(",") {
+                break;
+            }
+        }
+        let element = self.build.type_of(inputs[0]).dtype();
+        said.operands = [inputs, inits].concat();
+        let applies = if self.scan.eat_word("applies") {
+            let at = self.scan.place();
+            let name = self.scan.word().unwrap_or("");
+            match kind(name, at)? {
+                Kind::Row(def) => Some((at, def)),
+                _ => return Err(other(at, "this is no op that combines two elements")),
+            }
+        } else {
+            None
+        };
+        self.scan.expect_word("across")?;
+        self.scan.expect_word("dimensions")?;
+        self.scan.expect("=")?;
+        let dimensions = self.scan.integers()?;
+        said.set("dimensions", AttrValue::Ints(dimensions))?;
+        self.attribute_dictionary(said)?;
+        let types = self.types()?;
+        if let Some((at, def)) = applies {
+            let body = Body::binary(def.code, TensorType::scalar(element));
+            let body = body.map_err(|error| fault(at, Problem::Op(error)))?;
+            said.bodies.push(OpenBody::of(&body));
+            return Ok(types);
+        }
+        self.scan.location()?;
+        self.scan.expect_word("reducer")?;
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        while self.scan.peek() == Some(b'(') {
+            let at = self.scan.place();
+            match <[_; 2]>::try_from(self.typed_names()?) {
+                Ok([first, second]) => {
+                    left.push(first);
+                    right.push(second);
+                }
+                Err(_) => return Err(other(at, "a reducer has two arguments per operand")),
+            }
+        }
+        left.extend(right);
+        self.region(said, Some(left))?;
+        Ok(types)
+    }
+
+    /// `(%a = %x, %b = %y) : types cond { ... } do { ... }`.
+    fn pretty_while(&mut self, said: &mut Said<'t>) -> Result<TypeClause> {
+        let mut names = Vec::new();
+        self.scan.expect("(")?;
+        if !self.scan.eat(")") {
+            loop {
+                let at = self.scan.place();
+                names.push((at, self.scan.value_name()?));
+                self.scan.expect("=")?;
+                said.operands.push(self.operand()?);
+                if self.scan.eat(")") {
+                    break;
+                }
+                self.scan.expect(",")?;
+            }
+        }
+        let at = self.scan.place();
+        let left = if self.scan.eat(":") { self.scan.bare_types()? } else { Vec::new() };
+        if left.len() != names.len() {
+            return Err(other(at, format!("{} types for {} values", left.len(), names.len())));
+        }
+        if self.scan.eat_word("attributes") {
+            self.attribute_dictionary(said)?;
+        }
+        let args: Vec<_> =
+            names.into_iter().zip(&left).map(|((at, name), ty)| (at, name, ty.clone())).collect();
+        self.scan.expect_word("cond")?;
+        self.region(said, Some(args.clone()))?;
+        self.scan.expect_word("do")?;
+        self.region(said, Some(args))?;
+        Ok(TypeClause { at, left, results: None })
+    }
+
+    // ----- what comes of it -----
+
+    /// Checks that values have the types that the text gives them.
+    pub(super) fn check_types(&self, at: usize, values: &[Ref], declared: &[TensorType]) -> Result<()> {
+        let types: Vec<TensorType> = values.iter().map(|&value| self.build.type_of(value)).collect();
+        if types == declared {
+            return Ok(());
+        }
+        Err(other(
+            at,
+            format!("the types are given as {}, the values are {}", listed(declared), listed(&types)),
+        ))
+    }
+
+    /// The declared types of operands and results, where the short forms leave some of them out.
+    fn declared(&self, said: &Said<'_>, types: TypeClause) -> Result<Vec<TensorType>> {
+        let TypeClause { at, left, results } = types;
+        let check = |declared: &[TensorType]| self.check_types(at, &said.operands, declared);
+        if let Some(results) = results {
+            check(&left)?;
+            return Ok(results);
+        }
+        match (said.def.name, left.as_slice()) {
+            // One type per value that goes through.
+            ("while" | "optimization_barrier", _) => {
+                check(&left)?;
+                Ok(left)
+            }
+            ("select", [pred, other]) => {
+                check(&[pred.clone(), other.clone(), other.clone()])?;
+                Ok(vec![other.clone()])
+            }
+            // The type of the result; those of the parts follow from it.
+            ("complex", [_]) => Ok(left),
+            (_, [ty]) => {
+                check(&vec![ty.clone(); said.operands.len()])?;
+                Ok(left)
+            }
+            _ => Err(other(
+                at,
+                "the types of an op are one type, or those of the operands, an arrow and those of the results",
+            )),
+        }
+    }
+
+    /// Checks an op, adds it and names its results.
+    fn finish(&mut self, said: Said<'t>, types: TypeClause, names: ResultNames<'t>) -> Result<()> {
+        self.scan.location()?;
+        let clause_at = types.at;
+        let declared = self.declared(&said, types)?;
+        let Said { at, def, mut operands, stated, bodies, captured } = said;
+        let mut bodies = self.closed(def, bodies, &captured);
+        if let (OpCode::Composite, Some((place, function))) = (def.code, &stated.function) {
+            bodies.push(self.function_body(function, *place)?);
+        }
+        operands.extend(&captured);
+        let operand_types: Vec<TensorType> =
+            operands.iter().map(|&operand| self.build.type_of(operand)).collect();
+        let attrs = complete(def, stated, &operand_types, &declared, at)?;
+        let signature = self.build.infer(def.code, attrs, &bodies, &operands, at)?;
+        // What a loop carries for its regions comes out of it too, and nobody sees it.
+        let results = signature.results();
+        let visible = if capture(def) == Capture::Carried {
+            results.len().saturating_sub(captured.len())
+        } else {
+            results.len()
+        };
+        if results[..visible] != declared {
+            let (declared, results) = (listed(&declared), listed(&results[..visible]));
+            return Err(other(
+                clause_at,
+                format!(
+                    "{} is declared to return {declared}; its operands and attributes give {results}",
+                    def.name
+                ),
+            ));
+        }
+        let made = self.build.add(signature, &operands, at)?;
+        self.bind(names, &made[..visible], at)
+    }
+
+    /// The bodies of an op, all with the same values from around them.
+    fn closed(&self, def: &OpDef, bodies: Vec<OpenBody>, captured: &[Ref]) -> Vec<Arc<Body>> {
+        let types: Vec<TensorType> = captured.iter().map(|&value| self.build.type_of(value)).collect();
+        let carried = capture(def) == Capture::Carried;
+        let close = |(index, body): (usize, OpenBody)| {
+            // Of a loop, the second body returns what the next turn starts with.
+            body.close(&types, carried && index == 1)
+        };
+        bodies.into_iter().enumerate().map(close).collect()
+    }
+
+    /// Names the results of an op.
+    pub(super) fn bind(&mut self, names: ResultNames<'t>, results: &[Ref], at: usize) -> Result<()> {
+        let named: usize = names.iter().fold(0, |sum, (_, _, count)| sum.saturating_add(*count));
+        if named != results.len() && !names.is_empty() {
+            return Err(other(at, format!("{named} results are named, the op has {}", results.len())));
+        }
+        let mut rest = results;
+        for (at, name, count) in names {
+            let (these, after) = rest.split_at(count);
+            self.build.name(name, Refs::from_slice(these), at)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// A call: the function's ops in place of it.
+    fn call(&mut self, callee: &str, at: usize, operands: Vec<Ref>, names: ResultNames<'t>) -> Result<()> {
+        self.build.count_op(at)?;
+        let types = self.types()?;
+        self.scan.location()?;
+        self.check_types(types.at, &operands, &types.left)?;
+        let Some(declared) = types.results else {
+            return Err(other(
+                types.at,
+                "the types of a call are those of the operands, an arrow and those of the results",
+            ));
+        };
+        let results = self.inlined(callee, at, &operands)?;
+        self.check_types(types.at, &results, &declared)?;
+        self.bind(names, &results, at)
+    }
+}
+
+/// An attribute that a form names.
+fn attr_def(def: &'static OpDef, name: &str) -> &'static AttrDef {
+    let found = def.attrs.iter().find(|attr| attr.name == name);
+    found.unwrap_or_else(|| panic!("bug: the form of {} names {name}, which its row does not have", def.name))
+}
+
+/// The attributes in the order of the schema, with those that follow from the results or have a default.
+fn complete(
+    def: &'static OpDef,
+    stated: Stated<'_>,
+    operands: &[TensorType],
+    declared: &[TensorType],
+    at: usize,
+) -> Result<Attrs> {
+    let values = def.attrs.iter().zip(stated.values).map(|(attr, value)| match (value, attr.presence) {
+        (Some(value), _) => Ok(value),
+        (None, Presence::FromResult) => {
+            let result = declared.last().ok_or_else(|| other(at, format!("{} has a result", def.name)))?;
+            Ok(attr.of_result(result))
+        }
+        (None, Presence::Optional) => Ok(AttrValue::Absent),
+        (None, Presence::Required) => default_value(def, attr, operands)
+            .ok_or_else(|| other(at, format!("{} needs the attribute {}", def.name, attr.name))),
+    });
+    values.collect()
+}

@@ -1,0 +1,329 @@
+//! Going over the text: space, words, names, numbers.
+//!
+//! There are no tokens: what a character means depends on where it stands (the `x` in `tensor<2x3xf32>`), so each place of
+//! the grammar takes what it can use. A scanner is a place in the text; copying it remembers the place.
+
+use std::borrow::Cow;
+
+use super::error::{Fault, Problem, Result};
+
+/// A place in a text.
+#[derive(Clone, Copy)]
+pub(super) struct Scanner<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+fn starts_word(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_'
+}
+
+fn is_in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.')
+}
+
+impl<'t> Scanner<'t> {
+    pub(super) fn new(text: &'t str) -> Scanner<'t> {
+        Scanner { text, at: 0 }
+    }
+
+    /// The byte offset, without the space that may stand there.
+    pub(super) fn place(&mut self) -> usize {
+        self.space();
+        self.at
+    }
+
+    fn bytes(&self) -> &'t [u8] {
+        &self.text.as_bytes()[self.at..]
+    }
+
+    /// What was gone over since another place.
+    pub(super) fn since(&self, start: usize) -> &'t str {
+        &self.text[start..self.at]
+    }
+
+    /// Goes over white space and comments.
+    fn space(&mut self) {
+        loop {
+            match self.bytes() {
+                [b' ' | b'\t' | b'\n' | b'\r', ..] => self.at += 1,
+                [b'/', b'/', rest @ ..] => {
+                    self.at += 2 + rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// The next character of the grammar.
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        self.space();
+        self.bytes().first().copied()
+    }
+
+    /// The character at this very place.
+    pub(super) fn here(&self) -> Option<u8> {
+        self.bytes().first().copied()
+    }
+
+    /// Takes a character at this very place.
+    pub(super) fn take_here(&mut self, wanted: u8) -> bool {
+        let found = self.here() == Some(wanted);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Takes punctuation, if it stands next.
+    pub(super) fn eat(&mut self, wanted: &str) -> bool {
+        self.space();
+        let found = self.bytes().starts_with(wanted.as_bytes());
+        self.at += if found { wanted.len() } else { 0 };
+        found
+    }
+
+    /// Takes punctuation.
+    pub(super) fn expect(&mut self, wanted: &str) -> Result<()> {
+        if self.eat(wanted) { Ok(()) } else { Err(self.expected(format!("`{wanted}`"))) }
+    }
+
+    /// Takes a word, such as `tensor`, `func.func` or `i64`.
+    pub(super) fn word(&mut self) -> Option<&'t str> {
+        self.space();
+        self.bytes().first().filter(|&&byte| starts_word(byte))?;
+        Some(self.run(is_in_word))
+    }
+
+    /// Takes this word, if it stands next.
+    pub(super) fn eat_word(&mut self, wanted: &str) -> bool {
+        let mut ahead = *self;
+        let found = ahead.word() == Some(wanted);
+        if found {
+            *self = ahead;
+        }
+        found
+    }
+
+    /// Takes this word.
+    pub(super) fn expect_word(&mut self, wanted: &str) -> Result<()> {
+        if self.eat_word(wanted) { Ok(()) } else { Err(self.expected(format!("`{wanted}`"))) }
+    }
+
+    /// Takes what a literal of a format says, word or punctuation.
+    pub(super) fn eat_literal(&mut self, wanted: &str) -> bool {
+        if wanted.bytes().all(is_in_word) { self.eat_word(wanted) } else { self.eat(wanted) }
+    }
+
+    /// Takes the characters at this very place that a test accepts.
+    pub(super) fn run(&mut self, accepts: impl Fn(u8) -> bool) -> &'t str {
+        let start = self.at;
+        let bytes = self.bytes();
+        self.at += bytes.iter().position(|&byte| !accepts(byte)).unwrap_or(bytes.len());
+        &self.text[start..self.at]
+    }
+
+    /// Takes what follows a sigil: letters, digits and `_ $ . -`.
+    fn suffix(&mut self, what: &str) -> Result<&'t str> {
+        let name = self.run(|byte| is_in_word(byte) || byte == b'-');
+        if name.is_empty() { Err(self.expected(what)) } else { Ok(name) }
+    }
+
+    /// Takes the name of a value, without the `%`.
+    pub(super) fn value_name(&mut self) -> Result<&'t str> {
+        if self.eat("%") { self.suffix("the name of a value") } else { Err(self.expected("a value")) }
+    }
+
+    /// Takes the name of a function, without the `@`.
+    pub(super) fn symbol(&mut self) -> Result<Cow<'t, str>> {
+        if !self.eat("@") {
+            return Err(self.expected("a name with `@`"));
+        }
+        if self.here() == Some(b'"') { self.string() } else { Ok(Cow::Borrowed(self.suffix("a name")?)) }
+    }
+
+    /// Takes a string in quotes.
+    pub(super) fn string(&mut self) -> Result<Cow<'t, str>> {
+        let start = self.place();
+        self.skip_string()?;
+        let raw = &self.text[start + 1..self.at - 1];
+        if !raw.contains('\\') {
+            return Ok(Cow::Borrowed(raw));
+        }
+        unescaped(raw).map(Cow::Owned).ok_or_else(|| {
+            fault(start, Problem::Other("a string has an escape that is none, or is not UTF-8".into()))
+        })
+    }
+
+    /// Goes over a string in quotes.
+    fn skip_string(&mut self) -> Result<()> {
+        let start = self.place();
+        if !self.take_here(b'"') {
+            return Err(self.expected("a string"));
+        }
+        loop {
+            self.run(|byte| !matches!(byte, b'"' | b'\\' | b'\n'));
+            match self.here() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') if self.bytes().len() > 1 && self.bytes()[1].is_ascii() => self.at += 2,
+                _ => return Err(fault(start, Problem::Other("a string does not end on its line".into()))),
+            }
+        }
+    }
+
+    /// Takes a decimal number.
+    pub(super) fn integer(&mut self) -> Result<i64> {
+        let start = self.place();
+        self.take_here(b'-');
+        self.run(|byte| byte.is_ascii_digit());
+        let digits = self.since(start);
+        digits.parse().map_err(|_| {
+            self.at = start;
+            match digits.trim_start_matches('-') {
+                "" => self.expected("an integer"),
+                _ => self.expected("an integer of 64 bits"),
+            }
+        })
+    }
+
+    /// Goes over a balanced pair of brackets, the first of which stands next. Angles count as brackets where `angles` says
+    /// so: in attributes and types, where they always are.
+    pub(super) fn skip_brackets(&mut self, angles: bool) -> Result<()> {
+        let start = self.place();
+        // Depth by kind would refuse no more than what is read afterwards does.
+        let mut depth = 0usize;
+        loop {
+            match self.peek() {
+                Some(b'(' | b'[' | b'{') => depth += 1,
+                Some(b'<') if angles => depth += 1,
+                Some(b')' | b']' | b'}') => depth = depth.saturating_sub(1),
+                Some(b'>') if angles => depth = depth.saturating_sub(1),
+                Some(b'-') if self.bytes().starts_with(b"->") => self.at += 1,
+                Some(b'"') => {
+                    self.skip_string()?;
+                    continue;
+                }
+                Some(_) => {}
+                None => return Err(fault(start, Problem::Other("this bracket is not closed".into()))),
+            }
+            self.step();
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes over the value of an attribute that nobody wants, up to the comma or bracket after it.
+    pub(super) fn skip_value(&mut self) -> Result<()> {
+        let start = self.place();
+        loop {
+            match self.peek() {
+                Some(b',' | b')' | b']' | b'}' | b'>') => break,
+                Some(b'(' | b'[' | b'{' | b'<') => self.skip_brackets(true)?,
+                Some(b'"') => self.skip_string()?,
+                Some(b'-') if self.bytes().starts_with(b"->") => self.at += 2,
+                Some(_) => self.step(),
+                None => break,
+            }
+        }
+        if self.at == start { Err(self.expected("a value")) } else { Ok(()) }
+    }
+
+    /// Goes back to an earlier place.
+    pub(super) fn back_to(&mut self, place: usize) {
+        self.at = place;
+    }
+
+    /// Goes one character on.
+    fn step(&mut self) {
+        self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
+    }
+
+    /// Takes items that stand between brackets, with commas between them.
+    pub(super) fn list(
+        &mut self,
+        [open, close]: [&str; 2],
+        mut item: impl FnMut(&mut Scanner<'t>) -> Result<()>,
+    ) -> Result<()> {
+        self.expect(open)?;
+        if self.eat(close) {
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            if self.eat(close) {
+                return Ok(());
+            }
+            if !self.eat(",") {
+                return Err(self.expected(format!("`,` or `{close}`")));
+            }
+        }
+    }
+
+    /// Goes over a location, if there is one: it says where the program came from, and nothing about what it does.
+    pub(super) fn location(&mut self) -> Result<()> {
+        if self.eat_word("loc") { self.skip_brackets(false) } else { Ok(()) }
+    }
+
+    /// What stands next, for messages.
+    fn found(&mut self) -> String {
+        const MOST: usize = 24;
+        let mut ahead = *self;
+        let Some(first) = ahead.peek() else { return "the end of the text".to_owned() };
+        let start = ahead.at;
+        ahead.step();
+        if is_in_word(first) || matches!(first, b'%' | b'@' | b'#' | b'!' | b'^') {
+            ahead.run(|byte| is_in_word(byte) || byte == b'#');
+        }
+        let token = ahead.since(start);
+        match token.char_indices().nth(MOST) {
+            Some((end, _)) => format!("`{}...`", &token[..end]),
+            None => format!("`{token}`"),
+        }
+    }
+
+    /// The error that something else stands here.
+    pub(super) fn expected(&mut self, what: impl Into<String>) -> Box<Fault> {
+        let found = self.found();
+        fault(self.place(), Problem::Expected { expected: what.into(), found })
+    }
+}
+
+/// A problem at a place.
+pub(super) fn fault(at: usize, problem: Problem) -> Box<Fault> {
+    Box::new(Fault { at, problem })
+}
+
+/// A problem at a place, in words.
+pub(super) fn other(at: usize, words: impl Into<String>) -> Box<Fault> {
+    fault(at, Problem::Other(words.into()))
+}
+
+/// Something at a place that there is no form for here.
+pub(super) fn unsupported(at: usize, words: impl Into<String>) -> Box<Fault> {
+    fault(at, Problem::Unsupported(words.into()))
+}
+
+/// A string without the escapes of MLIR: `\\`, `\"`, `\n`, `\t` and two hexadecimal digits.
+fn unescaped(raw: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next()? {
+                byte @ (b'\\' | b'"') => byte,
+                b'n' => b'\n',
+                b't' => b'\t',
+                high => hex_digit(high)? << 4 | hex_digit(rest.next()?)?,
+            },
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Value of a hexadecimal digit.
+pub(super) fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}

@@ -1,0 +1,132 @@
+//! Types: `tensor<2x3xf32>`, lists of them, and those of functions.
+
+use smallvec::SmallVec;
+
+use super::error::{Problem, Result};
+use super::scan::{Scanner, fault, other, unsupported};
+use crate::dtype::DType;
+use crate::limits::MAX_RANK;
+use crate::shape::{Shape, TensorType};
+
+/// What stands after the colon of an op: types, and after an arrow the types of the results.
+pub(super) struct TypeClause {
+    /// Where it stands.
+    pub(super) at: usize,
+    /// The types before the arrow.
+    pub(super) left: Vec<TensorType>,
+    /// Those after it, if there is one.
+    pub(super) results: Option<Vec<TensorType>>,
+}
+
+impl<'t> Scanner<'t> {
+    /// An element type, as it stands inside `tensor<...>`.
+    pub(super) fn dtype(&mut self) -> Result<DType> {
+        let start = self.place();
+        if self.here() == Some(b'!') {
+            return Err(unsupported(
+                start,
+                "types with an exclamation mark, such as quantised ones, are not supported",
+            ));
+        }
+        if self.word().is_none() {
+            return Err(self.expected("an element type"));
+        }
+        let is_complex = self.since(start) == "complex" && self.take_here(b'<');
+        if is_complex {
+            self.word();
+            self.expect(">")?;
+        }
+        let name = self.since(start);
+        let known = DType::ALL.into_iter().find(|dtype| dtype.stablehlo() == name);
+        known.ok_or_else(|| fault(start, Problem::UnknownDType(name.to_owned())))
+    }
+
+    /// A tensor type.
+    pub(super) fn ty(&mut self) -> Result<TensorType> {
+        let start = self.place();
+        if !self.eat_word("tensor") {
+            return match self.here() {
+                Some(b'!') => Err(unsupported(
+                    start,
+                    "only tensors are supported, not tokens or other types of a dialect",
+                )),
+                _ if self.eat_word("tuple") => Err(unsupported(start, "tuples are not supported")),
+                _ => Err(self.expected("a type such as `tensor<2x3xf32>`")),
+            };
+        }
+        self.expect("<")?;
+        let mut dims = SmallVec::<[u64; 6]>::new();
+        loop {
+            let place = self.place();
+            match self.here() {
+                Some(b'?') => {
+                    return Err(unsupported(
+                        place,
+                        "sizes that are not known (`?`) are not supported: every size must be a number",
+                    ));
+                }
+                Some(b'*') => return Err(unsupported(place, "tensors without a rank are not supported")),
+                Some(b'0'..=b'9') if dims.len() == MAX_RANK => {
+                    return Err(other(start, format!("a tensor has at most {MAX_RANK} dimensions")));
+                }
+                Some(b'0'..=b'9') => {
+                    let dim = self.run(|byte| byte.is_ascii_digit());
+                    dims.push(dim.parse().map_err(|_| other(place, format!("the size {dim} is too large")))?);
+                    if !self.take_here(b'x') {
+                        return Err(self.expected("`x`"));
+                    }
+                }
+                _ => break,
+            }
+        }
+        let dtype = self.dtype()?;
+        if self.peek() == Some(b',') {
+            let place = self.place();
+            return Err(unsupported(
+                place,
+                "encodings of tensors (bounded sizes, layouts) are not supported",
+            ));
+        }
+        self.expect(">")?;
+        let shape = Shape::new(&dims).and_then(|shape| TensorType::new(dtype, shape));
+        shape.map_err(|error| other(start, error.to_string()))
+    }
+
+    /// Types in parentheses, separated by commas; the parentheses may hold none.
+    pub(super) fn type_list(&mut self) -> Result<Vec<TensorType>> {
+        let mut types = Vec::new();
+        self.list(["(", ")"], |scanner| {
+            types.push(scanner.ty()?);
+            Ok(())
+        })?;
+        Ok(types)
+    }
+
+    /// Types with commas between them, without parentheses: at least one.
+    pub(super) fn bare_types(&mut self) -> Result<Vec<TensorType>> {
+        let mut types = vec![self.ty()?];
+        while self.eat(",") {
+            types.push(self.ty()?);
+        }
+        Ok(types)
+    }
+
+    /// One type, or several in parentheses.
+    pub(super) fn result_types(&mut self) -> Result<Vec<TensorType>> {
+        if self.peek() == Some(b'(') { self.type_list() } else { Ok(vec![self.ty()?]) }
+    }
+
+    /// Everything after the colon of an op.
+    pub(super) fn type_clause(&mut self) -> Result<TypeClause> {
+        let at = self.place();
+        let left = if self.peek() == Some(b'(') { self.type_list()? } else { self.bare_types()? };
+        let results = if self.eat("->") { Some(self.result_types()?) } else { None };
+        Ok(TypeClause { at, left, results })
+    }
+}
+
+/// Types in a list, for messages.
+pub(super) fn listed<'a>(types: impl IntoIterator<Item = &'a TensorType>) -> String {
+    let types: Vec<String> = types.into_iter().map(TensorType::to_string).collect();
+    format!("({})", types.join(", "))
+}

@@ -1,0 +1,149 @@
+//! Bodies of ops: loops, branches and functions of elements, recorded by the same calls as everything else.
+
+use std::sync::Arc;
+
+use fuseline_fusion::{Body, OpCode, Site};
+use smallvec::SmallVec;
+
+use super::report::told;
+use super::value::{Held, tensors_of};
+use super::{Call, Lane, Made, Session, StreamHandle, ValueHandle};
+use crate::error::{Error, Result};
+use crate::stream::RecordCall;
+use crate::tensor::Tensor;
+use crate::trace::{self, Open, Recorded};
+
+impl Session {
+    /// Begins a body of an op that is going to be recorded: a condition or round of a `while`, a branch, the function of a
+    /// `reduce`. The placeholders made under the id returned are its parameters, in order; ops recorded under it, or anywhere
+    /// with one of its values, become its ops. They are checked and typed as always, and their values have no data. Bodies
+    /// nest; any thread may record.
+    ///
+    /// Values from outside may be used where the op is `while`, `if` or `case`: [`Session::record_with`] makes them operands
+    /// and parameters. Other bodies may use lifted scalars, as constants. `site` is told in errors about the body.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// use fuseline::embed::{Call, Session};
+    /// use fuseline::fusion::Scalar;
+    /// use fuseline::fusion::op::{Comparison, attrs};
+    /// use fuseline::{DType, EngineConfig, OpCode, Site, TensorType};
+    ///
+    /// let session = Session::reference(EngineConfig::new())?;
+    /// let stream = session.open_stream()?;
+    /// let ty = TensorType::scalar(DType::F32);
+    /// // while x < limit { x = x + x }
+    /// let start = session.upload(stream, &ty, &1.5f32.to_le_bytes())?;
+    /// let limit = session.scalar(stream, Scalar::new(10.0f32))?;
+    /// let condition = session.begin_body(OpCode::While, Site::Unknown)?;
+    /// let x = session.placeholder(condition, &ty)?;
+    /// let compare = attrs::compare_for(Comparison::Lt, DType::F32);
+    /// let less = session.record(condition, Call::new(OpCode::Compare, &[x, limit]).with(compare))?;
+    /// let body = session.begin_body(OpCode::While, Site::Unknown)?;
+    /// let y = session.placeholder(body, &ty)?;
+    /// let twice = session.record(body, Call::new(OpCode::Add, &[y, y]))?;
+    /// let call = Call::new(OpCode::While, &[start]);
+    /// let end = session.record_with(stream, call, &[(condition, &[less[0].id]), (body, &[twice[0].id])])?;
+    /// assert_eq!(session.read(end[0].id)?.to_vec::<f32>()?, [12.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When there are too many streams.
+    pub fn begin_body(&self, op: OpCode, site: Site) -> Result<StreamHandle> {
+        let base = self.engine().stream().shared();
+        self.open(Lane::Body(Arc::new(Open::begin(base, op, "a body", &site))))
+    }
+
+    /// Records an op with bodies that were begun by [`Session::begin_body`], each with the values that it returns, in the op's
+    /// order. They end here, and their ids stand for nothing any more; those of their values are still to be released.
+    /// `call` comes without bodies. The results are the op's own: what a loop carries along because a body uses it is not
+    /// among them.
+    ///
+    /// # Errors
+    /// When an id stands for nothing, or one of `bodies` for no body: then nothing has changed. When a body returns a value
+    /// that it cannot use, or the op table refuses the call, which then has not been recorded; the bodies have ended.
+    pub fn record_with(
+        &self,
+        stream: StreamHandle,
+        call: Call<'_>,
+        bodies: &[(StreamHandle, &[ValueHandle])],
+    ) -> Result<SmallVec<[Made; 1]>> {
+        told(self.record_with_one(stream, call, bodies))
+    }
+
+    fn record_with_one(
+        &self,
+        stream: StreamHandle,
+        call: Call<'_>,
+        bodies: &[(StreamHandle, &[ValueHandle])],
+    ) -> Result<SmallVec<[Made; 1]>> {
+        let Call { op, attrs, bodies: ready, operands, effect, site } = call;
+        if !ready.is_empty() {
+            let message = format!(
+                "{op}: bodies were given with the call and apart; give all of them apart, or all of them ended"
+            );
+            return Err(Error::misuse(message, site));
+        }
+        let lane = match self.lane(stream, op.name(), &site)? {
+            Lane::Stream(stream) => stream.shared().clone(),
+            Lane::Body(body) => body.stream().clone(),
+            Lane::Trace(_) => {
+                let message =
+                    format!("{op}: a trace takes bodies that use nothing from outside; end them by end_body");
+                return Err(Error::misuse(message, site));
+            }
+        };
+        let operands = operands.iter().map(|&operand| self.held(operand, op.name(), &site));
+        let operands: Vec<Held> = operands.collect::<Result<_>>()?;
+        let open = bodies.iter().map(|&(body, returns)| self.open_body(body, returns, op.name(), &site));
+        let open: Vec<(Arc<Open>, Vec<Tensor>)> = open.collect::<Result<_>>()?;
+        for &(body, _) in bodies {
+            self.close_stream(body)?;
+        }
+        let recorded = open.iter().map(|(body, returns)| body.end(returns));
+        let recorded: Vec<Recorded> = recorded.collect::<Result<_>>()?;
+        let operands = tensors_of(op, &operands, &site)?;
+        let call = RecordCall { op, attrs, bodies: &[], operands: &operands, effect, site };
+        let results = trace::record_with(&lane, call, recorded)?;
+        self.keep_all(results.into_iter().map(Held::Tensor))
+    }
+
+    /// Ends a body that uses no value from outside and returns it, to be given to any number of calls
+    /// ([`Call::bodies`]). Its id stands for nothing any more; those of its values are still to be released.
+    ///
+    /// # Errors
+    /// When an id stands for nothing: then nothing has changed. When the body uses or returns a value from outside; it has
+    /// ended.
+    pub fn end_body(&self, body: StreamHandle, returns: &[ValueHandle]) -> Result<Arc<Body>> {
+        told(self.end_body_one(body, returns))
+    }
+
+    fn end_body_one(&self, body: StreamHandle, returns: &[ValueHandle]) -> Result<Arc<Body>> {
+        let (open, returns) = self.open_body(body, returns, "end_body", &Site::Unknown)?;
+        self.close_stream(body)?;
+        let alone = open.end(&returns)?.alone();
+        alone.map(Arc::new).map_err(|tensor| {
+            let message = format!(
+                "end_body: the body uses a value from outside, {}; make it a parameter, or record the op by record_with, \
+                 which does",
+                tensor.ty()
+            );
+            Error::misuse(message, Site::Unknown)
+        })
+    }
+
+    fn open_body(
+        &self,
+        body: StreamHandle,
+        returns: &[ValueHandle],
+        what: &str,
+        site: &Site,
+    ) -> Result<(Arc<Open>, Vec<Tensor>)> {
+        let Lane::Body(open) = self.lane(body, what, site)? else {
+            return Err(Error::misuse(format!("{what}: {body} is no body"), site.clone()));
+        };
+        Ok((open, self.tensors(returns, what)?))
+    }
+}

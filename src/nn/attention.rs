@@ -1,0 +1,148 @@
+//! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017).
+
+use fuseline_fusion::op::attrs::DotDimensionNumbers;
+use fuseline_fusion::{DType, Shape};
+
+use super::{dropout, masked_softmax, softmax, unfit};
+use crate::error::Result;
+use crate::promote::promote_types;
+use crate::random::Generator;
+use crate::tensor::{Tensor, constant_like, times};
+
+/// Settings of [`attention`].
+#[derive(Debug, Default)]
+pub struct Attention<'a> {
+    /// Which keys each query sees: of bool, true where it sees one, or of floats, added to the scores. Broadcasts to
+    /// `[batch, heads, queries, keys]`.
+    pub mask: Option<&'a Tensor>,
+    /// Query `i` sees the keys 0 to `i` plus this and no others. 0 for keys of the same places as the queries; the number of keys
+    /// before the first query for a decoder with a cache.
+    pub causal: Option<i64>,
+    /// What the scores are multiplied by; `1 / sqrt(width)` if not given.
+    pub scale: Option<f64>,
+    /// The share of the weights that is dropped, and what decides which ones.
+    pub dropout: Option<(f64, &'a mut Generator)>,
+}
+
+/// `softmax(scale q k^T + mask) v` for queries `[batch, heads, queries, width]`, keys `[batch, groups, keys, width]` and values
+/// `[batch, groups, keys, features]`: `[batch, heads, queries, features]`. Also returns the weights before dropout,
+/// `[batch, heads, queries, keys]`.
+///
+/// The number of heads is a multiple of the number of groups, and neighbouring heads share one (Ainslie et al., "GQA: Training
+/// generalized multi-query transformer models from multi-head checkpoints", 2023); nothing is repeated for them: their queries
+/// are rows of one larger product. A query that sees no key gets zeros. The scores of floats below 32 bits are computed in `f32`.
+///
+/// Two products and a softmax; a mask of bool or `causal` is one selection more, which fuses with the softmax.
+///
+/// # Errors
+/// When the shapes do not fit.
+#[track_caller]
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, settings: Attention<'_>) -> Result<(Tensor, Tensor)> {
+    let (&[batch, heads, queries, width], &[_, groups, keys, _], &[_, _, _, features]) =
+        (q.dims(), k.dims(), v.dims())
+    else {
+        let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
+        return Err(unfit("attention", given, "each has the dimensions batch, heads, places, width"));
+    };
+    let fits = k.dims() == [batch, groups, keys, width] && v.dims() == [batch, groups, keys, features];
+    if !fits || groups == 0 || !heads.is_multiple_of(groups) {
+        let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
+        let rule = "q and k have the same batch and width, k and v the same batch, heads and places, and the number of heads \
+                    of q is a multiple of theirs";
+        return Err(unfit("attention", given, rule));
+    }
+    let common = promote_types(q.dtype(), k.dtype()).and_then(|dtype| promote_types(dtype, v.dtype()));
+    let Some(dtype) = common else {
+        let given = format!("q is {}, k is {}, v is {}", q.ty(), k.ty(), v.ty());
+        return Err(unfit("attention", given, "their element types do not promote"));
+    };
+    let (q, k, v) = (as_type(q, dtype)?, as_type(k, dtype)?, as_type(v, dtype)?);
+
+    let rows = heads / groups * queries;
+    let wide = if dtype.is_float() && dtype.size() < 4 { DType::F32 } else { dtype };
+    let grouped = if heads == groups { q } else { q.reshape(&[batch, groups, rows, width])? };
+    let scores = grouped.dot_general_as(&k, pairs(3), wide)?;
+    let scores = if heads == groups { scores } else { scores.reshape(&[batch, heads, queries, keys])? };
+    let scores = times(&scores, settings.scale.unwrap_or(1.0 / (width as f64).sqrt()))?;
+
+    let shape = scores.shape().clone();
+    let mut seen = None;
+    if let Some(offset) = settings.causal {
+        seen = Some(not_later(&scores, queries, keys, offset)?);
+    }
+    let mut scores = scores;
+    match settings.mask {
+        Some(mask)
+            if !crate::promote::broadcast_shapes(&[mask.shape(), &shape]).is_some_and(|all| all == shape) =>
+        {
+            let given = format!("the mask is {} and the scores are {}", mask.ty(), scores.ty());
+            return Err(unfit("attention", given, "a mask broadcasts to batch, heads, queries, keys"));
+        }
+        Some(mask) if mask.dtype() == DType::Bool => {
+            seen = Some(match seen {
+                Some(seen) => seen.and(mask)?,
+                None => mask.clone(),
+            });
+        }
+        Some(mask) => scores = scores.add(mask)?,
+        None => {}
+    }
+    let weights = match (&seen, settings.mask) {
+        (None, None) => softmax(&scores, -1)?,
+        // The first key is seen by every query, so that no row is empty.
+        (Some(seen), None) if settings.causal.is_some_and(|offset| offset >= 0) => {
+            softmax(&seen.select(&scores, &constant_like(&scores, f64::NEG_INFINITY)?)?, -1)?
+        }
+        (seen, _) => masked_softmax(&scores, seen.as_ref(), -1)?,
+    };
+    let weights = as_type(&weights, dtype)?;
+    let kept = match settings.dropout {
+        Some((rate, generator)) => dropout(&weights, rate, generator)?,
+        None => weights.clone(),
+    };
+    let kept = if heads == groups { kept } else { kept.reshape(&[batch, groups, rows, keys])? };
+    let mixed = kept.dot_general_as(&v, pairs(2), dtype)?;
+    let mixed = if heads == groups { mixed } else { mixed.reshape(&[batch, heads, queries, features])? };
+    Ok((mixed, weights))
+}
+
+/// Products of the last dimension of lhs with a dimension of rhs, for each batch and head.
+fn pairs(of_rhs: i64) -> DotDimensionNumbers<'static> {
+    DotDimensionNumbers {
+        lhs_batching: &[0, 1],
+        rhs_batching: &[0, 1],
+        lhs_contracting: &[3],
+        rhs_contracting: if of_rhs == 3 { &[3] } else { &[2] },
+    }
+}
+
+#[track_caller]
+fn as_type(x: &Tensor, dtype: DType) -> Result<Tensor> {
+    if x.dtype() == dtype { Ok(x.clone()) } else { x.convert(dtype) }
+}
+
+/// Whether place `j` of the last dimension is not after place `i`, plus `offset`, of the one before: `[queries, keys]`.
+#[track_caller]
+fn not_later(like: &Tensor, queries: u64, keys: u64, offset: i64) -> Result<Tensor> {
+    let stream = like.on_stream();
+    let shape = Shape::new(&[queries, keys])?;
+    let mut row = stream.iota(DType::I32, shape.dims(), 0)?;
+    if offset != 0 {
+        row = row.add(&constant_like(&row, offset as f64)?)?;
+    }
+    row.greater_equal(&stream.iota(DType::I32, shape.dims(), 1)?)
+}
+
+/// A mask to be added to scores, in which each place sees itself and the places before it: 0 there, a large negative number
+/// elsewhere. Shape `[length, length]`.
+///
+/// [`Attention::causal`] does the same without a mask that has to be kept.
+///
+/// # Errors
+/// When the element type is no float.
+#[track_caller]
+pub fn causal_mask(like: &Tensor, length: u64) -> Result<Tensor> {
+    let seen = not_later(like, length, length, 0)?;
+    let zero = like.on_stream().zeros(like.dtype(), &[])?;
+    seen.select(&zero, &constant_like(&zero, -1e9)?)
+}

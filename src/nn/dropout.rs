@@ -1,0 +1,23 @@
+//! Noise for training.
+
+use super::unset;
+use crate::error::Result;
+use crate::random::Generator;
+use crate::tensor::Tensor;
+
+/// Zeros in place of elements, each with probability `rate`; the others divided by `1 - rate`, so that the mean stays (Srivastava
+/// et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014). The rate is a lifted scalar.
+///
+/// # Errors
+/// When the rate is not from 0 to 1, or the elements are not floats.
+#[track_caller]
+pub fn dropout(x: &Tensor, rate: f64, generator: &mut Generator) -> Result<Tensor> {
+    if !(0.0..=1.0).contains(&rate) || !x.dtype().is_float() {
+        let given = format!("a rate of {rate} for {}", x.ty());
+        return Err(unset("dropout", given, "the rate is from 0 to 1, the elements are floats"));
+    }
+    let zero = x.on_stream().zeros(x.dtype(), &[])?;
+    let kept = generator.bernoulli(1.0 - rate, x.dims())?;
+    let factor = if rate < 1.0 { 1.0 / (1.0 - rate) } else { 0.0 };
+    kept.select(&(x * factor)?, &zero)
+}

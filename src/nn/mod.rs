@@ -1,0 +1,95 @@
+//! Functions that networks are made of, recorded as primitive ops.
+//!
+//! None of them is an op of its own: each records what it stands for, and the region it lands in is fused as if the user
+//! had written the primitives. Operands promote and broadcast as everywhere ([`promote`](crate::promote)). Shapes are given
+//! outermost first; `axis` counts from the back if negative. Floats below 32 bits are summed, and what is made of sums is
+//! computed, in `f32`; the result is rounded once. Every function fails where one of its ops is refused, with the call site of
+//! the function.
+//!
+//! | | |
+//! |---|---|
+//! | activations | [`relu`] and its relatives, [`gelu`], [`silu`], [`mish`], [`softplus`], ... |
+//! | over a dimension | [`softmax`], [`log_softmax`], [`logsumexp`], [`masked_softmax`] |
+//! | normalisation | [`layer_norm`], [`rms_norm`], [`group_norm`], [`batch_norm`], [`batch_norm_train`] |
+//! | losses | [`cross_entropy`], [`nll`], [`mse`], [`huber`], [`bce_with_logits`], [`kl_div`], ... |
+//! | attention | [`attention`] with its masks, grouped heads and dropout |
+//! | space | [`max_pool`], [`avg_pool`], [`adaptive_avg_pool`], [`resize`], ... |
+//! | noise | [`dropout`] |
+//! | tables | [`embedding`], [`Tensor::one_hot`] |
+//! | optimisers | [`adam`] |
+//! | gradients | [`grad`]: vector-Jacobian products of what is used in training |
+
+mod activation;
+mod attention;
+mod dropout;
+pub mod grad;
+mod loss;
+mod norm;
+mod optimize;
+mod pool;
+mod resize;
+mod softmax;
+
+pub use activation::*;
+pub use attention::{Attention, attention, causal_mask};
+pub use dropout::dropout;
+pub use loss::*;
+pub use norm::*;
+pub use optimize::{Adam, AdamState, adam};
+pub use pool::*;
+pub use resize::{Method, Resize, resize};
+pub use softmax::{log_softmax, logsumexp, masked_softmax, softmax};
+
+use fuseline_fusion::{Fault, OpError, Site};
+
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+// No closure records an op here: `#[track_caller]` does not reach into closures, and an error would name this file.
+
+/// Where the features (channels) of images and of other things in space are. The batch is dimension 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `[batch, features, space...]`: NCHW.
+    #[default]
+    ChannelsFirst,
+    /// `[batch, space..., features]`: NHWC.
+    ChannelsLast,
+}
+
+impl Layout {
+    /// The first dimension of space.
+    fn first_spatial(self) -> usize {
+        match self {
+            Layout::ChannelsFirst => 2,
+            Layout::ChannelsLast => 1,
+        }
+    }
+}
+
+/// A shape that the ops would take, but not this function.
+#[track_caller]
+fn unfit(op: &'static str, given: String, rule: impl Into<String>) -> Error {
+    refuse(OpError::new(op, Fault::Shape, given, rule))
+}
+
+/// A setting that this function does not take.
+#[track_caller]
+fn unset(op: &'static str, given: String, rule: impl Into<String>) -> Error {
+    refuse(OpError::new(op, Fault::Attribute, given, rule))
+}
+
+#[track_caller]
+fn refuse(error: OpError) -> Error {
+    Error::op(error, Site::Rust(std::panic::Location::caller()))
+}
+
+/// Rows of `table`, `[words, width...]`, by integer `indices` of any shape: `[indices..., width...]`. An index outside is moved
+/// inside. One `gather`.
+///
+/// # Errors
+/// When the table has no dimension or the indices are not integers.
+#[track_caller]
+pub fn embedding(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
+    table.take(indices, 0)
+}

@@ -1,0 +1,291 @@
+//! Pooling: what lies under the positions of a window, combined.
+
+use fuseline_fusion::{DType, Literal, OpCode};
+
+use super::{Layout, unfit, unset};
+use crate::error::Result;
+use crate::tensor::{Tensor, constant_like, plain, times};
+
+/// A window and how it moves, one entry per dimension of space. The conventions are PyTorch's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Elements in the window.
+    pub size: Vec<u64>,
+    /// Steps between two positions.
+    pub stride: Vec<u64>,
+    /// Padding at either edge, at most half of the window. It never is a maximum.
+    pub padding: Vec<u64>,
+    /// Distance between neighbours in the window.
+    pub dilation: Vec<u64>,
+    /// The last position may stick out at the far edge if it begins inside, or in the padding before.
+    pub ceil_mode: bool,
+    /// Padding counts as zeros in a mean, instead of not at all.
+    pub count_padding: bool,
+    /// Where the features are.
+    pub layout: Layout,
+}
+
+impl Pool {
+    /// A window that moves by its own size: no padding, no dilation, features first.
+    #[must_use]
+    pub fn new(size: &[u64]) -> Pool {
+        Pool {
+            size: size.to_vec(),
+            stride: size.to_vec(),
+            padding: vec![0; size.len()],
+            dilation: vec![1; size.len()],
+            ceil_mode: false,
+            count_padding: true,
+            layout: Layout::default(),
+        }
+    }
+}
+
+/// The positions of a window along one dimension.
+#[derive(Clone, Copy, Debug)]
+struct Positions {
+    /// Elements of the dimension.
+    length: i64,
+    size: i64,
+    stride: i64,
+    padding: i64,
+    dilation: i64,
+    /// Number of positions.
+    count: i64,
+    /// Padding at the far edge that they need.
+    high: i64,
+}
+
+impl Positions {
+    /// How many elements are under each position: those of the padding as well, or not.
+    fn elements(&self, count_padding: bool) -> Vec<i64> {
+        let margin = if count_padding { self.padding } else { 0 };
+        let inside = |place: &i64| (-margin..self.length + margin).contains(place);
+        (0..self.count)
+            .map(|position| {
+                let first = position * self.stride - self.padding;
+                (0..self.size).map(|i| first + i * self.dilation).filter(inside).count() as i64
+            })
+            .collect()
+    }
+}
+
+/// The positions along each dimension of space.
+#[track_caller]
+fn positions(op: &'static str, x: &Tensor, pool: &Pool) -> Result<Vec<Positions>> {
+    let space = pool.size.len();
+    let lists = [&pool.stride, &pool.padding, &pool.dilation];
+    if x.rank() != space + 2 || space == 0 || lists.iter().any(|list| list.len() != space) {
+        let given = format!("the tensor is {} and the pool {pool:?}", x.ty());
+        let rule =
+            "the tensor has a batch, features and space, and the lists one entry per dimension of space";
+        return Err(unfit(op, given, rule));
+    }
+    let mut all = Vec::with_capacity(space);
+    for i in 0..space {
+        let axis = pool.layout.first_spatial() + i;
+        let fits = |number: u64| i64::try_from(number).ok().filter(|&number| number < 1 << 31);
+        let numbers =
+            (fits(pool.size[i]), fits(pool.stride[i]), fits(pool.padding[i]), fits(pool.dilation[i]));
+        let (Some(size), Some(stride), Some(padding), Some(dilation)) = numbers else {
+            return Err(unset(op, format!("the pool is {pool:?}"), "sizes are below 2^31"));
+        };
+        if size < 1 || stride < 1 || dilation < 1 || padding > size / 2 {
+            let given =
+                format!("size {size}, stride {stride}, padding {padding}, dilation {dilation} were given");
+            let rule =
+                "size, stride and dilation are at least 1, and the padding is at most half of the size";
+            return Err(unset(op, given, rule));
+        }
+        let length = x.dims()[axis] as i64;
+        let span = dilation * (size - 1) + 1;
+        let room = length + 2 * padding - span;
+        if length == 0 || room < 0 {
+            let given =
+                format!("dimension {axis} of {} has {length} elements, a window spans {span}", x.ty());
+            return Err(unfit(op, given, format!("with a padding of {padding} at either edge one must fit")));
+        }
+        let mut count = room / stride + 1;
+        if pool.ceil_mode && room % stride != 0 && count * stride < length + padding {
+            count += 1;
+        }
+        let high = padding.max((count - 1) * stride + span - length - padding);
+        all.push(Positions { length, size, stride, padding, dilation, count, high });
+    }
+    Ok(all)
+}
+
+/// What lies under each position, combined by `op`.
+#[track_caller]
+fn windowed(x: &Tensor, op: OpCode, pool: &Pool, positions: &[Positions]) -> Result<Tensor> {
+    let rank = x.rank();
+    let (mut sizes, mut strides, mut dilations) = (vec![1; rank], vec![1; rank], vec![1; rank]);
+    let mut padding = vec![(0, 0); rank];
+    for (axis, at) in (pool.layout.first_spatial()..).zip(positions) {
+        (sizes[axis], strides[axis], dilations[axis]) = (at.size, at.stride, at.dilation);
+        padding[axis] = (at.padding, at.high);
+    }
+    x.reduce_dilated_window(op, &sizes, &strides, &dilations, &padding)
+}
+
+/// The largest element under each position, of tensors `[batch, features, space...]`; NaN if there is one. One `reduce_window`.
+///
+/// # Errors
+/// When the window does not fit the tensor.
+#[track_caller]
+pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
+    windowed(x, OpCode::Maximum, pool, &positions("max_pool", x, pool)?)
+}
+
+/// The mean of the elements under each position. One `reduce_window`, and a division by what [`Pool::count_padding`] and
+/// [`Pool::ceil_mode`] make of the number of elements.
+///
+/// # Errors
+/// When the window does not fit the tensor, or the elements are not floats.
+#[track_caller]
+pub fn avg_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
+    let positions = positions("avg_pool", x, pool)?;
+    let total = windowed(&x.widened()?, OpCode::Add, pool, &positions)?;
+    let counts: Vec<Vec<i64>> = positions.iter().map(|at| at.elements(pool.count_padding)).collect();
+    let mut uniform = 1;
+    let mut varying: Option<Tensor> = None;
+    for (i, counts) in counts.iter().enumerate() {
+        if counts.iter().all(|count| count == &counts[0]) {
+            uniform *= counts[0];
+            continue;
+        }
+        let numbers: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
+        let axis = pool.layout.first_spatial() + i;
+        let factor = along(&total, axis, &numbers)?;
+        varying = Some(match varying {
+            Some(product) => product.mul(&factor)?,
+            None => factor,
+        });
+    }
+    let divisor = match varying {
+        Some(varying) if uniform == 1 => varying,
+        Some(varying) => times(&varying, uniform as f64)?,
+        None => constant_like(&total, uniform as f64)?,
+    };
+    total.div(&divisor)?.narrowed(x.dtype())
+}
+
+/// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position. Where a window sticks out
+/// ([`Pool::ceil_mode`]) it is the sum of what is there; PyTorch scales it up to a whole window.
+///
+/// # Errors
+/// When the window does not fit the tensor, `p` is not positive, or the elements are not floats.
+#[track_caller]
+pub fn lp_pool(x: &Tensor, p: f64, pool: &Pool) -> Result<Tensor> {
+    if p.is_nan() || p <= 0.0 {
+        return Err(unset("lp_pool", format!("p is {p}"), "it must be positive"));
+    }
+    let positions = positions("lp_pool", x, pool)?;
+    let wide = x.widened()?.abs()?;
+    let powers = wide.pow(&constant_like(&wide, p)?)?;
+    let total = windowed(&powers, OpCode::Add, pool, &positions)?;
+    total.pow(&constant_like(&total, 1.0 / p)?)?.narrowed(x.dtype())
+}
+
+/// A vector along dimension `axis` of `like`, in its element type, as a constant with size 1 elsewhere.
+#[track_caller]
+pub(super) fn along(like: &Tensor, axis: usize, numbers: &[f64]) -> Result<Tensor> {
+    let mut dims = vec![1; like.rank() - axis];
+    dims[0] = numbers.len() as u64;
+    plain(like, &numbers_of(like.dtype(), numbers, &dims)?)
+}
+
+/// Numbers as data of an element type of at least 32 bits.
+fn numbers_of(dtype: DType, numbers: &[f64], dims: &[u64]) -> Result<Literal> {
+    Ok(match dtype {
+        DType::F64 => Literal::from_slice(dims, numbers)?,
+        _ => {
+            let narrow: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+            Literal::from_slice(dims, &narrow)?
+        }
+    })
+}
+
+/// First and last but one element of each of `count` stretches that cover `length` elements: from `floor(i length / count)` to
+/// `ceil((i + 1) length / count)`.
+fn stretches(length: u64, count: u64) -> Vec<(u64, u64)> {
+    (0..count).map(|i| (i * length / count, ((i + 1) * length).div_ceil(count))).collect()
+}
+
+/// The elements of each stretch along dimension `axis`, which becomes two: stretches, and places in them. Shorter ones repeat
+/// their last element; also returns how many elements each has.
+#[track_caller]
+fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> {
+    let length = x.dims()[axis];
+    if length.is_multiple_of(count) {
+        let split = [&x.dims()[..axis], &[count, length / count], &x.dims()[axis + 1..]].concat();
+        return Ok((x.reshape(&split)?, vec![(length / count) as f64; count as usize]));
+    }
+    let stretches = stretches(length, count);
+    let widest = stretches.iter().map(|(first, end)| end - first).max().unwrap_or(1);
+    let places: Vec<i32> = stretches
+        .iter()
+        .flat_map(|&(first, end)| (0..widest).map(move |i| (first + i).min(end - 1) as i32))
+        .collect();
+    let places = plain(x, &Literal::from_slice(&[count, widest], &places)?)?;
+    let counts = stretches.iter().map(|(first, end)| (end - first) as f64).collect();
+    Ok((x.take(&places, axis as i64)?, counts))
+}
+
+#[track_caller]
+fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result<()> {
+    if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
+        let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
+        let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";
+        return Err(unfit(op, given, rule));
+    }
+    Ok(())
+}
+
+/// Pools to the given sizes by the mean of equal stretches, which overlap where the sizes do not divide: PyTorch's
+/// `adaptive_avg_pool`. One dimension after the other.
+///
+/// # Errors
+/// When there is not one size per dimension of space, or the elements are not floats.
+#[track_caller]
+pub fn adaptive_avg_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Tensor> {
+    check_sizes("adaptive_avg_pool", x, sizes)?;
+    let mut result = x.widened()?;
+    for (axis, &size) in (layout.first_spatial()..).zip(sizes) {
+        if result.dims()[axis] == size {
+            continue;
+        }
+        let (parts, counts) = stretched(&result, axis, size)?;
+        let widest = parts.dims()[axis + 1];
+        // Stretches of less elements have the last one in some more places, which count for nothing.
+        let weights: Vec<f64> = counts
+            .iter()
+            .flat_map(|&count| (0..widest).map(move |i| if (i as f64) < count { 1.0 / count } else { 0.0 }))
+            .collect();
+        result = if counts.iter().all(|&count| count == widest as f64) {
+            parts.mean(&[axis as i64 + 1])?
+        } else {
+            let mut dims = vec![1; parts.rank() - axis];
+            (dims[0], dims[1]) = (size, widest);
+            let weights = plain(&parts, &numbers_of(parts.dtype(), &weights, &dims)?)?;
+            parts.mul(&weights)?.sum(&[axis as i64 + 1])?
+        };
+    }
+    result.narrowed(x.dtype())
+}
+
+/// Pools to the given sizes by the maximum of equal stretches: PyTorch's `adaptive_max_pool`. One dimension after the other.
+///
+/// # Errors
+/// When there is not one size per dimension of space.
+#[track_caller]
+pub fn adaptive_max_pool(x: &Tensor, sizes: &[u64], layout: Layout) -> Result<Tensor> {
+    check_sizes("adaptive_max_pool", x, sizes)?;
+    let mut result = x.clone();
+    for (axis, &size) in (layout.first_spatial()..).zip(sizes) {
+        if result.dims()[axis] != size {
+            result = stretched(&result, axis, size)?.0.max(&[axis as i64 + 1])?;
+        }
+    }
+    Ok(result)
+}

@@ -1,0 +1,80 @@
+//! Powers that sum to one, and the logarithm of their sum.
+//!
+//! All of them subtract the largest element first, so that nothing overflows whatever the size of the elements.
+
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// `x` less its largest element along `axis`, in at least 32 bits.
+#[track_caller]
+fn shifted(x: &Tensor, axis: i64) -> Result<Tensor> {
+    let x = x.widened()?;
+    x.sub(&x.max(&[axis])?.expand_dims(&[axis])?)
+}
+
+/// `exp(x) / sum(exp(x))` along `axis`. A row of which all elements are minus infinity gives NaN; see [`masked_softmax`].
+///
+/// Two reductions and three passes over the elements.
+///
+/// # Errors
+/// When the elements are not floats or the dimension does not exist.
+#[track_caller]
+pub fn softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
+    let powers = shifted(x, axis)?.exp()?;
+    let total = powers.sum(&[axis])?.expand_dims(&[axis])?;
+    powers.div(&total)?.narrowed(x.dtype())
+}
+
+/// The logarithm of [`softmax`], without computing it: `x - max - log(sum(exp(x - max)))`.
+///
+/// # Errors
+/// When the elements are not floats or the dimension does not exist.
+#[track_caller]
+pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
+    let shifted = shifted(x, axis)?;
+    let total = shifted.exp()?.sum(&[axis])?.expand_dims(&[axis])?;
+    shifted.sub(&total.log()?)?.narrowed(x.dtype())
+}
+
+/// `log(sum(exp(x)))` over the given dimensions, which disappear. Minus infinity where there is nothing to sum, or nothing but
+/// minus infinity.
+///
+/// # Errors
+/// When the elements are not floats or a dimension does not exist.
+#[track_caller]
+pub fn logsumexp(x: &Tensor, axes: &[i64]) -> Result<Tensor> {
+    let wide = x.widened()?;
+    let largest = wide.max(axes)?;
+    // An infinity subtracted from itself is no number; it comes back through the sum.
+    let zero = x.on_stream().zeros(wide.dtype(), &[])?;
+    let finite = largest.is_finite()?.select(&largest, &zero)?;
+    let powers = wide.sub(&finite.expand_dims(axes)?)?.exp()?;
+    powers.sum(axes)?.log()?.add(&finite)?.narrowed(x.dtype())
+}
+
+/// [`softmax`] over the elements for which `mask`, of bool, is true; the others get 0, and so does a whole row of them. `mask`
+/// broadcasts to the shape of `x`. Without a mask, rows that are minus infinity throughout get 0 as well.
+///
+/// What this costs beside `softmax` is one selection, and four ops on numbers of which each row has one.
+///
+/// # Errors
+/// When the elements are not floats, the dimension does not exist, or the mask is no bool tensor or does not broadcast.
+#[track_caller]
+pub fn masked_softmax(x: &Tensor, mask: Option<&Tensor>, axis: i64) -> Result<Tensor> {
+    let wide = x.widened()?;
+    let stream = x.on_stream();
+    let zero = stream.zeros(wide.dtype(), &[])?;
+    let visible = match mask {
+        Some(mask) => mask.select(&wide, &crate::tensor::constant_like(&wide, f64::NEG_INFINITY)?)?,
+        None => wide,
+    };
+    let largest = visible.max(&[axis])?;
+    let empty = largest.equal(&crate::tensor::constant_like(&largest, f64::NEG_INFINITY)?)?;
+    let largest = empty.select(&zero, &largest)?.expand_dims(&[axis])?;
+    let powers = visible.sub(&largest)?.exp()?;
+    // Nothing divided by one is nothing.
+    let total = powers.sum(&[axis])?;
+    let one = crate::tensor::constant_like(&total, 1.0)?;
+    let total = empty.select(&one, &total)?.expand_dims(&[axis])?;
+    powers.div(&total)?.narrowed(x.dtype())
+}

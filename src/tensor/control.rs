@@ -1,0 +1,290 @@
+//! Loops and branches on the device, whose bodies are recorded from closures.
+
+use std::ops::Range;
+
+use fuseline_fusion::op::{Comparison, attrs};
+use fuseline_fusion::{Attrs, Fault, Literal, OpCode, OpError, Site};
+
+use super::{Tensor, here};
+use crate::error::{Error, Result};
+use crate::stream::{RecordCall, Stream};
+use crate::trace::{self, Open, Recorded, TensorTree, with_tensors};
+
+/// A loop under construction: what its closures are called, and where.
+pub(super) struct Loop<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) condition: &'static str,
+    pub(super) body: &'static str,
+    pub(super) site: Site,
+}
+
+impl Loop<'_> {
+    pub(super) fn begin(&self, what: &'static str) -> Open {
+        Open::begin(self.stream.shared(), OpCode::While, what, &self.site)
+    }
+
+    /// Checks that a round returns as many tensors as it gets; that each has the type it had is the op table's to check.
+    pub(super) fn same_count(&self, found: usize, wanted: usize) -> Result<()> {
+        if found == wanted {
+            return Ok(());
+        }
+        let given = format!("{} returns {found} tensors", self.body);
+        let rule = format!("a round returns what the loop carries, which is {wanted} tensors");
+        let error = OpError::new(OpCode::While.name(), Fault::Body, given, rule);
+        Err(Error::op(error, self.site.clone()))
+    }
+
+    pub(super) fn record(
+        self,
+        carried: &[Tensor],
+        condition: Recorded,
+        body: Recorded,
+    ) -> Result<Vec<Tensor>> {
+        let carried: Vec<&Tensor> = carried.iter().collect();
+        let call = RecordCall::new(OpCode::While, Attrs::none(), &carried, self.site);
+        Ok(trace::record_with(self.stream.shared(), call, vec![condition, body])?.into_vec())
+    }
+
+    fn run<T: TensorTree>(
+        self,
+        init: T,
+        condition: impl FnOnce(T) -> Result<Tensor>,
+        body: impl FnOnce(T) -> Result<T>,
+    ) -> Result<T> {
+        let carried = init.tensors();
+        let open = self.begin(self.condition);
+        let test = open.end(&[condition(open.params_like(&init, &carried)?)?])?;
+        let open = self.begin(self.body);
+        let next = body(open.params_like(&init, &carried)?)?;
+        let returned = next.tensors();
+        self.same_count(returned.len(), carried.len())?;
+        let round = open.end(&returned)?;
+        drop(returned);
+        with_tensors(&next, self.record(&carried, test, round)?)
+    }
+
+    /// As [`Loop::run`], with an integer that counts from `start` up to but not including `end`.
+    fn count<T: TensorTree>(
+        self,
+        start: &Tensor,
+        end: &Tensor,
+        init: T,
+        body: impl FnOnce(Tensor, T) -> Result<T>,
+    ) -> Result<T> {
+        let site = self.site.clone();
+        let less = |i: &Tensor| {
+            let attrs = attrs::compare_for(Comparison::Lt, i.dtype());
+            i.binary(OpCode::Compare, attrs, end, site.clone())
+        };
+        let carried = (start.clone(), init);
+        let (_, result) = self.run(
+            carried,
+            |(i, _)| less(&i),
+            |(i, carry)| {
+                let next = i.plus_one(&site)?;
+                Ok((next, body(i, carry)?))
+            },
+        )?;
+        Ok(result)
+    }
+}
+
+impl Tensor {
+    pub(super) fn plus_one(&self, site: &Site) -> Result<Tensor> {
+        let one = self.constant_like(Literal::of_f64(self.dtype(), 1.0), site)?;
+        self.record(OpCode::Add, Attrs::none(), &[self, &one], site.clone())
+    }
+}
+
+/// Loops and branches on the device.
+///
+/// The closures are called once each, when the op is recorded, with placeholders that stand for the values of a round or
+/// branch; what they record becomes the bodies of one op, which runs on the device without asking the host. They may use
+/// tensors from outside, and numbers, which are lifted as always: another number compiles nothing.
+///
+/// An op belongs into the closure if one of its operands does. One whose operands all come from outside is recorded outside
+/// and so done once; in a branch, give what it reads to the call as `operands` if it is to be done in that branch only. What is
+/// made from nothing, such as zeros, is made inside on the stream of a placeholder (`x.on_stream().zeros(..)`).
+///
+/// Inside there is nothing to read yet: what depends on data is decided by the loop's condition, by [`Stream::cond`] and by
+/// [`Tensor::select`]. A placeholder that outlives its closure is refused wherever it is used. A closure that fails or panics
+/// leaves the stream as it was. Calls nest.
+///
+/// The mode in force is that of the whole op. When it fails on the device, the error names this call; what is wrong inside is
+/// an error of the line inside, when it is recorded.
+impl Stream {
+    /// Does `body` as often as `condition`, which returns one bool, says before each round; perhaps never. What the loop
+    /// carries keeps its types.
+    ///
+    /// The square root of 2 by Newton's method, until it does not change:
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let two = engine.scalar(2.0f32);
+    /// let (root, _) = engine.stream().while_loop(
+    ///     (engine.scalar(1.0f32), engine.scalar(f32::INFINITY)),
+    ///     |(x, before)| x.not_equal(&before),
+    ///     |(x, _)| {
+    ///         let next = ((&x + &(&two / &x)?)? * 0.5)?;
+    ///         Ok((next, x))
+    ///     },
+    /// )?;
+    /// assert!((root.item::<f32>()? - 2f32.sqrt()).abs() < 1e-6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When a closure fails, `condition` returns anything but one bool, or `body` other types than it gets.
+    #[track_caller]
+    pub fn while_loop<T: TensorTree>(
+        &self,
+        init: T,
+        condition: impl FnOnce(T) -> Result<Tensor>,
+        body: impl FnOnce(T) -> Result<T>,
+    ) -> Result<T> {
+        let (what, of) = ("the condition of while_loop", "the body of while_loop");
+        Loop { stream: self, condition: what, body: of, site: here() }.run(init, condition, body)
+    }
+
+    /// Does `body` for each number of a range, which it gets as an `i32` scalar. The bounds are lifted: another count
+    /// compiles nothing.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
+    /// let y = engine.stream().for_range(0..10, x, |_, x| x * 2.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1024.0, 2048.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When `body` fails or returns other types than it gets.
+    #[track_caller]
+    pub fn for_range<T: TensorTree>(
+        &self,
+        range: Range<i32>,
+        init: T,
+        body: impl FnOnce(Tensor, T) -> Result<T>,
+    ) -> Result<T> {
+        let (start, end) = (self.scalar(range.start), self.scalar(range.end));
+        let (condition, of) = ("the condition of for_range", "the body of for_range");
+        Loop { stream: self, condition, body: of, site: here() }.count(&start, &end, init, body)
+    }
+
+    /// As [`Stream::for_range`], from `start` up to but not including `end`, integer scalars of one type that may be
+    /// computed.
+    ///
+    /// # Errors
+    /// When the bounds are not such scalars, `body` fails or returns other types than it gets.
+    #[track_caller]
+    pub fn for_between<T: TensorTree>(
+        &self,
+        start: &Tensor,
+        end: &Tensor,
+        init: T,
+        body: impl FnOnce(Tensor, T) -> Result<T>,
+    ) -> Result<T> {
+        let (condition, of) = ("the condition of for_between", "the body of for_between");
+        Loop { stream: self, condition, body: of, site: here() }.count(start, end, init, body)
+    }
+
+    /// Does one of two branches by `pred`, one bool. Both get `operands` and return the same types.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let x = engine.tensor(&[3.0f32, 4.0], &[2])?;
+    /// let large = (&x * &x)?.sum(&[0])?.greater(&engine.scalar(1.0f32))?;
+    /// let y = engine.stream().cond(&large, x, |x| x * 0.5, |x| Ok(x))?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.5, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When `pred` is not one bool, a closure fails, or the branches return different types.
+    #[track_caller]
+    pub fn cond<T: TensorTree, R: TensorTree>(
+        &self,
+        pred: &Tensor,
+        operands: T,
+        on_true: impl FnOnce(T) -> Result<R>,
+        on_false: impl FnOnce(T) -> Result<R>,
+    ) -> Result<R> {
+        let mut choice = Choice::new(self, OpCode::If, &operands, here());
+        choice.branch("the true branch of cond", on_true)?;
+        choice.branch("the false branch of cond", on_false)?;
+        choice.record(pred)
+    }
+
+    /// Does the branch whose number `index`, an `i32` scalar, is; the last one if there is none. All get `operands` and
+    /// return the same types.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let x = engine.tensor(&[1.0f32, 4.0], &[2])?;
+    /// let which = engine.scalar(1i32);
+    /// let y = engine.stream().switch(&which, x, &[&|x| x.neg(), &|x| x.sqrt(), &|x| x * 2.0])?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When `index` is not an `i32` scalar, there is no branch, a closure fails, or the branches return different types.
+    #[track_caller]
+    pub fn switch<T: TensorTree, R: TensorTree>(
+        &self,
+        index: &Tensor,
+        operands: T,
+        branches: &[&dyn Fn(T) -> Result<R>],
+    ) -> Result<R> {
+        let mut choice = Choice::new(self, OpCode::Case, &operands, here());
+        for branch in branches {
+            choice.branch("a branch of switch", branch)?;
+        }
+        choice.record(index)
+    }
+}
+
+/// A branching under construction.
+struct Choice<'a, T, R> {
+    stream: &'a Stream,
+    op: OpCode,
+    operands: &'a T,
+    tensors: Vec<Tensor>,
+    bodies: Vec<Recorded>,
+    /// What the first branch returns.
+    first: Option<R>,
+    site: Site,
+}
+
+impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
+    fn new(stream: &'a Stream, op: OpCode, operands: &'a T, site: Site) -> Choice<'a, T, R> {
+        let tensors = operands.tensors();
+        Choice { stream, op, operands, tensors, bodies: Vec::new(), first: None, site }
+    }
+
+    fn branch(&mut self, what: &'static str, branch: impl FnOnce(T) -> Result<R>) -> Result<()> {
+        let open = Open::begin(self.stream.shared(), self.op, what, &self.site);
+        let result = branch(open.params_like(self.operands, &self.tensors)?)?;
+        self.bodies.push(open.end(&result.tensors())?);
+        self.first.get_or_insert(result);
+        Ok(())
+    }
+
+    fn record(self, selector: &Tensor) -> Result<R> {
+        let operands: Vec<&Tensor> = [selector].into_iter().chain(&self.tensors).collect();
+        let call = RecordCall::new(self.op, Attrs::none(), &operands, self.site);
+        let results = trace::record_with(self.stream.shared(), call, self.bodies)?;
+        match self.first {
+            Some(first) => with_tensors(&first, results),
+            None => Err(crate::error::bug!("{} was recorded without branches", self.op)),
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Sub-traces: the bodies of loops, branches, reductions and sorts, recorded by ordinary tensor calls.
+//!
+//! Input: calls that work on placeholders, made by a closure or, at the seam for frameworks, between a begin and an end.
+//! Output: the [`Body`] of an op, and the values from outside that the body uses.
+//!
+//! ```text
+//! closure ─► Tensor method ─► record ─┬─ no operand of a trace ─► log of the stream
+//!                                     └─ else: graph of the trace ─► Recorded ─► unite ─► Body, captures ─► record
+//! ```
+//!
+//! A [`Trace`] is a graph under construction. Ops reach it through a *tracing stream*, a [`StreamShared`] that has a trace
+//! and whose log and driver stay idle. Its values are tensors like any others: type and shape are known at once, and the op
+//! table refuses what it always refuses. Their outcome is [`Outcome::Traced`], which says where they are in which trace.
+//!
+//! Invariants:
+//! - T1: an op belongs to the trace that was begun last among those of its receiver and its operands, and to the receiver's
+//!   stream if there is none. Nothing depends on the thread: a closure may use others, and an op all of whose operands come
+//!   from outside is recorded outside, which takes it out of the loop.
+//! - T2: a trace appends nothing to a log, neither ops nor the ends of lives. A closure that fails or panics leaves the
+//!   stream as it was.
+//! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets it says which body it
+//!   belonged to.
+//! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture: one more operand and one
+//!   more parameter of every body of the op ([`Outside::Operands`]), in the order of first use; a loop hands it from
+//!   round to round. In the functions of scalars that reductions, sorts and scatters take there are no captures, and a lifted
+//!   scalar becomes a constant ([`Outside::Constants`]).
+//!
+//! So a number in the body of a loop or branch is lifted as it is elsewhere: another number compiles nothing. In a function of
+//! scalars it is part of the key, as the function is.
+//!
+//! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which are in the errors that
+//! recording them gives and nowhere else: an op with bodies fails at the line that called it.
+
+mod tree;
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::graph::{Ref, Refs};
+use fuseline_fusion::op::{Effect, attrs};
+use fuseline_fusion::{Body, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use rustc_hash::FxHashMap;
+
+pub use tree::TensorTree;
+pub(crate) use tree::with_tensors;
+
+use crate::error::{Error, Result};
+use crate::stream::{RecordCall, StreamShared, Tensors};
+use crate::sync::{Mutex, next_block};
+use crate::tensor::Tensor;
+use crate::value::{Outcome, ValueCell};
+
+/// What a body makes of the values from outside that it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outside {
+    /// They become operands of the op and parameters of the body.
+    Operands,
+    /// Lifted scalars become constants; others are refused.
+    Constants,
+}
+
+impl Outside {
+    /// For the bodies of an op.
+    fn of(op: OpCode) -> Outside {
+        match op {
+            OpCode::While | OpCode::If | OpCode::Case => Outside::Operands,
+            _ => Outside::Constants,
+        }
+    }
+}
+
+/// Where a value is in a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    trace: Arc<Trace>,
+    value: Ref,
+}
+
+/// A body that is being recorded.
+pub(crate) struct Trace {
+    /// Place in the order in which traces were begun.
+    order: u64,
+    /// A stream that is no trace, for what is uploaded meanwhile.
+    base: Arc<StreamShared>,
+    outside: Outside,
+    /// What this is, for messages: `the body of while_loop`.
+    what: &'static str,
+    /// Where the op was called.
+    site: Site,
+    /// `None` once it has ended.
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    graph: Graph,
+    /// For each parameter of the graph, the value from outside that it stands for; `None` for one of the op's own.
+    params: Vec<Option<Tensor>>,
+    /// What values from outside are in the graph.
+    known: FxHashMap<ValueId, Ref>,
+}
+
+/// Why a value cannot be used in a trace.
+enum Unusable {
+    OtherEngine,
+    Outside,
+    Refused(OpError),
+}
+
+impl State {
+    fn value(&mut self, trace: &Trace, tensor: &Tensor) -> Result<Ref, Unusable> {
+        let cell = tensor.cell();
+        if let Some(place) = cell.place()
+            && std::ptr::eq(&*place.trace, trace)
+        {
+            return Ok(place.value);
+        }
+        if let Some(&value) = self.known.get(&cell.id()) {
+            return Ok(value);
+        }
+        let value = match (trace.outside, cell.as_scalar()) {
+            (Outside::Operands, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
+                return Err(Unusable::OtherEngine);
+            }
+            (Outside::Operands, _) => {
+                self.params.push(Some(tensor.clone()));
+                self.graph.param(cell.ty().clone())
+            }
+            (Outside::Constants, Some(scalar)) => {
+                let attrs = attrs::constant(Arc::new(scalar.to_literal()));
+                let made = self.graph.push(OpCode::Constant, attrs, &[], &[]);
+                made.map_err(Unusable::Refused)?[0]
+            }
+            (Outside::Constants, None) => return Err(Unusable::Outside),
+        };
+        self.known.insert(cell.id(), value);
+        Ok(value)
+    }
+}
+
+impl Trace {
+    fn is_open(&self) -> bool {
+        self.state.lock().is_some()
+    }
+
+    /// The stream that is no trace under this one.
+    pub(crate) fn base(&self) -> &Arc<StreamShared> {
+        &self.base
+    }
+
+    /// Works on the state; `None` if the trace has ended.
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
+        self.state.lock().as_mut().map(f)
+    }
+
+    /// The error of a call that needs data where there is none.
+    #[cold]
+    pub(crate) fn no_data(&self, call: &str, site: Site) -> Error {
+        let message = match self.is_open() {
+            true => format!(
+                "{call}: the value belongs to {self}, which is being recorded and has no data yet; return it from the \
+                 closure and read what the call returns, or decide on the device: by the condition of `while_loop`, by \
+                 `cond` or by `select`"
+            ),
+            false => format!(
+                "{call}: the value belonged to {self}, which has ended, and never has data; return it from the closure and \
+                 read what the call returns"
+            ),
+        };
+        Error::misuse(message, site)
+    }
+
+    /// The error of an op with a value of this trace after its end.
+    #[cold]
+    fn has_ended(&self, op: OpCode, given: &str) -> OpError {
+        let given = format!("{given} belonged to {self}, which has ended");
+        let rule = "a value made inside a closure is used inside it, while it runs";
+        OpError::new(op.name(), Fault::Body, given, rule)
+            .hint("return it from the closure and use what the call returns")
+    }
+
+    #[cold]
+    fn refuse(&self, unusable: Unusable, op: OpCode, given: &str, site: &Site) -> Error {
+        let error = match unusable {
+            Unusable::Refused(error) => error,
+            Unusable::OtherEngine => {
+                let rule = "a tensor of another engine has to be read to the host and uploaded here";
+                OpError::new(op.name(), Fault::Body, given, rule)
+            }
+            Unusable::Outside => {
+                let given = format!("{given} comes from outside of {self}");
+                let rule = "such a function sees its parameters, numbers and what it makes of them";
+                OpError::new(op.name(), Fault::Body, given, rule).hint(
+                    "give it to the call as one more operand, apply it before or after the call, or, if it is a \
+                     constant, make it inside with `a.on_stream().constant(..)`, `a` being a parameter",
+                )
+            }
+        };
+        Error::op(error, site.clone())
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.site {
+            Site::Unknown => f.write_str(self.what),
+            _ => write!(f, "{} called at {}", self.what, self.site),
+        }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trace({self})")
+    }
+}
+
+fn operand_words(signature: &Signature, index: usize, tensor: &Tensor) -> String {
+    let name = signature.def().operand_name(index, signature.operands().len());
+    format!("{name}, {},", tensor.ty())
+}
+
+/// Where an op on these operands, called on `stream`, is recorded (T1).
+pub(crate) fn home<'a>(
+    stream: &'a Arc<StreamShared>,
+    operands: impl IntoIterator<Item = &'a Tensor>,
+) -> &'a Arc<StreamShared> {
+    let order = |stream: &Arc<StreamShared>| stream.trace().map(|trace| trace.order);
+    let traced = operands.into_iter().filter(|tensor| tensor.cell().place().is_some());
+    traced
+        .map(Tensor::stream)
+        .fold(stream, |home, other| if order(other) > order(home) { other } else { home })
+}
+
+/// Records an op that is called on a tracing stream or has an operand of a trace.
+#[cold]
+pub(crate) fn record(
+    stream: &Arc<StreamShared>,
+    signature: &Arc<Signature>,
+    operands: &[&Tensor],
+    effect: Effect,
+    site: &Site,
+) -> Result<Tensors> {
+    let op = signature.op();
+    let refuse = |error| Err(Error::op(error, site.clone()));
+    if let Some(trace) = stream.trace()
+        && !trace.is_open()
+    {
+        return refuse(trace.has_ended(op, "the stream that it was called on"));
+    }
+    for (index, tensor) in operands.iter().enumerate() {
+        if let Some(Place { trace, .. }) = tensor.cell().place()
+            && !trace.is_open()
+        {
+            return refuse(trace.has_ended(op, &operand_words(signature, index, tensor)));
+        }
+    }
+    let stream = home(stream, operands.iter().copied());
+    let Some(trace) = stream.trace() else {
+        return Err(crate::error::bug!("{op} has no operand of a trace"));
+    };
+    if effect == Effect::Ordered && signature.effect() == Effect::Pure {
+        let given = format!("an effect that the op table does not state was asked for in {trace}");
+        let rule = "inside a body an op does what its row says";
+        return refuse(OpError::new(op.name(), Fault::Body, given, rule).hint("record it outside"));
+    }
+    let made = trace.with(|state| -> Result<Tensors> {
+        let mut refs = Refs::new();
+        for (index, tensor) in operands.iter().enumerate() {
+            let value = state.value(trace, tensor).map_err(|unusable| {
+                trace.refuse(unusable, op, &operand_words(signature, index, tensor), site)
+            })?;
+            refs.push(value);
+        }
+        state.graph.check_room(op).map_err(|error| Error::op(error, site.clone()))?;
+        let values = state.graph.push_signature(signature.clone(), refs);
+        let types = signature.results().iter();
+        Ok(types.zip(values).map(|(ty, value)| trace.tensor(stream, ty.clone(), value)).collect())
+    });
+    made.unwrap_or_else(|| refuse(trace.has_ended(op, "an operand")))
+}
+
+impl Trace {
+    fn tensor(self: &Arc<Self>, stream: &Arc<StreamShared>, ty: TensorType, value: Ref) -> Tensor {
+        let place = Place { trace: self.clone(), value };
+        Tensor::new(ValueCell::known(ty, Outcome::Traced(place)), stream.clone())
+    }
+}
+
+impl Place {
+    /// The trace that the value belongs to.
+    pub(crate) fn trace(&self) -> &Arc<Trace> {
+        &self.trace
+    }
+}
+
+/// A trace that is open for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Open {
+    stream: Arc<StreamShared>,
+    trace: Arc<Trace>,
+    op: OpCode,
+}
+
+impl Open {
+    /// Begins a body of an op that will be recorded on `stream` or inside a trace. `what` says which, for messages.
+    pub(crate) fn begin(stream: &Arc<StreamShared>, op: OpCode, what: &'static str, site: &Site) -> Open {
+        let trace = Arc::new(Trace {
+            order: next_block(),
+            base: stream.base().clone(),
+            outside: Outside::of(op),
+            what,
+            site: site.clone(),
+            state: Mutex::new(Some(State::default())),
+        });
+        Open { stream: StreamShared::tracing(trace.clone()), trace, op }
+    }
+
+    /// The tracing stream.
+    pub(crate) fn stream(&self) -> &Arc<StreamShared> {
+        &self.stream
+    }
+
+    /// One more parameter of the op's own.
+    pub(crate) fn param(&self, ty: TensorType) -> Result<Tensor> {
+        let value = self.trace.with(|state| {
+            state.params.push(None);
+            state.graph.param(ty.clone())
+        });
+        match value {
+            Some(value) => Ok(self.trace.tensor(&self.stream, ty, value)),
+            None => Err(Error::misuse(format!("{} has ended", self.trace), Site::Unknown)),
+        }
+    }
+
+    /// Parameters of the types of `tensors`, in the structure of `like`, whose they are.
+    pub(crate) fn params_like<T: TensorTree>(&self, like: &T, tensors: &[Tensor]) -> Result<T> {
+        let params = tensors.iter().map(|tensor| self.param(tensor.ty().clone()));
+        with_tensors(like, params.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Ends the body with the values that it returns, which may come from outside.
+    pub(crate) fn end(&self, returns: &[Tensor]) -> Result<Recorded> {
+        let site = &self.trace.site;
+        let refuse = |trace: &Trace, tensor: &Tensor| {
+            let given = format!("a value returned, {},", tensor.ty());
+            Err(Error::op(trace.has_ended(self.op, &given), site.clone()))
+        };
+        for tensor in returns {
+            if let Some(Place { trace, .. }) = tensor.cell().place()
+                && !trace.is_open()
+            {
+                return refuse(trace, tensor);
+            }
+        }
+        // Two statements: what the trace holds is dropped after the lock.
+        let state = self.trace.state.lock().take();
+        let Some(mut state) = state else {
+            return Err(Error::misuse(format!("{} has ended", self.trace), site.clone()));
+        };
+        let mut refs = Refs::new();
+        for tensor in returns {
+            let value = state.value(&self.trace, tensor).map_err(|unusable| {
+                let given = format!("a value returned, {},", tensor.ty());
+                self.trace.refuse(unusable, self.op, &given, site)
+            })?;
+            refs.push(value);
+        }
+        Ok(Recorded { graph: state.graph, params: state.params, returns: refs })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let state = self.trace.state.lock().take();
+        drop(state);
+    }
+}
+
+/// A body whose recording has ended, before it is made to fit the other bodies of its op.
+pub(crate) struct Recorded {
+    graph: Graph,
+    /// As in [`State`].
+    params: Vec<Option<Tensor>>,
+    returns: Refs,
+}
+
+impl Recorded {
+    /// The body, if it uses nothing from outside; else the first such value.
+    pub(crate) fn alone(self) -> Result<Body, Tensor> {
+        let used = self.captures().next().cloned();
+        used.map_or_else(|| Ok(self.close(&Captures::default(), false)), Err)
+    }
+
+    /// The values from outside.
+    fn captures(&self) -> impl Iterator<Item = &Tensor> {
+        self.params.iter().flatten()
+    }
+
+    /// The body, with these captures as parameters after its own, returned too if the op hands them on.
+    fn close(self, captures: &Captures, hands_on: bool) -> Body {
+        let Recorded { graph, params, returns } = self;
+        let own = params.iter().filter(|capture| capture.is_none()).count() as u32;
+        let mut next = 0;
+        let places: Vec<Ref> = params
+            .iter()
+            .map(|capture| match capture {
+                Some(tensor) => Ref::Param(own + captures.places[&tensor.id()]),
+                None => {
+                    next += 1;
+                    Ref::Param(next - 1)
+                }
+            })
+            .collect();
+        let moved = |value: Ref| match value {
+            Ref::Param(index) => places[index as usize],
+            Ref::Result(_) => value,
+        };
+        let mut united = Graph::with_capacity_of(&graph);
+        for (ty, _) in graph.params().iter().zip(&params).filter(|(_, capture)| capture.is_none()) {
+            united.param(ty.clone());
+        }
+        let mut returns: Refs = returns.into_iter().map(moved).collect();
+        for tensor in &captures.tensors {
+            let param = united.param(tensor.ty().clone());
+            if hands_on {
+                returns.push(param);
+            }
+        }
+        for node in graph.nodes() {
+            let operands = node.operands().iter().map(|&operand| moved(operand)).collect();
+            united.push_signature(node.signature().clone(), operands);
+        }
+        Body::new(united, &returns).expect("bug: a trace returns what it does not have")
+    }
+}
+
+/// The values from outside that the bodies of one op use.
+#[derive(Default)]
+struct Captures {
+    tensors: Vec<Tensor>,
+    places: FxHashMap<ValueId, u32>,
+}
+
+/// Records an op whose bodies were traced, with their captures as operands after its own. Returns the results that are not
+/// captures handed on. The call comes without bodies.
+pub(crate) fn record_with(
+    stream: &Arc<StreamShared>,
+    call: RecordCall<'_>,
+    bodies: Vec<Recorded>,
+) -> Result<Tensors> {
+    let mut captures = Captures::default();
+    for tensor in bodies.iter().flat_map(Recorded::captures) {
+        let place = captures.tensors.len() as u32;
+        captures.places.entry(tensor.id()).or_insert_with(|| {
+            captures.tensors.push(tensor.clone());
+            place
+        });
+    }
+    // A loop's second body makes the next round of all that the loop carries; no other body returns captures.
+    let carries = call.op == OpCode::While;
+    let bodies: Vec<Arc<Body>> = bodies
+        .into_iter()
+        .enumerate()
+        .map(|(index, body)| Arc::new(body.close(&captures, carries && index == 1)))
+        .collect();
+    let own = call.operands.len();
+    let operands: Vec<&Tensor> = call.operands.iter().copied().chain(&captures.tensors).collect();
+    let mut results = stream.record(RecordCall { bodies: &bodies, operands: &operands, ..call })?;
+    if carries {
+        results.truncate(own);
+    }
+    Ok(results)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use fuseline_fusion::DType;
+    use fuseline_fusion::region::Boundary;
+
+    /// T2: recording, dropping, flushing and asking inside leave nothing in any log, and no place is taken in one.
+    #[test]
+    fn a_trace_appends_nothing_to_a_log() {
+        let engine = Engine::reference();
+        let base = engine.stream().shared();
+        let outside = engine.full(1.0f32, &[2]).unwrap();
+        engine.synchronize().unwrap();
+        let place = base.log().read().place();
+        let open = Open::begin(base, OpCode::While, "a body", &Site::Unknown);
+        let x = open.param(TensorType::of(DType::F32, &[2]).unwrap()).unwrap();
+        for _ in 0..100 {
+            drop(((&x * 0.5).unwrap() + &outside).unwrap());
+        }
+        x.on_stream().flush();
+        open.stream().need(x.cell(), Boundary::HostRead);
+        x.on_ready(drop);
+        drop(x.on_stream().zeros(DType::F32, &[2]).unwrap());
+        let returned = open.end(&[x]).unwrap();
+        assert_eq!(returned.captures().count(), 101, "the tensor and each number");
+        let inner = open.stream().clone();
+        drop((returned, open));
+        assert!(inner.log().read().pop().is_none() && base.log().read().pop().is_none());
+        assert_eq!(base.log().read().place(), place);
+    }
+}
