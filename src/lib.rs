@@ -32,6 +32,7 @@
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
 //! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
+//! | [`einsum()`] | sums of products by Einstein's convention |
 //! | [`promote`] | what operands of different element types and shapes become |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`random`] | random numbers from a generator whose state is a value |
@@ -79,6 +80,7 @@ mod capture;
 mod config;
 mod counters;
 mod device;
+mod einsum;
 pub mod embed;
 mod engine;
 mod error;
@@ -105,6 +107,7 @@ mod value;
 pub use config::EngineConfig;
 pub use counters::Counters;
 pub use device::FaultPoint;
+pub use einsum::einsum;
 pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]

@@ -189,7 +189,8 @@ impl StreamShared {
         std::mem::forget(finish);
     }
 
-    #[inline]
+    // Twice per op: when it is recorded and when its result is dropped.
+    #[inline(always)]
     fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {

@@ -87,10 +87,25 @@ fn wanted(signature: &Signature, operands: &[Vec<Arc<Literal>>], replicas: usize
     interp::call_replicated(signature, &operands).expect("runs")
 }
 
-fn agree(found: &Literal, wanted: &Literal) -> bool {
-    let most = tolerance(wanted.dtype());
-    let check = if most == 0.0 { Check::Exact } else { Check::almost(most * 1e3).unwrap() };
-    check.compare(found, wanted).is_ok()
+/// How the results of the replicas differ from what is wanted by more than rounding.
+fn difference(found: &Result<Vec<Literal>>, wanted: &[Vec<Literal>], index: usize) -> Option<String> {
+    let found = match found {
+        Ok(found) if found.len() == wanted.len() => found,
+        Ok(found) => return Some(format!("{} replicas", found.len())),
+        Err(error) => return Some(error.to_string()),
+    };
+    found.iter().zip(wanted).enumerate().find_map(|(replica, (found, wanted))| {
+        let wanted = &wanted[index];
+        let check = match wanted.dtype() {
+            // Combined in the same order, so no more than a fused multiplication and addition may make of it.
+            DType::F32 | DType::F64 | DType::C64 | DType::C128 => Check::Close { ulp: 2 },
+            // Short floats are combined in longer ones.
+            dtype if dtype.is_float() => Check::almost(tolerance(dtype).max(0.25) * 64.0).unwrap(),
+            _ => Check::Exact,
+        };
+        let mismatch = check.compare(found, wanted).err()?;
+        Some(format!("replica {replica}: {mismatch}; {found:?}, expected {wanted:?}"))
+    })
 }
 
 #[test]
@@ -120,16 +135,11 @@ fn every_collective_agrees_with_the_interpreter() {
                             }
                         };
                         for (index, result) in results.iter().enumerate() {
-                            match result.read_replicas() {
-                                Ok(found)
-                                    if found.len() == replicas
-                                        && found.iter().zip(&wanted).all(|(f, w)| agree(f, &w[index])) => {}
-                                found => failures.push(format!(
-                                    "{signature:?} {:?} of {:?}: {found:?}, expected {wanted:?}",
-                                    signature.attrs(),
-                                    call.operands
-                                )),
-                            }
+                            let attrs = signature.attrs();
+                            failures.extend(
+                                difference(&result.read_replicas(), &wanted, index)
+                                    .map(|found| format!("{mode:?}: {signature:?} {attrs:?}: {found}")),
+                            );
                         }
                     }
                 }

@@ -7,73 +7,19 @@ mod support;
 
 use std::collections::HashMap;
 
-use fuseline::nn::{self, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics};
-use fuseline::{Engine, EngineConfig, Literal, Result, Tensor};
-use serde_json::Value;
+use fuseline::nn::{
+    self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics,
+};
+use fuseline::{Engine, EngineConfig, Result, Tensor};
 use support::on_engines;
+use support::reference::{Case, cases};
 
-/// One call, with what PyTorch returned.
-struct Case {
-    name: String,
-    settings: Value,
-    inputs: Vec<Literal>,
-    outputs: Vec<Literal>,
-}
+/// A call of a function, by its name.
+struct Call<'a>(&'a Case);
 
-fn literal(value: &Value) -> Literal {
-    let list = |key: &str| value[key].as_array().unwrap().clone();
-    let dims: Vec<u64> = list("dims").iter().map(|dim| dim.as_u64().unwrap()).collect();
-    let data = list("data");
-    match value["type"].as_str().unwrap() {
-        "f64" => {
-            let number =
-                |value: &Value| value.as_f64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap());
-            Literal::from_slice(&dims, &data.iter().map(number).collect::<Vec<f64>>()).unwrap()
-        }
-        "i64" => {
-            let data: Vec<i64> = data.iter().map(|value| value.as_i64().unwrap()).collect();
-            Literal::from_slice(&dims, &data).unwrap()
-        }
-        other => panic!("{other} in the data"),
-    }
-}
-
-fn cases() -> Vec<Case> {
-    let data: Value = serde_json::from_str(include_str!("data/nn.json")).unwrap();
-    let list = |case: &Value, key: &str| case[key].as_array().unwrap().iter().map(literal).collect();
-    let cases = data["cases"].as_array().unwrap().iter().map(|case| Case {
-        name: case["name"].as_str().unwrap().to_owned(),
-        settings: case["settings"].clone(),
-        inputs: list(case, "inputs"),
-        outputs: list(case, "outputs"),
-    });
-    cases.collect()
-}
-
-impl Case {
-    fn number(&self, key: &str) -> f64 {
-        self.settings[key].as_f64().unwrap_or_else(|| panic!("{} has no {key}", self.name))
-    }
-
-    fn int(&self, key: &str) -> i64 {
-        self.settings[key].as_i64().unwrap_or_else(|| panic!("{} has no {key}", self.name))
-    }
-
-    fn flag(&self, key: &str) -> Option<bool> {
-        self.settings[key].as_bool()
-    }
-
-    fn ints(&self, key: &str) -> Vec<i64> {
-        let list = self.settings[key].as_array().unwrap_or_else(|| panic!("{} has no {key}", self.name));
-        list.iter().map(|value| value.as_i64().unwrap()).collect()
-    }
-
-    fn sizes(&self, key: &str) -> Vec<u64> {
-        self.ints(key).into_iter().map(|size| size as u64).collect()
-    }
-
+impl Call<'_> {
     fn reduction(&self) -> Reduction {
-        match self.settings["reduction"].as_str().unwrap() {
+        match self.0.settings["reduction"].as_str().unwrap() {
             "none" => Reduction::None,
             "mean" => Reduction::Mean,
             "sum" => Reduction::Sum,
@@ -82,17 +28,17 @@ impl Case {
     }
 
     fn pool(&self, layout: Layout) -> Pool {
-        let pool = Pool { layout, ..Pool::new(&self.sizes("size")) };
-        let list = |key: &str, usual: &[u64]| match self.settings[key].is_null() {
+        let pool = Pool { layout, ..Pool::new(&self.0.sizes("size")) };
+        let list = |key: &str, usual: &[u64]| match self.0.settings[key].is_null() {
             true => usual.to_vec(),
-            false => self.sizes(key),
+            false => self.0.sizes(key),
         };
         Pool {
             stride: list("stride", &pool.stride),
             padding: list("padding", &pool.padding),
             dilation: list("dilation", &pool.dilation),
-            ceil_mode: self.flag("ceil_mode").unwrap(),
-            count_padding: self.flag("count_padding").unwrap_or(true),
+            ceil_mode: self.0.flag("ceil_mode").unwrap(),
+            count_padding: self.0.flag("count_padding").unwrap_or(true),
             ..pool
         }
     }
@@ -100,9 +46,9 @@ impl Case {
     fn call(&self, x: &[Tensor]) -> Result<Vec<Tensor>> {
         let one = |result: Result<Tensor>| Ok(vec![result?]);
         let (a, b) = (&x[0], x.get(1));
-        let b = || b.unwrap_or_else(|| panic!("{} has one operand", self.name));
-        let axis = || self.int("axis");
-        match self.name.as_str() {
+        let b = || b.unwrap_or_else(|| panic!("{} has one operand", self.0.name));
+        let axis = || self.0.int("axis");
+        match self.0.name.as_str() {
             "relu" => one(nn::relu(a)),
             "relu6" => one(nn::relu6(a)),
             "selu" => one(nn::selu(a)),
@@ -114,15 +60,15 @@ impl Case {
             "hard_sigmoid" => one(nn::hard_sigmoid(a)),
             "hard_swish" => one(nn::hard_swish(a)),
             "softsign" => one(nn::softsign(a)),
-            "leaky_relu" => one(nn::leaky_relu(a, self.number("slope"))),
-            "elu" => one(nn::elu(a, self.number("alpha"))),
-            "celu" => one(nn::celu(a, self.number("alpha"))),
-            "hard_tanh" => one(nn::hard_tanh(a, self.number("low"), self.number("high"))),
+            "leaky_relu" => one(nn::leaky_relu(a, self.0.number("slope"))),
+            "elu" => one(nn::elu(a, self.0.number("alpha"))),
+            "celu" => one(nn::celu(a, self.0.number("alpha"))),
+            "hard_tanh" => one(nn::hard_tanh(a, self.0.number("low"), self.0.number("high"))),
             "prelu" => one(nn::prelu(a, b())),
             "glu" => one(nn::glu(a, axis())),
             "softmax" => one(nn::softmax(a, axis())),
             "log_softmax" => one(nn::log_softmax(a, axis())),
-            "logsumexp" => one(nn::logsumexp(a, &self.ints("axes"))),
+            "logsumexp" => one(nn::logsumexp(a, &self.0.ints("axes"))),
             "cumlogsumexp" => one(a.cumlogsumexp(axis())),
             "cumsum" => one(a.cumsum(axis())),
             "cumprod" => one(a.cumprod(axis())),
@@ -130,40 +76,40 @@ impl Case {
             "cummin" => one(a.cummin(axis())),
             "argmin" => one(a.argmin(axis())?.convert(fuseline::DType::I64)),
             "argmax" => one(a.argmax(axis())?.convert(fuseline::DType::I64)),
-            "var" => one(a.var(&self.ints("axes"), self.int("ddof") as u64)),
-            "std" => one(a.std(&self.ints("axes"), self.int("ddof") as u64)),
-            "layer_norm" => one(nn::layer_norm(a, b(), &x[2], self.number("epsilon"))),
-            "rms_norm" => one(nn::rms_norm(a, b(), self.number("epsilon"))),
+            "var" => one(a.var(&self.0.ints("axes"), self.0.int("ddof") as u64)),
+            "std" => one(a.std(&self.0.ints("axes"), self.0.int("ddof") as u64)),
+            "layer_norm" => one(nn::layer_norm(a, b(), &x[2], self.0.number("epsilon"))),
+            "rms_norm" => one(nn::rms_norm(a, b(), self.0.number("epsilon"))),
             "group_norm" => {
-                let groups = self.int("groups") as u64;
-                one(nn::group_norm(a, groups, axis(), b(), &x[2], self.number("epsilon")))
+                let groups = self.0.int("groups") as u64;
+                one(nn::group_norm(a, groups, axis(), b(), &x[2], self.0.number("epsilon")))
             }
             "batch_norm" => {
                 let statistics = RunningStatistics { mean: b().clone(), variance: x[2].clone() };
-                one(nn::batch_norm(a, &statistics, &x[3], &x[4], axis(), self.number("epsilon")))
+                one(nn::batch_norm(a, &statistics, &x[3], &x[4], axis(), self.0.number("epsilon")))
             }
             "batch_norm_train" => {
                 let before = RunningStatistics { mean: b().clone(), variance: x[2].clone() };
-                let (momentum, epsilon) = (self.number("momentum"), self.number("epsilon"));
+                let (momentum, epsilon) = (self.0.number("momentum"), self.0.number("epsilon"));
                 let (y, after) = nn::batch_norm_train(a, &before, &x[3], &x[4], axis(), momentum, epsilon)?;
                 Ok(vec![y, after.mean, after.variance])
             }
             "mse" => one(nn::mse(a, b(), self.reduction())),
             "mae" => one(nn::mae(a, b(), self.reduction())),
-            "huber" => one(nn::huber(a, b(), self.number("delta"), self.reduction())),
-            "smooth_l1" => one(nn::smooth_l1(a, b(), self.number("beta"), self.reduction())),
+            "huber" => one(nn::huber(a, b(), self.0.number("delta"), self.reduction())),
+            "smooth_l1" => one(nn::smooth_l1(a, b(), self.0.number("beta"), self.reduction())),
             "kl_div" => one(nn::kl_div(a, b(), self.reduction())),
             "bce_with_logits" => one(nn::bce_with_logits(a, b(), x.get(2), self.reduction())),
             "hinge" => one(nn::hinge(a, b(), self.reduction())),
-            "cosine_similarity" => one(nn::cosine_similarity(a, b(), axis(), self.number("epsilon"))),
+            "cosine_similarity" => one(nn::cosine_similarity(a, b(), axis(), self.0.number("epsilon"))),
             "cross_entropy" | "nll" => {
                 let settings = CrossEntropy {
-                    label_smoothing: self.settings["label_smoothing"].as_f64().unwrap_or(0.0),
-                    ignored: self.settings["ignored"].as_i64(),
+                    label_smoothing: self.0.settings["label_smoothing"].as_f64().unwrap_or(0.0),
+                    ignored: self.0.settings["ignored"].as_i64(),
                     weights: x.get(2),
                     reduction: self.reduction(),
                 };
-                match self.name.as_str() {
+                match self.0.name.as_str() {
                     "nll" => one(nn::nll(a, b(), &settings)),
                     _ => one(nn::cross_entropy_with(a, b(), &settings)),
                 }
@@ -171,25 +117,25 @@ impl Case {
             "max_pool" => self.in_both_layouts(a, |x, layout| nn::max_pool(x, &self.pool(layout))),
             "avg_pool" => self.in_both_layouts(a, |x, layout| nn::avg_pool(x, &self.pool(layout))),
             "lp_pool" => {
-                self.in_both_layouts(a, |x, layout| nn::lp_pool(x, self.number("p"), &self.pool(layout)))
+                self.in_both_layouts(a, |x, layout| nn::lp_pool(x, self.0.number("p"), &self.pool(layout)))
             }
             "adaptive_avg_pool" => {
-                self.in_both_layouts(a, |x, layout| nn::adaptive_avg_pool(x, &self.sizes("sizes"), layout))
+                self.in_both_layouts(a, |x, layout| nn::adaptive_avg_pool(x, &self.0.sizes("sizes"), layout))
             }
             "adaptive_max_pool" => {
-                self.in_both_layouts(a, |x, layout| nn::adaptive_max_pool(x, &self.sizes("sizes"), layout))
+                self.in_both_layouts(a, |x, layout| nn::adaptive_max_pool(x, &self.0.sizes("sizes"), layout))
             }
             "resize" => {
-                let method = match self.settings["method"].as_str().unwrap() {
+                let method = match self.0.settings["method"].as_str().unwrap() {
                     "nearest" => Method::Nearest,
                     "nearest-exact" => Method::NearestExact,
                     "linear" | "bilinear" | "trilinear" => Method::Linear,
                     "bicubic" => Method::Cubic,
                     other => panic!("a method {other}"),
                 };
-                let align_corners = self.flag("align_corners").unwrap();
+                let align_corners = self.0.flag("align_corners").unwrap();
                 self.in_both_layouts(a, |x, layout| {
-                    nn::resize(x, &self.sizes("sizes"), Resize { method, align_corners, layout })
+                    nn::resize(x, &self.0.sizes("sizes"), Resize { method, align_corners, layout })
                 })
             }
             other => panic!("no function is called {other}"),
@@ -213,25 +159,8 @@ impl Case {
 /// Units in which errors are allowed: XLA's functions and another order of sums, in f64.
 const TOLERANCE: f64 = 2e-13;
 
-/// What is wrong with a result, if anything.
-fn difference(case: &Case, actual: &Literal, expected: &Literal) -> Option<String> {
-    let what = || format!("{} with {} of {:?}", case.name, case.settings, case.inputs);
-    if actual.ty() != expected.ty() {
-        return Some(format!("{} instead of {}: {}", actual.ty(), expected.ty(), what()));
-    }
-    if expected.dtype().is_int() {
-        return (actual != expected).then(|| format!("{actual:?} instead of {expected:?}: {}", what()));
-    }
-    let (actual, expected) = (actual.to_vec::<f64>().unwrap(), expected.to_vec::<f64>().unwrap());
-    actual.iter().zip(&expected).enumerate().find_map(|(i, (a, e))| {
-        let close = (a - e).abs() <= TOLERANCE * e.abs().max(1.0);
-        let same = a == e || close || (a.is_nan() && e.is_nan());
-        (!same).then(|| format!("element {i} is {a:?} instead of {e:?}: {}", what()))
-    })
-}
-
 fn check(engine: &Engine) -> Result<()> {
-    let cases = cases();
+    let cases = cases(include_str!("data/nn.json"));
     assert!(cases.len() > 400, "there are {} cases", cases.len());
     // All are recorded before the first is read, so that the plugin has few modules to compile, and it gets a part of the cases:
     // different settings of one function are different shapes for it.
@@ -246,14 +175,14 @@ fn check(engine: &Engine) -> Result<()> {
         }
         let inputs: Vec<Tensor> =
             case.inputs.iter().map(|input| engine.from_literal(input)).collect::<Result<_>>()?;
-        recorded.push((case, case.call(&inputs)?));
+        recorded.push((case, Call(case).call(&inputs)?));
     }
     let mut wrong = Vec::new();
     for (case, results) in recorded {
         for (i, result) in results.iter().enumerate() {
             // Functions over space have two results to compare with one: one per layout.
             let expected = if case.outputs.len() == 1 { &case.outputs[0] } else { &case.outputs[i] };
-            wrong.extend(difference(case, &result.to_literal()?, expected));
+            wrong.extend(case.difference(&result.to_literal()?, expected, TOLERANCE));
         }
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
@@ -263,4 +192,28 @@ fn check(engine: &Engine) -> Result<()> {
 #[test]
 fn everything_is_as_in_pytorch() {
     on_engines(EngineConfig::new, check);
+}
+
+#[test]
+fn attention_is_as_in_jax() {
+    on_engines(EngineConfig::new, |engine| {
+        let cases = cases(include_str!("data/attention.json"));
+        assert!(cases.len() > 10);
+        let mut recorded = Vec::new();
+        for case in &cases {
+            let x: Vec<Tensor> =
+                case.inputs.iter().map(|input| engine.from_literal(input)).collect::<Result<_>>()?;
+            let settings = Attention {
+                mask: x.get(3),
+                causal: case.flag("causal").unwrap().then_some(0),
+                scale: case.settings["scale"].as_f64(),
+                dropout: None,
+            };
+            recorded.push(nn::attention(&x[0], &x[1], &x[2], settings)?.0);
+        }
+        for (case, mixed) in cases.iter().zip(recorded) {
+            assert_eq!(case.difference(&mixed.to_literal()?, &case.outputs[0], TOLERANCE), None);
+        }
+        Ok(())
+    });
 }

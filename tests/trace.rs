@@ -378,6 +378,21 @@ fn functions_of_scalars_inside_of_loops() {
             Tensor::reduce_with(&powers, &engine.scalar(1.0f32), &[0], |a, b| a * b)
         })?;
         assert_eq!(z.to_vec::<f32>()?, [8.0, 27.0]);
+        // Loops, sorts and branches inside of functions of scalars.
+        let x = vector(engine, &[2.0, 3.0]);
+        let z = Tensor::map_with(&x, |x| {
+            let one = x.on_stream().constant(Literal::scalar(1.0f32))?;
+            stream.for_range(0..3, one, |_, power| power * &x)
+        })?;
+        assert_eq!(z.to_vec::<f32>()?, [8.0, 27.0]);
+        let z = Tensor::sort_with(&x, 0, true, |a, b| Tensor::map_with(&[a, b], |[a, b]| a.greater(&b)))?;
+        assert_eq!(z.to_vec::<f32>()?, [3.0, 2.0]);
+        let small = engine.scalar(0.5f32);
+        let z = Tensor::reduce_with(&x, &zero, &[0], |a, b| {
+            let (low, high) = stream.cond(&a.less(&b)?, (a, b), Ok, |(a, b)| Ok((b, a)))?;
+            high + (low * &small)?
+        })?;
+        assert!([4.0, 3.5].contains(&z.item::<f32>()?), "in either order");
         Ok(())
     });
 }

@@ -136,33 +136,6 @@ fn functions_of_scalars_see_nothing_from_outside() {
     });
 }
 
-#[test]
-fn functions_of_scalars_have_no_loops() {
-    everywhere(|engine| {
-        let (stream, zero) = (engine.stream(), engine.scalar(0.0f32));
-        // Loops and sorts there are more than XLA can do: it would end the process.
-        let x = vector(engine, &[2.0, 3.0]);
-        let error = Tensor::map_with(&x, |x| stream.for_range(0..3, x, |_, x| x * 2.0));
-        says(
-            error,
-            &[
-                "map: computation holds a while",
-                "reduce, reduce_window, map",
-                "before or after",
-                "tests/trace_refused.rs",
-            ],
-        );
-        let error = Tensor::sort_with(&x, 0, true, |a, b| Tensor::map_with(&[a, b], |[a, b]| a.less(&b)));
-        says(error, &["sort: comparator holds a map", "no bodies"]);
-        let yes = engine.scalar(true);
-        let error = Tensor::reduce_with(&x, &zero, &[0], |a, b| {
-            stream.cond(&yes, (a, b), |(a, _)| Ok(a), |(_, b)| Ok(b))
-        });
-        says(error, &["reduce: body holds an if", "`select`"]);
-        Ok(())
-    });
-}
-
 /// Nothing of a body reaches a capture that is begun inside, and its values have no data to capture.
 #[test]
 fn a_capture_inside_of_a_body() {

@@ -346,6 +346,12 @@ impl DTypeSet {
         DTypeSet(bits)
     }
 
+    /// The set without one type.
+    #[must_use]
+    pub const fn without(self, dtype: DType) -> DTypeSet {
+        DTypeSet(self.0 & !(1 << dtype.code()))
+    }
+
     /// Union of two sets.
     #[must_use]
     pub const fn or(self, other: DTypeSet) -> DTypeSet {

@@ -151,6 +151,38 @@ impl Tensor {
         self.record(OpCode::Transpose, attrs::transpose(&permutation), &[self], site)
     }
 
+    /// The elements whose places in the two dimensions are equal: those two disappear, and the diagonal is the last dimension of
+    /// the result. Two movements of elements and no arithmetic.
+    ///
+    /// # Errors
+    /// When a dimension does not exist, or both are the same or have different sizes.
+    #[track_caller]
+    pub fn diagonal(&self, first: i64, second: i64) -> Result<Tensor> {
+        let site = here();
+        let (a, b) = (
+            axis_of(OpCode::Slice, first, self.rank(), &site)?,
+            axis_of(OpCode::Slice, second, self.rank(), &site)?,
+        );
+        let size = self.dims()[a];
+        if a == b || self.dims()[b] != size {
+            let given = format!("the diagonal of dimensions {first} and {second} of {}", self.ty());
+            let error = OpError::new("slice", Fault::Shape, given, "it takes two dimensions of one size");
+            return Err(Tensor::refuse(error, site));
+        }
+        let mut order: Vec<i64> =
+            (0..self.rank() as i64).filter(|&axis| axis != a as i64 && axis != b as i64).collect();
+        let kept: Vec<u64> = order.iter().map(|&axis| self.dims()[axis as usize]).collect();
+        order.extend([a as i64, b as i64]);
+        let square = if order.is_sorted() { self.clone() } else { self.transpose(&order)? };
+        // Along rows set one after the other, the diagonal is one row and one element apart.
+        let flat = square.reshape(&[kept.as_slice(), &[size * size]].concat())?;
+        let mut limits: Vec<i64> = flat.dims().iter().map(|&dim| dim as i64).collect();
+        let mut strides = vec![1; limits.len()];
+        strides[kept.len()] = size as i64 + 1;
+        limits[kept.len()] = (size * size) as i64;
+        flat.slice(&vec![0; limits.len()], &limits, &strides)
+    }
+
     /// Every `strides`-th element from `starts` up to, not including, `limits`: one of each per dimension.
     ///
     /// # Errors

@@ -140,6 +140,26 @@ impl Tensor {
         self.record(OpCode::DotGeneral, attrs, &[self, rhs], here())
     }
 
+    /// Products summed over pairs of dimensions, which disappear; the rest of this comes before the rest of `rhs`. Negative
+    /// dimensions count from the back. Element types promote. NumPy's `tensordot`.
+    ///
+    /// # Errors
+    /// When a dimension does not exist, or the lists or the sizes differ.
+    #[track_caller]
+    pub fn tensordot(&self, rhs: &Tensor, lhs_axes: &[i64], rhs_axes: &[i64]) -> Result<Tensor> {
+        let site = here();
+        let dtype = common_dtype("dot_general", [("lhs", self), ("rhs", rhs)], &site)?;
+        let lhs_contracting = self.axes_of(lhs_axes, &site)?;
+        let rhs_contracting = rhs.axes_of(rhs_axes, &site)?;
+        let dims = DotDimensionNumbers {
+            lhs_contracting: &lhs_contracting,
+            rhs_contracting: &rhs_contracting,
+            ..DotDimensionNumbers::default()
+        };
+        let (lhs, rhs) = (self.as_dtype(dtype, self, &site)?, rhs.as_dtype(dtype, self, &site)?);
+        self.record(OpCode::DotGeneral, attrs::dot_general(dims, dtype), &[&lhs, &rhs], site)
+    }
+
     /// A convolution with any layout, stride, padding, dilation and grouping.
     ///
     /// # Errors

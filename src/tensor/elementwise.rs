@@ -41,12 +41,12 @@ impl Tensor {
 }
 
 macro_rules! unary_methods {
-    ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
         /// Elementwise ops of one operand.
         impl Tensor {
             $(
                 #[doc = $summary]
-                #[doc = concat!("\n\nStableHLO: `", $name, "`.\n\n# Errors\nWhen the op does not take the element type.")]
+                #[doc = concat!("\n\n", stringify!($dialect), " op `", $name, "`.\n\n# Errors\nWhen the op does not take the element type.")]
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self) -> Result<Tensor> {
@@ -58,12 +58,12 @@ macro_rules! unary_methods {
 }
 
 macro_rules! binary_methods {
-    ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
         /// Elementwise ops of two operands; they promote and broadcast ([`promote`](crate::promote)).
         impl Tensor {
             $(
                 #[doc = $summary]
-                #[doc = concat!("\n\nStableHLO: `", $name, "`.\n\n# Errors\nWhen the op does not take the element type, or the operands do not promote or broadcast.")]
+                #[doc = concat!("\n\n", stringify!($dialect), " op `", $name, "`.\n\n# Errors\nWhen the op does not take the element type, or the operands do not promote or broadcast.")]
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self, rhs: &Tensor) -> Result<Tensor> {
@@ -76,6 +76,8 @@ macro_rules! binary_methods {
 
 fuseline_fusion::for_each_unary_op!(unary_methods);
 fuseline_fusion::for_each_binary_op!(binary_methods);
+fuseline_fusion::for_each_chlo_unary_op!(unary_methods);
+fuseline_fusion::for_each_chlo_binary_op!(binary_methods);
 
 macro_rules! comparison_methods {
     ($(($method:ident, $direction:ident, $words:literal)),* $(,)?) => {

@@ -7,6 +7,8 @@
     reason = "a test, on real threads"
 )]
 
+pub(crate) mod reference;
+
 use std::sync::{Arc, Mutex};
 
 use fuseline::fusion::program::Program;

@@ -4,6 +4,7 @@
 //! cancellation and early overflow are from W. Kahan, "Branch Cuts for Complex Elementary Functions" (1987), unless said
 //! otherwise.
 
+use super::arc;
 use super::number::Complex64;
 use crate::op::OpCode;
 
@@ -30,8 +31,32 @@ pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
             let turned = tanh(Complex64::new(-z.im, z.re));
             Complex64::new(turned.im, -turned.re)
         }
+        OpCode::Acos => arc::acos(z),
+        OpCode::Acosh => arc::acosh(z),
+        OpCode::Asin => arc::asin(z),
+        OpCode::Asinh => arc::asinh(z),
+        OpCode::Atan => arc::atan(z),
+        OpCode::Atanh => arc::atanh(z),
+        OpCode::Conj => z.conj(),
+        OpCode::Sinh => sinh(z),
+        OpCode::Cosh => {
+            // cosh z = -i sinh(z + i pi/2), with the sine and the cosine in each other's place.
+            let (sin, cos) = z.im.sin_cos();
+            Complex64::new(times(cos, z.re.cosh()), times(sin, z.re.sinh()))
+        }
+        OpCode::Square => Complex64::new((z.re - z.im) * (z.re + z.im), 2.0 * z.re * z.im),
         _ => return None,
     })
+}
+
+/// A product in which zero times infinity is zero: the real axis stays real.
+fn times(a: f64, b: f64) -> f64 {
+    if a == 0.0 { a.copysign(a * b.signum()) } else { a * b }
+}
+
+fn sinh(z: Complex64) -> Complex64 {
+    let (sin, cos) = z.im.sin_cos();
+    Complex64::new(cos * z.re.sinh(), times(sin, z.re.cosh()))
 }
 
 /// An op of two operands; `None` when it has no complex form.

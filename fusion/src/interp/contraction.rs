@@ -18,7 +18,7 @@ use crate::literal::Literal;
 use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
 
 /// A number of the arithmetic that a contraction is computed in.
-trait Term: Copy {
+pub(super) trait Term: Copy {
     const ZERO: Self;
     fn read(dtype: DType, bits: Bits) -> Self;
     /// `self + a * b`.
@@ -112,24 +112,34 @@ fn terms<T: Term>(literal: &Literal, walk: Walk) -> Vec<T> {
 }
 
 /// All elements, in order.
-fn all_terms<T: Term>(literal: &Literal) -> Vec<T> {
+pub(super) fn all_terms<T: Term>(literal: &Literal) -> Vec<T> {
     let elements = Elements::of(literal);
     (0..elements.len()).map(|index| T::read(literal.dtype(), elements.get(index))).collect()
 }
+
+/// Runs a contraction in the arithmetic that its result's element type asks for.
+macro_rules! contract {
+    ($contraction:ident, $call:expr) => {
+        match $call.result().dtype().class() {
+            DTypeClass::Float if $call.result().dtype() == DType::F32 => $contraction::<f32>($call),
+            DTypeClass::Float => $contraction::<f64>($call),
+            DTypeClass::Complex if $call.result().dtype() == DType::C64 => {
+                $contraction::<num_complex::Complex<f32>>($call)
+            }
+            DTypeClass::Complex => $contraction::<num_complex::Complex<f64>>($call),
+            DTypeClass::Bool => $contraction::<bool>($call),
+            DTypeClass::Signed | DTypeClass::Unsigned => $contraction::<i64>($call),
+        }
+    };
+}
+pub(super) use contract;
 
 /// `dot_general`.
 ///
 /// # Errors
 /// When there are too many products.
 pub fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    match call.result().dtype().class() {
-        DTypeClass::Float if call.result().dtype() == DType::F32 => dot::<f32>(call),
-        DTypeClass::Float => dot::<f64>(call),
-        DTypeClass::Complex if call.result().dtype() == DType::C64 => dot::<Complex<f32>>(call),
-        DTypeClass::Complex => dot::<Complex64>(call),
-        DTypeClass::Bool => dot::<bool>(call),
-        DTypeClass::Signed | DTypeClass::Unsigned => dot::<i64>(call),
-    }
+    contract!(dot, call)
 }
 
 /// One side of a dot brought into the order batch, rest, contracting; the product of the sizes of each.
@@ -185,14 +195,7 @@ fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 /// # Errors
 /// When there are too many products.
 pub fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    match call.result().dtype().class() {
-        DTypeClass::Float if call.result().dtype() == DType::F32 => convolve::<f32>(call),
-        DTypeClass::Float => convolve::<f64>(call),
-        DTypeClass::Complex if call.result().dtype() == DType::C64 => convolve::<Complex<f32>>(call),
-        DTypeClass::Complex => convolve::<Complex64>(call),
-        DTypeClass::Bool => convolve::<bool>(call),
-        DTypeClass::Signed | DTypeClass::Unsigned => convolve::<i64>(call),
-    }
+    contract!(convolve, call)
 }
 
 fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {

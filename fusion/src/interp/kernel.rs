@@ -3,11 +3,14 @@
 //! Input: a checked signature. Output: a [`Kernel`], which takes the bits of one element per operand to the bits of the
 //! result's element. Tensors and bodies are computed with the same kernels, so that an op means the same in both.
 
+use std::cmp::Ordering;
+
 use super::complex;
 use super::number::{
     Bits, float_from_int, from_complex, from_f64, from_int, int_from_float, joined, mask, parts, to_complex,
     to_f64, to_int,
 };
+use super::special;
 use crate::dtype::{DType, DTypeClass};
 use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, Signature};
 
@@ -122,6 +125,10 @@ fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
         OpCode::ExponentialMinusOne => x.exp_m1(),
         OpCode::Floor => x.floor(),
         OpCode::IsFinite => return x.is_finite().into(),
+        OpCode::Cosh | OpCode::Sinh => special::hyperbolic(op, dtype, x),
+        OpCode::IsInf => return x.is_infinite().into(),
+        OpCode::IsNegInf => return (x == f64::NEG_INFINITY).into(),
+        OpCode::IsPosInf => return (x == f64::INFINITY).into(),
         OpCode::Log => x.ln(),
         OpCode::LogPlusOne => x.ln_1p(),
         OpCode::Logistic => 1.0 / (1.0 + (-x).exp()),
@@ -135,7 +142,7 @@ fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
         OpCode::Sqrt => x.sqrt(),
         OpCode::Tan => x.tan(),
         OpCode::Tanh => x.tanh(),
-        _ => missing(op, dtype),
+        _ => special::unary(op, x).unwrap_or_else(|| missing(op, dtype)),
     };
     from_f64(dtype, result)
 }
@@ -180,7 +187,8 @@ fn float_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
                 y
             }
         }
-        _ => missing(op, dtype),
+        OpCode::NextAfter => return next_after(dtype, a, b),
+        _ => special::binary(op, x, y).unwrap_or_else(|| missing(op, dtype)),
     };
     from_f64(dtype, result)
 }
@@ -198,6 +206,7 @@ fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
         OpCode::Subtract => x - y,
         // Two's complement: the low bits of a product do not depend on the high bits of the factors.
         OpCode::Multiply => x.wrapping_mul(y),
+        OpCode::Mulhi => x.wrapping_mul(y) >> dtype.bits(),
         OpCode::Divide if y == 0 => -1,
         OpCode::Divide => x / y,
         OpCode::Remainder if y == 0 => x,
@@ -240,6 +249,25 @@ fn power(base: i128, exponent: i128) -> i128 {
     result
 }
 
+/// The neighbour of `a` towards `b`: `b` itself where they are equal as numbers, NaN where one of them is.
+fn next_after(dtype: DType, a: Bits, b: Bits) -> Bits {
+    let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
+    let sign = 1 << (dtype.bits() - 1);
+    match x.partial_cmp(&y) {
+        None if x.is_nan() => a,
+        None | Some(Ordering::Equal) => b,
+        // The least number that is not zero, of the sign of `b`.
+        _ if x == 0.0 => b & sign | 1,
+        Some(order) if order.is_lt() == (x > 0.0) => a + 1,
+        _ => a - 1,
+    }
+}
+
+/// A number that is ordered as the element is: a float by IEEE 754's total order, another by its value.
+pub(super) fn order(dtype: DType, bits: Bits) -> i128 {
+    if dtype.is_float() { total_order(dtype, bits) } else { to_int(dtype, bits) }
+}
+
 /// A number that is ordered as IEEE 754's total order orders the float.
 fn total_order(dtype: DType, bits: Bits) -> i128 {
     let sign = dtype.float_format().map_or(0, |format| Bits::from(format.sign()));
@@ -254,7 +282,7 @@ fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: Bits, 
         // Only equality is asked for, and a number without order that differs is as good as a NaN.
         (_, DTypeClass::Complex) => {
             let (x, y) = (to_complex(dtype, a), to_complex(dtype, b));
-            if x == y { Some(std::cmp::Ordering::Equal) } else { None }
+            if x == y { Some(Ordering::Equal) } else { None }
         }
         _ => Some(to_int(dtype, a).cmp(&to_int(dtype, b))),
     };

@@ -17,6 +17,8 @@
 //! Not here: anything that makes large programs fast. The cost of an op is linear in the elements (the products, the window
 //! elements) it visits, some nanoseconds each.
 
+mod arc;
+pub mod chlo;
 pub mod collective;
 mod complex;
 pub mod composite;
@@ -34,6 +36,7 @@ pub mod movement;
 pub(crate) mod number;
 pub mod reduction;
 pub mod source;
+mod special;
 
 use std::fmt;
 use std::sync::Arc;

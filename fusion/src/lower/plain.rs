@@ -132,13 +132,28 @@ impl Writer {
         }
     }
 
-    /// A call as it is, but for what its bodies are lowered as.
+    /// A call as it is, but for what its bodies are lowered as and what they capture.
     fn call(&mut self, signature: &Arc<Signature>, operands: Refs) -> Refs {
-        if signature.bodies().iter().all(|body| is_plain(body)) {
+        let captures = signature.def().captures;
+        if captures.is_none() && signature.bodies().iter().all(|body| is_plain(body)) {
             return self.0.push_signature(signature.clone(), operands);
         }
         let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(lowered_body).collect();
-        self.0.push_signature(signed(signature.op(), signature, &bodies), operands)
+        let Some(first) = captures else {
+            return self.0.push_signature(signed(signature.op(), signature, &bodies), operands);
+        };
+        let (stated, captured) = operands.split_at(first);
+        let (used, bodies) = used_captures(captured, &bodies);
+        let operands: Refs = stated.iter().copied().chain(used).collect();
+        let types: Vec<TensorType> = operands.iter().map(|&operand| self.type_of(operand)).collect();
+        let other = Signature::infer(signature.op(), signature.attrs().clone(), &bodies, &types);
+        let other =
+            other.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+        self.0.push_signature(Arc::new(other), operands)
+    }
+
+    fn type_of(&self, value: Ref) -> TensorType {
+        self.0.type_of(value).expect("bug: an operand that nothing makes").clone()
     }
 }
 
@@ -148,6 +163,46 @@ fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
         Ref::Param(index) => params[index as usize],
         Ref::Result(index) => results[index as usize],
     }
+}
+
+/// Text says what a body captures by using it. So what is not used is left out, what is captured twice is captured once, and
+/// the order is that of the first uses.
+fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
+    let mut used: Vec<Ref> = Vec::new();
+    let mut note = |value: &Ref| match value {
+        Ref::Param(index) if !used.contains(&captured[*index as usize]) => {
+            used.push(captured[*index as usize])
+        }
+        _ => {}
+    };
+    for body in bodies {
+        body.graph().nodes().iter().flat_map(Node::operands).for_each(&mut note);
+        body.returns().iter().for_each(&mut note);
+    }
+    let place = |value: Ref| match value {
+        Ref::Param(index) => {
+            let place = used.iter().position(|&outer| outer == captured[index as usize]);
+            Ref::Param(place.expect("bug: a capture is used that was not noted") as u32)
+        }
+        result => result,
+    };
+    let body = |body: &Arc<Body>| {
+        let mut graph = Graph::with_capacity_of(body.graph());
+        for outer in &used {
+            let index = captured.iter().position(|value| value == outer).unwrap_or_default();
+            graph.param(body.graph().params()[index].clone());
+        }
+        for node in body.graph().nodes() {
+            graph.push_signature(
+                node.signature().clone(),
+                node.operands().iter().map(|&value| place(value)).collect(),
+            );
+        }
+        let returns: Vec<Ref> = body.returns().iter().map(|&value| place(value)).collect();
+        Arc::new(Body::new(graph, &returns).expect("bug: a body returns what it does not make"))
+    };
+    let bodies = bodies.iter().map(body).collect();
+    (used, bodies)
 }
 
 /// Another op, or one with other bodies, on the same operands. One that does not fit the limits, because bodies nest deeper
@@ -165,10 +220,11 @@ fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signat
     }
 }
 
-/// Whether every op of a body, and of those in it, is lowered as itself.
+/// Whether every op of a body, and of those in it, is lowered as itself and captures nothing.
 fn is_plain(body: &Body) -> bool {
     body.graph().nodes().iter().map(|node| node.signature()).all(|signature| {
-        matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
+        signature.def().captures.is_none()
+            && matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
             && signature.bodies().iter().all(|body| is_plain(body))
     })
 }

@@ -7,6 +7,7 @@ use crate::attr::{AttrDef, AttrKind, AttrValue};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref};
 use crate::literal::Literal;
+use crate::op::Dialect;
 use crate::shape::TensorType;
 
 /// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are dropped.
@@ -72,8 +73,9 @@ fn nested_bools(dims: &[u64], bytes: &[u8]) -> String {
     }
 }
 
-/// An attribute of an op: `array<i64: 0, 1>`, `#stablehlo.dot<...>`.
-fn attribute(def: &AttrDef, value: &AttrValue) -> String {
+/// An attribute of an op of a dialect: `array<i64: 0, 1>`, `#stablehlo.dot<...>`.
+fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
+    let prefix = dialect.prefix();
     match (value, def.kind) {
         (AttrValue::Int(value), AttrKind::Int32) => format!("{value} : i32"),
         (AttrValue::Int(value), _) => format!("{value} : i64"),
@@ -98,11 +100,10 @@ fn attribute(def: &AttrDef, value: &AttrValue) -> String {
             format!("dense<{table}> : tensor<{rows}x{columns}xi64>")
         }
         (AttrValue::Enum(member), AttrKind::Enum(def)) => {
-            format!("#stablehlo<{} {}>", def.name, def.members[usize::from(*member)])
+            format!("#{prefix}<{} {}>", def.name, def.members[usize::from(*member)])
         }
         (AttrValue::Enums(members), AttrKind::Enums(def)) => {
-            let each =
-                |&member: &u8| format!("#stablehlo<{} {}>", def.name, def.members[usize::from(member)]);
+            let each = |&member: &u8| format!("#{prefix}<{} {}>", def.name, def.members[usize::from(member)]);
             format!("[{}]", list(members, each))
         }
         (AttrValue::Dense(literal), _) => dense(literal),
@@ -110,25 +111,25 @@ fn attribute(def: &AttrDef, value: &AttrValue) -> String {
         (AttrValue::Struct(values), AttrKind::Struct(def)) => {
             let mut fields = Vec::new();
             for (field, value) in def.fields.iter().zip(values) {
-                if let Some(value) = member(field, value) {
+                if let Some(value) = member(dialect, field, value) {
                     fields.push(format!("{} = {value}", field.name));
                 }
             }
             let space = if def.keyword.is_empty() { "" } else { " " };
-            format!("#stablehlo.{}<{}{space}{}>", def.mnemonic, def.keyword, fields.join(", "))
+            format!("#{prefix}.{}<{}{space}{}>", def.mnemonic, def.keyword, fields.join(", "))
         }
         (value, kind) => unreachable!("bug: attribute {} is {value:?}, not {kind}", def.name),
     }
 }
 
 /// A member of a group, where numbers and lists stand bare.
-fn member(def: &AttrDef, value: &AttrValue) -> Option<String> {
+fn member(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> Option<String> {
     Some(match (value, def.kind) {
         (AttrValue::Absent, _) => return None,
         (AttrValue::Int(value), _) => value.to_string(),
         (AttrValue::Ints(values), _) => format!("[{}]", list(values, i64::to_string)),
         (AttrValue::Enum(member), AttrKind::Enum(def)) => def.members[usize::from(*member)].to_owned(),
-        (value, _) => attribute(def, value),
+        (value, _) => attribute(dialect, def, value),
     })
 }
 
@@ -174,7 +175,7 @@ impl Printer {
         let attrs: Vec<String> = signature
             .stated_attrs()
             .filter(|(def, value)| def.kind != AttrKind::Unit || **value == AttrValue::Bool(true))
-            .map(|(def, value)| format!("{} = {}", def.name, attribute(def, value)))
+            .map(|(def, value)| format!("{} = {}", def.name, attribute(signature.def().dialect, def, value)))
             .collect();
         if !attrs.is_empty() {
             put!(self, " <{{{}}}>", attrs.join(", "));

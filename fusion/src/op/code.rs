@@ -8,7 +8,7 @@ use crate::attr::AttrValue;
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal),* $(,)?) => {
-        /// An operation of the StableHLO specification.
+        /// An operation of the StableHLO specification or of the CHLO dialect.
         ///
         /// The numbers are part of keys and saved programs (O2): new ops get new numbers, and a number is never
         /// used twice.
@@ -41,10 +41,17 @@ opcodes! {
     GetDimensionSize = 76, DynamicBroadcastInDim = 78, DynamicConv = 79, DynamicGather = 80, DynamicIota = 81,
     DynamicPad = 82, DynamicReshape = 83, Rng = 84,
     Complex = 87, Real = 88, Imag = 89,
+    Acos = 100, Acosh = 101, Asin = 102, Asinh = 103, Atan = 104, Atanh = 105, BesselI1e = 106, Conj = 107, Cosh = 108,
+    Digamma = 109, Erf = 110, Erfc = 111, ErfInv = 112, IsInf = 113, IsNegInf = 114, IsPosInf = 115, Lgamma = 116,
+    Mulhi = 117, NextAfter = 118, Polygamma = 119, RaggedDot = 120, Scan = 121, Sinh = 122, Square = 123, TopK = 124,
+    Zeta = 125,
     AllGather = 141, AllReduce = 142, AllToAll = 143, CollectiveBroadcast = 144, CollectivePermute = 145,
     PartitionId = 146, ReduceScatter = 147, ReplicaId = 148,
     Composite = 161,
 }
+
+/// CHLO's names of ops that the specification has too, with the same meaning.
+const IN_BOTH_DIALECTS: &[(&str, OpCode)] = &[("chlo.tan", OpCode::Tan), ("chlo.constant", OpCode::Constant)];
 
 /// One more than the greatest number of an op.
 const NUMBERS: usize = OpCode::ALL[OpCode::ALL.len() - 1] as usize + 1;
@@ -91,9 +98,12 @@ impl OpCode {
         OpCode::ALL.iter().copied().find(|code| u64::from(code.number()) == number)
     }
 
-    /// The op of that name, with or without its dialect's prefix.
+    /// The op of that name, with or without its dialect's prefix. An op that both dialects have is the specification's.
     #[must_use]
     pub fn from_name(name: &str) -> Option<OpCode> {
+        if let Some((_, code)) = IN_BOTH_DIALECTS.iter().find(|(both, _)| *both == name) {
+            return Some(*code);
+        }
         let (dialect, name) = match name.split_once('.') {
             Some((dialect, name)) => (Some(dialect), name),
             None => (None, name),
@@ -262,5 +272,8 @@ mod tests {
         }
         assert_eq!(OpCode::from_name("stablehlo.add"), Some(OpCode::Add));
         assert_eq!(OpCode::from_name("chlo.add"), None);
+        assert_eq!(OpCode::from_name("chlo.erf"), Some(OpCode::Erf));
+        assert_eq!(OpCode::from_name("stablehlo.erf"), None);
+        assert_eq!(OpCode::from_name("chlo.tan"), Some(OpCode::Tan));
     }
 }

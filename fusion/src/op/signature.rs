@@ -192,7 +192,7 @@ impl Signature {
     ) -> bool {
         self.op == op
             && self.operands.len() == operands.len()
-            && self.operands.iter().eq(operands)
+            && self.operands.iter().zip(operands).all(|(own, other)| own == other)
             && self.attrs == *attrs
             && self.bodies.as_slice() == bodies
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::json::At;
 use super::{Check, Problem, Program, ProgramError, ProgramId, ProgramOp, ProgramValue, Role};
-use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Pairs, Presence};
+use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Ref};
 use crate::groups::Groups;
@@ -356,6 +356,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
         AttrKind::Enums(def) => {
             AttrValue::Enums(at.list()?.iter().map(|at| member(at, def.members)).collect::<Result<_>>()?)
         }
+        AttrKind::Struct(def) if at.find("mlir")?.is_some() => written_struct(&at.get("mlir")?, def)?,
         AttrKind::Struct(def) => {
             for key in at.keys() {
                 if !def.fields.iter().any(|field| field.name == key) {
@@ -381,4 +382,26 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
         }
         AttrKind::Name => AttrValue::Name(at.string()?.into()),
     })
+}
+
+/// A group of integer lists as MLIR writes it: `#chlo.ragged_dot<lhs_ragged_dimensions = [0], ...>`. What is not named is
+/// empty.
+fn written_struct(at: &At<'_>, def: &StructDef) -> Result<AttrValue> {
+    let refuse = || at.error(format!("expected #chlo.{}<NAME = [INTEGERS], ...>", def.mnemonic));
+    let inside =
+        at.string()?.split_once(&format!(".{}<", def.mnemonic)).and_then(|(_, rest)| rest.strip_suffix('>'));
+    let mut values = vec![AttrValue::Ints(Ints::new()); def.fields.len()];
+    // Each part is a name and what stands between its brackets.
+    for part in inside.ok_or_else(refuse)?.split_inclusive(']') {
+        let (name, list) = part.split_once('=').ok_or_else(refuse)?;
+        let name = name.trim_start_matches([',', ' ']).trim_end();
+        let field = def.fields.iter().position(|field| field.name == name && field.kind == AttrKind::Ints);
+        let field = field.ok_or_else(|| at.error(format!("{name:?} is not a member of this attribute")))?;
+        let list =
+            list.trim().strip_prefix('[').and_then(|list| list.strip_suffix(']')).ok_or_else(refuse)?;
+        let ints = list.split(',').map(str::trim).filter(|int| !int.is_empty());
+        let ints: Option<Ints> = ints.map(|int| int.parse().ok()).collect();
+        values[field] = AttrValue::Ints(ints.ok_or_else(refuse)?);
+    }
+    Ok(AttrValue::Struct(values.into()))
 }

@@ -52,9 +52,9 @@ fn kind(name: &str, at: usize) -> Result<Kind> {
 }
 
 fn capture(def: &OpDef) -> Capture {
-    match def.name {
-        "if" | "case" => Capture::Operand,
-        "while" => Capture::Carried,
+    match def.code {
+        _ if def.captures.is_some() => Capture::Operand,
+        OpCode::While => Capture::Carried,
         _ => Capture::Constant,
     }
 }

@@ -3,6 +3,7 @@
 //! A schema gives the order of an op's attributes; the constructor next to it writes them in that order, and nothing
 //! else has to know it.
 
+mod chlo;
 mod collective;
 mod composite;
 mod control;
@@ -11,6 +12,8 @@ mod linalg;
 
 use std::sync::Arc;
 
+pub(super) use chlo::{RAGGED_DOT, SCAN, TOP_K};
+pub use chlo::{RaggedDotDimensionNumbers, ragged_dot, scan, top_k};
 pub use collective::*;
 pub(super) use composite::COMPOSITE;
 pub use composite::composite;

@@ -6,7 +6,7 @@
 
 use super::{Builder, Lowered, expanded, prepared_kernel};
 use crate::attr::Attrs;
-use crate::dtype::DType;
+use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
 use crate::graph::Ref;
 use crate::op::attrs::{self, IndexDimensionNumbers};
@@ -30,8 +30,21 @@ fn as_twin(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (op, shared) = twin(call.def.code);
     let attrs = twin_attrs(call, &recorded_sizes(call)?).expect("bug: a checked shape is refused");
     let (mut graph, params) = Builder::of(call);
-    let result = graph.op(op, attrs, &params[..shared])?;
-    Ok(graph.returning(&[result]))
+    // The twin may itself be lowered as something else.
+    let operands = &call.operands[..shared];
+    match (op.def().lower)(&Call { def: op.def(), operands, attrs: &attrs, bodies: &[] }) {
+        Lowered::Body(body) => {
+            for node in body.graph().nodes() {
+                graph.0.push_signature(node.signature().clone(), node.operands().into());
+            }
+            Ok(graph.returning(body.returns()))
+        }
+        other => {
+            let op = if let Lowered::As(other) = other { other } else { op };
+            let result = graph.op(op, attrs, &params[..shared])?;
+            Ok(graph.returning(&[result]))
+        }
+    }
 }
 
 /// Where the elements of one dimension go: the first to `low`, the others in steps of `step`, within `size` places. `low`
@@ -41,6 +54,16 @@ struct Spread {
     low: Ref,
     step: Ref,
     size: u64,
+}
+
+/// A type of whole bytes that has all values of the given one.
+fn bytewise(dtype: DType) -> DType {
+    match dtype.class() {
+        DTypeClass::Signed if dtype.bits() < 8 => DType::I8,
+        DTypeClass::Unsigned if dtype.bits() < 8 => DType::U8,
+        DTypeClass::Float if dtype.bits() < 8 => DType::F32,
+        _ => dtype,
+    }
 }
 
 /// Type of a place or a step.
@@ -113,6 +136,15 @@ impl Builder {
         spreads: &[Spread],
         fill: Ref,
     ) -> Result<Ref, OpError> {
+        // XLA's folder takes elements of fewer than 8 bits for others.
+        let (dtype, whole) = (ty.dtype(), bytewise(ty.dtype()));
+        if dtype != whole {
+            let ty = call.retyped(ty, whole)?;
+            let value = self.convert(value, dtype, whole)?;
+            let fill = self.convert(fill, dtype, whole)?;
+            let spread = self.spread_all(call, value, &ty, spreads, fill)?;
+            return self.convert(spread, whole, dtype);
+        }
         let mut ty = ty.clone();
         let mut dims = ty.dims().to_vec();
         spreads.iter().for_each(|spread| dims[spread.axis] = spread.size);

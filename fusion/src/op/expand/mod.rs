@@ -8,6 +8,7 @@
 //! does not compile runs by other means. What returns data of another type than declared, or aborts the process, is.
 
 mod bits;
+mod chlo;
 mod collective;
 mod combine;
 mod complex;
@@ -20,7 +21,8 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(super) use bits::{bitcast_convert, reduce_precision, unary};
+pub(super) use bits::{bitcast_convert, reduce_precision};
+pub(super) use chlo::{ragged_dot, top_k};
 pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
@@ -33,6 +35,7 @@ pub(super) use normalize::batch_norm;
 use super::attrs;
 use super::call::Call;
 use super::code::{Comparison, OpCode};
+use super::def::Dialect;
 use super::rules::contraction::{ConvDims, conv_attr};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
@@ -55,6 +58,14 @@ pub enum Lowered {
     Inline(Arc<Body>),
 }
 
+/// Elementwise ops of one operand.
+pub(super) fn unary(call: &Call<'_>) -> Lowered {
+    match call.def.dialect {
+        Dialect::Stablehlo => bits::unary(call),
+        Dialect::Chlo => chlo::unary(call),
+    }
+}
+
 /// The op itself; what the lowering uses unless a row says otherwise.
 pub(super) fn itself(_call: &Call<'_>) -> Lowered {
     Lowered::Itself
@@ -66,6 +77,7 @@ pub(super) fn itself(_call: &Call<'_>) -> Lowered {
 /// Integers are divided as [`mended_division`] says.
 pub(super) fn binary(call: &Call<'_>) -> Lowered {
     match (call.def.code, call.operand(0).dtype()) {
+        _ if call.def.dialect == Dialect::Chlo => chlo::binary(call),
         (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
         (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
         (OpCode::Maximum | OpCode::Minimum, dtype) if dtype.is_complex() => {
@@ -189,6 +201,7 @@ pub(super) fn factorised(call: &Call<'_>) -> Lowered {
     if dtype.size() >= 4 { Lowered::Itself } else { expanded(in_f32(call, dtype)) }
 }
 
+/// A call on shorter floats of one type, computed in `f32`.
 fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
     let (mut graph, mut params) = Builder::of(call);
     for param in &mut params {

@@ -31,11 +31,9 @@ impl<'a> DotDims<'a> {
     }
 }
 
-/// `dot_general`: for each batch index, the products of rows of lhs and rhs summed over the contracting dimensions.
-/// The result has the batch dimensions, then the rest of lhs, then the rest of rhs.
-pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
+/// Checks that the batching and the contracting dimensions of both sides exist once, come in pairs and have equal sizes.
+pub(super) fn paired(call: &Call<'_>, dims: DotDims<'_>) -> Result<(), OpError> {
     let (lhs, rhs) = (call.operand(0), call.operand(1));
-    let dims = DotDims::of(call.attr());
     let sides =
         [("lhs", lhs, dims.lhs_batch, dims.lhs_contract), ("rhs", rhs, dims.rhs_batch, dims.rhs_contract)];
     for (side, operand, batch, contract) in sides {
@@ -72,16 +70,33 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
             }
         }
     }
+    Ok(())
+}
+
+/// The sizes of the dimensions that are neither batching nor contracting.
+pub(super) fn free_dims<'a>(
+    operand: &'a TensorType,
+    batch: &'a [i64],
+    contract: &'a [i64],
+) -> impl Iterator<Item = u64> + use<'a> {
+    (0..operand.rank()).filter_map(move |axis| {
+        let used = batch.contains(&(axis as i64)) || contract.contains(&(axis as i64));
+        (!used).then(|| operand.dims()[axis])
+    })
+}
+
+/// `dot_general`: for each batch index, the products of rows of lhs and rhs summed over the contracting dimensions.
+/// The result has the batch dimensions, then the rest of lhs, then the rest of rhs.
+pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
+    let (lhs, rhs) = (call.operand(0), call.operand(1));
+    let dims = DotDims::of(call.attr());
+    paired(call, dims)?;
     precision(call, 1)?;
     algorithm(call)?;
     let dtype = result_dtype(call, call.attr().dtype(3))?;
     let mut out: SmallVec<[u64; 8]> = dims.lhs_batch.iter().map(|&axis| lhs.dims()[axis as usize]).collect();
-    for (_, operand, batch, contract) in sides {
-        out.extend((0..operand.rank()).filter_map(|axis| {
-            let used = batch.contains(&(axis as i64)) || contract.contains(&(axis as i64));
-            (!used).then(|| operand.dims()[axis])
-        }));
-    }
+    out.extend(free_dims(lhs, dims.lhs_batch, dims.lhs_contract));
+    out.extend(free_dims(rhs, dims.rhs_batch, dims.rhs_contract));
     Ok(one(call.ty(dtype, &out)?))
 }
 
@@ -89,7 +104,7 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
 pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u128 {
     let Some(result) = result else { return 0 };
     let each: u128 = match call.def.code {
-        OpCode::DotGeneral => {
+        OpCode::DotGeneral | OpCode::RaggedDot => {
             let dims = DotDims::of(call.attr());
             dims.lhs_contract.iter().map(|&axis| u128::from(call.operand(0).dims()[axis as usize])).product()
         }
@@ -107,7 +122,7 @@ pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u
 }
 
 /// Checks the precisions, which are attribute `place`: one per operand.
-fn precision(call: &Call<'_>, place: usize) -> Result<(), OpError> {
+pub(super) fn precision(call: &Call<'_>, place: usize) -> Result<(), OpError> {
     match &call.attrs.values()[place] {
         AttrValue::Enums(precisions) => call.list_len("precision_config", precisions.len(), 2, "operand"),
         _ => Ok(()),
@@ -163,7 +178,7 @@ fn algorithm(call: &Call<'_>) -> Result<(), OpError> {
 
 /// The operands of a `dot_general` may have different types; the result type is stated by the caller. Float products do not
 /// become integers and the other way around.
-fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crate::DType, OpError> {
+pub(super) fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crate::DType, OpError> {
     for index in 0..2 {
         let operand = call.operand(index).dtype();
         if operand.is_float() && !result.is_float() {

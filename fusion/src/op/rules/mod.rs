@@ -4,6 +4,7 @@
 //! specification's section of that op. All arithmetic on sizes is checked: a rule returns an error where a size
 //! would leave 63 bits, and allocates nothing larger than its operands' ranks.
 
+pub(crate) mod chlo;
 pub(crate) mod collective;
 pub(super) mod composite;
 pub(crate) mod contraction;

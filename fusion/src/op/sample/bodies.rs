@@ -20,7 +20,7 @@ pub(super) struct Combiner {
 }
 
 /// Ops that combine elements in any order to the same result, but for rounding.
-fn associative(dtype: DType) -> &'static [OpCode] {
+pub(super) fn associative(dtype: DType) -> &'static [OpCode] {
     use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
     match dtype.class() {
         DTypeClass::Float => &[Add, Maximum, Minimum, Multiply],
@@ -45,10 +45,6 @@ impl Sampler<'_> {
 
     /// The types that elements are combined in: their own or wider ones.
     fn combined_types(&mut self, dtypes: &[DType]) -> Vec<DType> {
-        if self.portable() && dtypes.len() > 1 {
-            // XLA refuses two float types in one op.
-            return dtypes.to_vec();
-        }
         dtypes.iter().map(|&dtype| self.widened(dtype)).collect()
     }
 

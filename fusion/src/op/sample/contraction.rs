@@ -6,7 +6,7 @@ use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 
 /// Element types of the other operand and of the result. Portable products are of one type, to it or to a wider one.
-fn product_types(sampler: &mut Sampler<'_>, lhs: DType) -> Option<(DType, DType)> {
+pub(super) fn product_types(sampler: &mut Sampler<'_>, lhs: DType) -> Option<(DType, DType)> {
     if sampler.portable() || !sampler.rarely(4) {
         return Some((lhs, sampler.widened(lhs)));
     }

@@ -74,7 +74,15 @@ impl Source {
     /// lies on a grid of quarters, so that sums and products of a few are exact.
     fn float(&mut self) -> f64 {
         if self.seed == 0 {
-            return 1.0;
+            return match self.domain {
+                Domain::Unit => 0.5,
+                Domain::AboveOne => 2.0,
+                Domain::Exponent => 0.0,
+                _ => 1.0,
+            };
+        }
+        if self.domain == Domain::Exponent {
+            return self.below(9).into();
         }
         if self.aim == Aim::Everything && self.domain == Domain::Any && self.below(3) == 0 {
             return SPECIAL_FLOATS[self.below(SPECIAL_FLOATS.len() as u32) as usize];
@@ -84,7 +92,13 @@ impl Source {
         } else {
             0.25 + f64::from(self.below(1 << 30)) / f64::from(1 << 30) * 3.75
         };
-        if self.domain != Domain::Positive && self.below(2) == 1 { -magnitude } else { magnitude }
+        let value = match self.domain {
+            Domain::Unit => magnitude * 7.0 / 32.0,
+            Domain::AboveOne => magnitude + 1.0,
+            _ => magnitude,
+        };
+        let positive = matches!(self.domain, Domain::Positive | Domain::AboveOne);
+        if !positive && self.below(2) == 1 { -value } else { value }
     }
 
     /// Hermitian matrices whose elements are eighths, off the diagonal up to 1/2 and on it above the number of rows, as the
@@ -128,6 +142,8 @@ impl Source {
     fn int(&mut self, dtype: DType) -> i64 {
         let bits = dtype.bits();
         let signed = dtype.class() == DTypeClass::Signed;
+        // The greatest of the shortest signed type is 1.
+        let most = (1 << (bits.min(8) - u32::from(signed))) - 1;
         match self.domain {
             Domain::Index { size } => {
                 if self.seed == 0 || size == 0 {
@@ -145,12 +161,9 @@ impl Source {
             }
             Domain::Amount | Domain::Exponent if self.seed == 0 => 0,
             Domain::Amount => self.below(bits + 1).into(),
-            Domain::Exponent => self.below(9).into(),
+            Domain::Exponent => i64::from(self.below(9)).min(most),
             _ if self.seed == 0 => 1,
-            // The greatest of the shortest signed type is 1.
-            Domain::Positive => {
-                i64::from(1 + self.below(4)).min((1 << (bits.min(8) - u32::from(signed))) - 1)
-            }
+            Domain::Positive | Domain::Unit | Domain::AboveOne => i64::from(1 + self.below(4)).min(most),
             Domain::Any | Domain::PositiveDefinite if dtype == DType::Bool => self.below(2).into(),
             Domain::Any | Domain::PositiveDefinite => match (self.below(4), self.aim) {
                 // The ends of the range, the values around 0, and any bits.

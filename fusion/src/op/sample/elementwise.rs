@@ -8,9 +8,11 @@ use crate::shape::TensorType;
 
 pub(in crate::op) fn unary(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let domain = match sampler.def.code {
-        OpCode::Log | OpCode::LogPlusOne | OpCode::Rsqrt | OpCode::Sqrt if sampler.portable() => {
-            Domain::Positive
-        }
+        _ if !sampler.portable() => Domain::Any,
+        OpCode::Log | OpCode::LogPlusOne | OpCode::Rsqrt | OpCode::Sqrt => Domain::Positive,
+        OpCode::Digamma | OpCode::Lgamma => Domain::Positive,
+        OpCode::Acos | OpCode::Asin | OpCode::Atanh | OpCode::ErfInv => Domain::Unit,
+        OpCode::Acosh => Domain::AboveOne,
         _ => Domain::Any,
     };
     let (operand, _) = sampler.operand_in(sampler.row_dtypes(), 0, domain)?;
@@ -19,7 +21,12 @@ pub(in crate::op) fn unary(sampler: &mut Sampler<'_>) -> Option<Sample> {
 
 pub(in crate::op) fn binary(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let op = sampler.def.code;
-    let base = if op == OpCode::Power && sampler.portable() { Domain::Positive } else { Domain::Any };
+    let base = match op {
+        OpCode::Power if sampler.portable() => Domain::Positive,
+        OpCode::Zeta if sampler.portable() => Domain::AboveOne,
+        OpCode::Polygamma if sampler.portable() || !sampler.rarely(4) => Domain::Exponent,
+        _ => Domain::Any,
+    };
     let (lhs, ty) = sampler.operand_in(sampler.row_dtypes(), 0, base)?;
     let domain = match op {
         OpCode::ShiftLeft | OpCode::ShiftRightArithmetic | OpCode::ShiftRightLogical
@@ -31,6 +38,7 @@ pub(in crate::op) fn binary(sampler: &mut Sampler<'_>) -> Option<Sample> {
         OpCode::Power if ty.dtype().is_int() && (sampler.portable() || !sampler.rarely(3)) => {
             Domain::Exponent
         }
+        OpCode::Zeta | OpCode::Polygamma if sampler.portable() => Domain::Positive,
         OpCode::Divide | OpCode::Remainder if sampler.portable() && !sampler.rarely(3) => Domain::Positive,
         _ => Domain::Any,
     };

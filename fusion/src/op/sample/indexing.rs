@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::reduction::another_dtype;
 use super::{Domain, Sample, SampleOperand, Sampler, axes};
 use crate::dtype::{DType, DTypeSet};
 use crate::interp::number::{Store, from_int};
@@ -163,24 +162,13 @@ pub(in crate::op) fn gather(sampler: &mut Sampler<'_>) -> Option<Sample> {
 }
 
 pub(in crate::op) fn scatter(sampler: &mut Sampler<'_>) -> Option<Sample> {
-    // XLA's CPU backend refuses to scatter into a scalar.
-    let (first, ty) = sampler.operand(sampler.row_dtypes(), u32::from(sampler.portable()))?;
+    let (first, ty) = sampler.operand(sampler.row_dtypes(), 0)?;
     let whole = ty.dims();
     let plan = plan(sampler, whole)?;
-    // XLA's CPU backend loses updates whose indices have no components.
-    if sampler.portable() && plan.index_map.is_empty() {
-        return None;
-    }
     let (mut operands, mut dtypes) = (vec![first], vec![ty.dtype()]);
     if sampler.rarely(4) {
-        let dtype = another_dtype(sampler, &dtypes)?;
-        // XLA's CPU backend gives two inputs the same results when it finds that they are the same value.
-        let other = TensorType::of(dtype, whole).ok()?;
-        operands.push(if sampler.portable() {
-            SampleOperand::Fresh(other, Domain::Any)
-        } else {
-            sampler.operand_like(&other, Domain::Any)
-        });
+        let dtype = sampler.dtype_of(sampler.row_dtypes())?;
+        operands.push(sampler.operand_of(dtype, whole)?);
         dtypes.push(dtype);
     }
     let index_dtype = sampler.dtype_of(DTypeSet::INT)?;

@@ -14,6 +14,7 @@
 //!   given finite data. Where the two differ, or the specification leaves something open, there is no portable sample.
 
 mod bodies;
+pub(super) mod chlo;
 pub(super) mod collective;
 pub(super) mod composite;
 pub(super) mod contraction;
@@ -131,8 +132,12 @@ pub enum Domain {
     },
     /// Shift amounts: integers from 0 to the bit width.
     Amount,
-    /// Exponents: small integers, not negative.
+    /// Small integers, not negative: exponents, orders, sizes of groups.
     Exponent,
+    /// Numbers between -1 and 1, away from both and from 0: for `asin`, `atanh` and `erf_inv`.
+    Unit,
+    /// Numbers from 5/4 to 5: for `acosh` and the order of `zeta`.
+    AboveOne,
     /// Square matrices in the last two dimensions, positive definite and far from singular: symmetric, with a diagonal that
     /// outweighs the rest of its row. For floats.
     PositiveDefinite,

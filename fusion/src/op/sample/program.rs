@@ -24,6 +24,7 @@ use crate::graph::{Body, Graph};
 use crate::interp;
 use crate::interp::number::{Bits, Elements, Store, from_f64, joined, parts, to_f64, to_int};
 use crate::literal::Literal;
+use crate::op::rules::chlo::ScanDims;
 use crate::op::rules::contraction::DotDims;
 use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, Signature};
 use crate::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
@@ -262,7 +263,7 @@ impl ProgramSampler {
     pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
         // A conversion between floats rounds and does not jump.
         let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
-        let steep = matches!(def.code, OpCode::Power | OpCode::Atan2);
+        let steep = matches!(def.code, OpCode::Power | OpCode::Atan2 | OpCode::Polygamma | OpCode::Zeta);
         self.options.aim == Aim::Portable && (jumps || steep)
     }
 
@@ -432,7 +433,7 @@ fn numerics(signature: &Signature) -> Numerics {
             }
         }
         (op, ..)
-            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter)
+            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
                 || flow::runs_bodies(op) =>
         {
             signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
@@ -478,9 +479,13 @@ fn terms(signature: &Signature) -> u64 {
     match signature.op() {
         OpCode::Reduce => 1 + per_result(operands[0].elems().0),
         OpCode::ReduceWindow | OpCode::SelectAndScatter => 1 + window(),
-        OpCode::DotGeneral => {
+        OpCode::DotGeneral | OpCode::RaggedDot => {
             let contract = DotDims::of(attr()).lhs_contract;
             contract.iter().map(|&axis| operands[0].dims()[axis as usize]).product()
+        }
+        OpCode::Scan => {
+            let dims = ScanDims::of(&signature.call()).expect("bug: a checked scan is refused");
+            1 + dims.size
         }
         // All taps of a filter, or all updates.
         OpCode::Convolution | OpCode::DynamicConv => operands[1].elems().0,
@@ -518,7 +523,7 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
         OpCode::Convert => widest,
         OpCode::Add | OpCode::Subtract => widest.map(|(low, high)| (low, high + 1)),
         OpCode::Multiply => product(),
-        OpCode::DotGeneral | OpCode::Convolution | OpCode::DynamicConv => {
+        OpCode::DotGeneral | OpCode::RaggedDot | OpCode::Convolution | OpCode::DynamicConv => {
             product().map(|(low, high)| (low, high + carries))
         }
         OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter
@@ -580,12 +585,23 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
                 Some(magnitudes) => lengths(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
                 // Short floats are computed in longer ones; the others by approximations good to a few steps.
                 None => {
-                    let steps = if part.size() <= 2 { 2.0 } else { 8.0 };
-                    lengths(data).map(|x| steps * unit * x).collect()
+                    let (steps, least) = approximation(signature.op());
+                    let steps = if part.size() <= 2 { 2.0 } else { steps };
+                    lengths(data).map(|x| steps * unit * x.max(least)).collect()
                 }
             }
         })
         .collect()
+}
+
+/// How good the worst approximation of an elementwise op is: to so many units in the last place, of numbers as small as the
+/// given one. What crosses zero as a difference of large terms is good beside 1.
+fn approximation(op: OpCode) -> (f64, f64) {
+    match op {
+        OpCode::Digamma | OpCode::Lgamma => (32.0, 1.0),
+        OpCode::Polygamma | OpCode::Zeta | OpCode::Erfc | OpCode::ErfInv | OpCode::Atanh => (256.0, 0.0),
+        _ => (8.0, 0.0),
+    }
 }
 
 /// The largest part of itself that a number of a type is rounded by; 0 for types that are not floats.

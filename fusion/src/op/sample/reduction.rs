@@ -9,14 +9,6 @@ use crate::interp::number::{Store, float_from_int, from_int};
 use crate::op::attrs;
 use crate::shape::TensorType;
 
-/// An element type for an operand that is combined together with those of the given types. XLA refuses two float types
-/// in one op.
-pub(super) fn another_dtype(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<DType> {
-    let other = sampler.dtype_of(sampler.row_dtypes())?;
-    let float = dtypes.iter().copied().find(|dtype| sampler.portable() && dtype.is_float());
-    Some(float.filter(|_| other.is_float()).unwrap_or(other))
-}
-
 /// One to three inputs of one shape of at least `min_rank` dimensions, with the element types.
 pub(super) fn inputs(
     sampler: &mut Sampler<'_>,
@@ -25,7 +17,7 @@ pub(super) fn inputs(
     let (first, ty) = sampler.operand(sampler.row_dtypes(), min_rank)?;
     let (mut operands, mut dtypes) = (vec![first], vec![ty.dtype()]);
     for _ in 0..sampler.below(4).saturating_sub(1) {
-        let dtype = another_dtype(sampler, &dtypes)?;
+        let dtype = sampler.dtype_of(sampler.row_dtypes())?;
         operands.push(sampler.operand_of(dtype, ty.dims())?);
         dtypes.push(dtype);
     }

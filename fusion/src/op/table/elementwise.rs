@@ -1,24 +1,25 @@
 //! Elementwise ops. Those with one or two operands of one type differ only in name, element types and arithmetic: their rows
-//! come from two lists, [`for_each_unary_op`](crate::for_each_unary_op) and
-//! [`for_each_binary_op`](crate::for_each_binary_op), from which the engine also generates the methods of its tensor type.
-//! An entry there is all that such an op needs besides its arithmetic in the interpreter.
+//! come from two lists per dialect, [`for_each_unary_op`](crate::for_each_unary_op),
+//! [`for_each_binary_op`](crate::for_each_binary_op) and their neighbours for CHLO, from which the engine also generates the
+//! methods of its tensor type. An entry there is all that such an op needs besides its arithmetic in the interpreter.
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Dialect, Fusibility, Numerics, OpDef, Operands};
 use crate::op::expand;
 use crate::op::rules::elementwise;
 use crate::op::sample;
 
-/// Calls a macro with the list of elementwise ops of one operand:
-/// `(opcode, method, StableHLO name, element types, numerics, what it computes)`.
+/// Calls a macro with the dialect and the list of the specification's elementwise ops of one operand:
+/// `(opcode, method, name, element types, numerics, what it computes)`.
 #[macro_export]
 macro_rules! for_each_unary_op {
     ($callback:ident) => {
         $callback! {
+            Stablehlo;
             (Abs, abs, "abs", SIGNED_NUMBER, Exact, "The absolute value of each element; of a complex one its distance from zero, a float."),
             (Cbrt, cbrt, "cbrt", FLOAT_COMPLEX, Rounded, "The cube root of each element."),
             (Ceil, ceil, "ceil", FLOAT, Step, "The least integer not below each element."),
@@ -45,12 +46,13 @@ macro_rules! for_each_unary_op {
     };
 }
 
-/// Calls a macro with the list of elementwise ops of two operands of one type:
-/// `(opcode, method, StableHLO name, element types, numerics, what it computes)`.
+/// Calls a macro with the dialect and the list of the specification's elementwise ops of two operands of one type:
+/// `(opcode, method, name, element types, numerics, what it computes)`.
 #[macro_export]
 macro_rules! for_each_binary_op {
     ($callback:ident) => {
         $callback! {
+            Stablehlo;
             (Add, add, "add", ANY, Rounded, "The sum of the elements; logical or of `bool`. Integers wrap."),
             (And, and, "and", INT_BOOL, Exact, "The bitwise and of the elements; logical and of `bool`."),
             (Atan2, atan2, "atan2", FLOAT_COMPLEX, Rounded, "The angle of the point (rhs, lhs), in radians."),
@@ -71,9 +73,10 @@ macro_rules! for_each_binary_op {
 }
 
 macro_rules! unary_rows {
-    ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
         pub(super) const UNARY: &[OpDef] = &[$(OpDef {
             code: OpCode::$code,
+            dialect: Dialect::$dialect,
             name: $name,
             summary: $summary,
             dtypes: DTypeSet::$dtypes,
@@ -85,9 +88,10 @@ macro_rules! unary_rows {
 }
 
 macro_rules! binary_rows {
-    ($(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
         pub(super) const BINARY: &[OpDef] = &[$(OpDef {
             code: OpCode::$code,
+            dialect: Dialect::$dialect,
             name: $name,
             summary: $summary,
             operands: Operands::Fixed(&["lhs", "rhs"]),

@@ -5,7 +5,9 @@ mod composite;
 mod contraction;
 mod control;
 mod dynamic;
+#[macro_use]
 mod elementwise;
+mod chlo;
 mod indexing;
 mod linalg;
 mod movement;
@@ -59,6 +61,9 @@ const FAMILIES: &[&[OpDef]] = &[
     composite::ROWS,
     linalg::ROWS,
     dynamic::ROWS,
+    chlo::UNARY,
+    chlo::BINARY,
+    chlo::ROWS,
     collective::ROWS,
 ];
 

@@ -1,0 +1,316 @@
+//! The ops of the CHLO dialect that XLA's plugins do not have, or compute too roughly.
+
+use std::sync::Arc;
+
+use super::{Builder, Lowered, expanded, in_f32, unsigned};
+use crate::attr::{AttrValue, Attrs};
+use crate::dtype::{DType, DTypeClass};
+use crate::error::OpError;
+use crate::graph::{Body, Ref};
+use crate::literal::Literal;
+use crate::op::attrs::{self, DotDimensionNumbers};
+use crate::op::call::Call;
+use crate::op::code::{Comparison, OpCode};
+use crate::op::rules::chlo::{Ragged, RaggedDims};
+use crate::shape::{Shape, TensorType};
+
+/// Ops of one operand.
+///
+/// - `conj` of a float is refused by the plugins (API 0.81), which have it for complex numbers only.
+/// - `sinh`: see [`hyperbolic_sine`].
+/// - The inverse functions below are computed in the shorter types as they stand, with a rounding at each step, which leaves
+///   errors of up to 3 units in the last place. In `f32` they are good to the last place of the shorter type.
+pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
+    let dtype = call.operand(0).dtype();
+    match call.def.code {
+        _ if dtype.is_complex() => Lowered::Itself,
+        OpCode::Conj => expanded(unchanged(call)),
+        OpCode::Sinh => expanded(hyperbolic_sine(call)),
+        OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
+            expanded(in_f32(call, dtype))
+        }
+        _ => Lowered::Itself,
+    }
+}
+
+/// The operand. A conversion to the type that it has is what says so in a module.
+fn unchanged(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, params) = Builder::of(call);
+    let same = graph.op(OpCode::Convert, attrs::convert(call.operand(0).dtype()), &params)?;
+    Ok(graph.returning(&[same]))
+}
+
+/// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and `(e + e / (e + 1)) / 2` with
+/// `e = exp(x) - 1` where `|x|` is less than 1. XLA applies the second one to negative numbers too, for which the quotient
+/// magnifies the error of `e` to 4 units in the last place (conformance case `sinh_float64_20_20_chlo`).
+fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let dtype = if given.size() <= 2 { DType::F32 } else { given };
+    let (mut graph, params) = Builder::of(call);
+    let x = graph.convert(params[0], given, dtype)?;
+    let magnitude = graph.op(OpCode::Abs, Attrs::none(), &[x])?;
+    let log_half = graph.splat(0.5f64.ln(), dtype, shape)?;
+    let rising = graph.op(OpCode::Add, Attrs::none(), &[magnitude, log_half])?;
+    let rising = graph.op(OpCode::Exponential, Attrs::none(), &[rising])?;
+    let falling = graph.op(OpCode::Subtract, Attrs::none(), &[log_half, magnitude])?;
+    let falling = graph.op(OpCode::Exponential, Attrs::none(), &[falling])?;
+    let far = graph.op(OpCode::Subtract, Attrs::none(), &[rising, falling])?;
+    let grown = graph.op(OpCode::ExponentialMinusOne, Attrs::none(), &[magnitude])?;
+    let one = graph.splat(1.0f64, dtype, shape)?;
+    let divisor = graph.op(OpCode::Add, Attrs::none(), &[grown, one])?;
+    let quotient = graph.op(OpCode::Divide, Attrs::none(), &[grown, divisor])?;
+    let near = graph.op(OpCode::Add, Attrs::none(), &[grown, quotient])?;
+    let half = graph.splat(0.5f64, dtype, shape)?;
+    let near = graph.op(OpCode::Multiply, Attrs::none(), &[near, half])?;
+    let less = attrs::compare_for(Comparison::Lt, dtype);
+    let is_near = graph.op(OpCode::Compare, less, &[magnitude, one])?;
+    let result = graph.op(OpCode::Select, Attrs::none(), &[is_near, near, far])?;
+    let result = graph.with_sign_of(result, x, dtype, shape)?;
+    let result = graph.convert(result, dtype, given)?;
+    Ok(graph.returning(&[result]))
+}
+
+impl Builder {
+    /// A float that is not negative, with the sign of another one: zeros and NaN included.
+    fn with_sign_of(&mut self, value: Ref, sign: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+        let word = unsigned(dtype.bits());
+        let value = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
+        let sign = self.op(OpCode::BitcastConvert, attrs::convert(word), &[sign])?;
+        let bit = self.word(1 << (dtype.bits() - 1), word, shape)?;
+        let sign = self.op(OpCode::And, Attrs::none(), &[sign, bit])?;
+        let signed = self.op(OpCode::Or, Attrs::none(), &[value, sign])?;
+        self.op(OpCode::BitcastConvert, attrs::convert(dtype), &[signed])
+    }
+}
+
+/// Ops of two operands: the plugins (API 0.81) do not know `mulhi`.
+pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
+    match call.def.code {
+        OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
+        OpCode::Mulhi => expanded(upper_half_of_halves(call)),
+        _ => Lowered::Itself,
+    }
+}
+
+/// The upper half of a product that a wider type holds.
+fn upper_half(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let signed = dtype.class() == DTypeClass::Signed;
+    let wide = if signed { DType::I64 } else { DType::U64 };
+    let (mut graph, params) = Builder::of(call);
+    let lhs = graph.convert(params[0], dtype, wide)?;
+    let rhs = graph.convert(params[1], dtype, wide)?;
+    let product = graph.op(OpCode::Multiply, Attrs::none(), &[lhs, rhs])?;
+    let bits = graph.splat(dtype.bits() as u8, wide, shape)?;
+    let shift = if signed { OpCode::ShiftRightArithmetic } else { OpCode::ShiftRightLogical };
+    let upper = graph.op(shift, Attrs::none(), &[product, bits])?;
+    let result = graph.convert(upper, wide, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// The upper half of a product of 128 bits, from the products of the halves of its factors. With the lower halves unsigned
+/// and the upper ones signed as the factors are, no partial sum leaves 64 bits: `((2^32 - 1)^2 + 2 (2^32 - 1))` is the
+/// greatest that is unsigned.
+fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let signed = dtype.class() == DTypeClass::Signed;
+    let shift = if signed { OpCode::ShiftRightArithmetic } else { OpCode::ShiftRightLogical };
+    let (mut graph, params) = Builder::of(call);
+    let (bits, mask) = (graph.splat(32u8, dtype, shape)?, graph.splat(u64::from(u32::MAX), dtype, shape)?);
+    let lower = |graph: &mut Builder, value| graph.op(OpCode::And, Attrs::none(), &[value, mask]);
+    let upper = |graph: &mut Builder, value| graph.op(shift, Attrs::none(), &[value, bits]);
+    let product = |graph: &mut Builder, a, b| graph.op(OpCode::Multiply, Attrs::none(), &[a, b]);
+    let sum = |graph: &mut Builder, a, b| graph.op(OpCode::Add, Attrs::none(), &[a, b]);
+    let (a0, a1) = (lower(&mut graph, params[0])?, upper(&mut graph, params[0])?);
+    let (b0, b1) = (lower(&mut graph, params[1])?, upper(&mut graph, params[1])?);
+    // The product of the lower halves is unsigned whatever the type is.
+    let lowest = product(&mut graph, a0, b0)?;
+    let carried = graph.op(OpCode::ShiftRightLogical, Attrs::none(), &[lowest, bits])?;
+    let crossed = product(&mut graph, a1, b0)?;
+    let first = sum(&mut graph, crossed, carried)?;
+    let crossed = product(&mut graph, a0, b1)?;
+    let first_lower = lower(&mut graph, first)?;
+    let second = sum(&mut graph, crossed, first_lower)?;
+    let highest = product(&mut graph, a1, b1)?;
+    let (first, second) = (upper(&mut graph, first)?, upper(&mut graph, second)?);
+    let result = sum(&mut graph, highest, first)?;
+    let result = sum(&mut graph, result, second)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// The plugins (API 0.81) do not know that a `top_k` may be asked to be stable. They are, which is what both answers allow.
+pub(in crate::op) fn top_k(call: &Call<'_>) -> Lowered {
+    if call.attrs.values()[1] == AttrValue::Absent {
+        return Lowered::Itself;
+    }
+    let (mut graph, params) = Builder::of(call);
+    let found = graph.0.push(OpCode::TopK, attrs::top_k(call.attr().int(0)), &[], &params);
+    expanded(found.map(|found| graph.returning(&found)))
+}
+
+/// No engine of XLA's CPU backend has `ragged_dot`. It is a `dot_general` here, of which what lies outside of the groups is
+/// taken out by a mask:
+///
+/// - of the result, where each group is multiplied with a rhs of its own: every row is multiplied with the rhs of every
+///   group, and of these products one is kept;
+/// - of both operands, where each group is summed into a result of its own. Of one alone, a zero would meet an infinity.
+///
+/// Either way it costs as many products as there are groups, as it does in JAX where there is no kernel for it.
+pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Lowered {
+    expanded(masked_dot(call))
+}
+
+fn masked_dot(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let dims = RaggedDims::of(call)?;
+    let (lhs, rhs) = (call.operand(0), call.operand(1));
+    let dot = DotDimensionNumbers {
+        lhs_batching: dims.dot.lhs_batch,
+        rhs_batching: dims.dot.rhs_batch,
+        lhs_contracting: dims.dot.lhs_contract,
+        rhs_contracting: dims.dot.rhs_contract,
+    };
+    let (mut graph, params) = Builder::of(call);
+    match dims.kind {
+        Ragged::Batching => {
+            let product = graph.dot(call, dot, params[0], params[1])?;
+            Ok(graph.returning(&[product]))
+        }
+        Ragged::Free { group } => {
+            let bounds = graph.group_bounds(params[2], call.operand(2))?;
+            let product = graph.dot(call, dot, params[0], params[1])?;
+            let ty = graph.type_of(product);
+            // Where dimensions of the operands went: batching, free of lhs, free of rhs.
+            let batch = dims.dot.lhs_batch;
+            let free = |operand: &TensorType, batch: &[i64], contract: &[i64]| -> Vec<i64> {
+                let free = |axis: &i64| !batch.contains(axis) && !contract.contains(axis);
+                (0..operand.rank() as i64).filter(free).collect()
+            };
+            let lhs_axes = [batch, &free(lhs, batch, dims.dot.lhs_contract)].concat();
+            let rhs_free = free(rhs, dims.dot.rhs_batch, dims.dot.rhs_contract);
+            let place = |axis: usize| lhs_axes.iter().position(|&lhs| lhs == axis as i64).unwrap_or(0);
+            let own = rhs_free.iter().position(|&rhs| rhs == group as i64).unwrap_or(0);
+            let group_axis = lhs_axes.len() + own;
+            let axes: Vec<usize> = dims.prefix.iter().map(|&axis| place(axis)).collect();
+            let mask = graph.in_group(&bounds, &axes, place(dims.ragged), group_axis, ty.shape())?;
+            let kept = graph.select_or_zero(mask, product, &ty)?;
+            let zero = graph.zero_scalar(ty.dtype())?;
+            let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(ty.dtype()))?);
+            let along = attrs::dimensions(&[group_axis as i64]);
+            let result = graph.0.push(OpCode::Reduce, along, &[add], &[kept, zero])?;
+            Ok(graph.returning(&result))
+        }
+        Ragged::Contracting => {
+            let bounds = graph.group_bounds(params[2], call.operand(2))?;
+            let mut parts = Vec::new();
+            let counterpart = |axis: usize| {
+                let pairs = dims.dot.lhs_batch.iter().zip(dims.dot.rhs_batch);
+                let mut pairs = pairs.chain(dims.dot.lhs_contract.iter().zip(dims.dot.rhs_contract));
+                pairs.find(|pair| *pair.0 == axis as i64).map_or(0, |pair| *pair.1 as usize)
+            };
+            for (operand, is_rhs) in [(lhs, false), (rhs, true)] {
+                // The groups are the first dimension of both, and a batching one of the product.
+                let place = |axis: usize| 1 + if is_rhs { counterpart(axis) } else { axis };
+                let ty = call.ty(operand.dtype(), &[&[dims.groups], operand.dims()].concat())?;
+                let kept: Vec<i64> = (1..=operand.rank() as i64).collect();
+                let repeat = attrs::broadcast_in_dim(ty.shape().clone(), &kept);
+                let repeated = graph.op(OpCode::BroadcastInDim, repeat, &[params[usize::from(is_rhs)]])?;
+                let axes: Vec<usize> = dims.prefix.iter().map(|&axis| place(axis)).collect();
+                let mask = graph.in_group(&bounds, &axes, place(dims.ragged), 0, ty.shape())?;
+                parts.push(graph.select_or_zero(mask, repeated, &ty)?);
+            }
+            let moved = |axes: &[i64]| axes.iter().map(|axis| axis + 1).collect::<Vec<i64>>();
+            let with_group = |axes: &[i64]| [vec![0], moved(axes)].concat();
+            let dot = DotDimensionNumbers {
+                lhs_batching: &with_group(dot.lhs_batching),
+                rhs_batching: &with_group(dot.rhs_batching),
+                lhs_contracting: &moved(dot.lhs_contracting),
+                rhs_contracting: &moved(dot.rhs_contracting),
+            };
+            let product = graph.dot(call, dot, parts[0], parts[1])?;
+            Ok(graph.returning(&[product]))
+        }
+    }
+}
+
+/// Where the groups of a `ragged_dot` start and end: two `i64` values of the type that is given.
+struct Bounds {
+    starts: Ref,
+    ends: Ref,
+    ty: TensorType,
+}
+
+impl Builder {
+    fn type_of(&self, value: Ref) -> TensorType {
+        self.0.type_of(value).expect("bug: a value that does not exist").clone()
+    }
+
+    /// A scalar of zero.
+    fn zero_scalar(&mut self, dtype: DType) -> Result<Ref, OpError> {
+        let zero = Literal::zeros(TensorType::scalar(dtype));
+        self.op(OpCode::Constant, attrs::constant(Arc::new(zero)), &[])
+    }
+
+    /// A `dot_general` to the result type and with the precision of a `ragged_dot`.
+    fn dot(
+        &mut self,
+        call: &Call<'_>,
+        dims: DotDimensionNumbers<'_>,
+        lhs: Ref,
+        rhs: Ref,
+    ) -> Result<Ref, OpError> {
+        let mut values = attrs::dot_general(dims, call.attr().dtype(2)).values().to_vec();
+        values[1] = call.attrs.values()[1].clone();
+        self.op(OpCode::DotGeneral, values.into_iter().collect(), &[lhs, rhs])
+    }
+
+    fn select_or_zero(&mut self, mask: Ref, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
+        let zero = self.zero_scalar(ty.dtype())?;
+        let zeros =
+            self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(ty.shape().clone(), &[]), &[zero])?;
+        self.op(OpCode::Select, Attrs::none(), &[mask, value, zeros])
+    }
+
+    /// Sums of the sizes along the last dimension: the end of each group, and without its own size the start.
+    fn group_bounds(&mut self, sizes: Ref, ty: &TensorType) -> Result<Bounds, OpError> {
+        let sizes = self.convert(sizes, ty.dtype(), DType::I64)?;
+        let (rank, groups) = (ty.rank(), ty.dims().last().map_or(1, |&groups| groups.max(1) as i64));
+        let (mut window, mut padding) = (vec![1; rank], vec![(0, 0); rank]);
+        (window[rank - 1], padding[rank - 1]) = (groups, (groups - 1, 0));
+        let zero = self.zero_scalar(DType::I64)?;
+        let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::I64))?);
+        let along = attrs::reduce_window(&window, &vec![1; rank], &padding);
+        let ends = self.0.push(OpCode::ReduceWindow, along, &[add], &[sizes, zero])?[0];
+        let starts = self.op(OpCode::Subtract, Attrs::none(), &[ends, sizes])?;
+        let ty = self.type_of(ends);
+        Ok(Bounds { starts, ends, ty })
+    }
+
+    /// Which elements of a shape lie in the group that their index along `group` counts, by their index along `ragged`. The
+    /// other dimensions of the bounds, if they have any, are dimensions `prefix` of the shape.
+    fn in_group(
+        &mut self,
+        bounds: &Bounds,
+        prefix: &[usize],
+        ragged: usize,
+        group: usize,
+        shape: &Shape,
+    ) -> Result<Ref, OpError> {
+        let shared = bounds.ty.rank() == 1;
+        let axes = [if shared { &[] } else { prefix }, &[group]].concat();
+        // Dimensions are broadcast in ascending order, which all of XLA takes.
+        let mut order: Vec<usize> = (0..axes.len()).collect();
+        order.sort_by_key(|&dim| axes[dim]);
+        let permutation = attrs::transpose(&order.iter().map(|&dim| dim as i64).collect::<Vec<_>>());
+        let ascending: Vec<i64> = order.iter().map(|&dim| axes[dim] as i64).collect();
+        let spread = |graph: &mut Builder, bound| {
+            let turned = graph.op(OpCode::Transpose, permutation.clone(), &[bound])?;
+            graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &ascending), &[turned])
+        };
+        let (starts, ends) = (spread(self, bounds.starts)?, spread(self, bounds.ends)?);
+        let index = self.op(OpCode::Iota, attrs::iota(DType::I64, shape.clone(), ragged as i64), &[])?;
+        let compare = |direction| attrs::compare_for(direction, DType::I64);
+        let from = self.op(OpCode::Compare, compare(Comparison::Ge), &[index, starts])?;
+        let to = self.op(OpCode::Compare, compare(Comparison::Lt), &[index, ends])?;
+        self.op(OpCode::And, Attrs::none(), &[from, to])
+    }
+}

@@ -1,0 +1,262 @@
+//! Random numbers: the same everywhere for one state, and distributed as they should be.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use fuseline::random::Generator;
+use fuseline::{DType, Engine, EngineConfig, Mode, Origin, Result, Tensor, nn, with_mode};
+use support::{engines, on_engines};
+
+const COUNT: u64 = 20_000;
+
+fn generator(engine: &Engine) -> Generator {
+    Generator::new(engine.stream(), 7).unwrap()
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.convert(DType::F64).unwrap().to_vec().unwrap()
+}
+
+/// Mean and variance.
+fn moments(data: &[f64]) -> (f64, f64) {
+    let mean = data.iter().sum::<f64>() / data.len() as f64;
+    (mean, data.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / data.len() as f64)
+}
+
+/// Whether mean and variance are near: the error of a mean of `COUNT` draws is below five of its deviations.
+#[track_caller]
+fn distributed(data: &[f64], mean: f64, variance: f64) {
+    let (found_mean, found_variance) = moments(data);
+    let deviation = (variance / data.len() as f64).sqrt();
+    assert!((found_mean - mean).abs() < 5.0 * deviation, "the mean is {found_mean}, not about {mean}");
+    assert!(
+        (found_variance / variance - 1.0).abs() < 0.1,
+        "the variance is {found_variance}, not about {variance}"
+    );
+}
+
+/// One of each kind of draw.
+fn draw_all(generator: &mut Generator) -> Result<Vec<Tensor>> {
+    let logits = generator.state().on_stream().zeros(DType::F64, &[3])?;
+    Ok(vec![
+        generator.bits(DType::U32, &[3, 5])?,
+        generator.bits(DType::U64, &[7])?,
+        generator.uniform(DType::F32, &[4, 4], 0.0, 1.0)?,
+        generator.uniform(DType::F16, &[9], 0.0, 1.0)?,
+        generator.uniform(DType::BF16, &[], 0.0, 1.0)?,
+        generator.bernoulli(0.3, &[11])?,
+        generator.randint(DType::I16, &[11], -5, 6)?,
+        generator.categorical(&logits, 0, &[6])?,
+        generator.split()?.uniform(DType::F64, &[3], 0.0, 1.0)?,
+        generator.fold_in(3)?.bits(DType::U32, &[2])?,
+    ])
+}
+
+#[test]
+fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
+    let mut all = Vec::new();
+    for engine in engines(EngineConfig::new) {
+        for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
+            let drawn = with_mode(mode, || draw_all(&mut generator(&engine))).unwrap();
+            all.push(drawn.iter().map(|tensor| tensor.to_literal().unwrap()).collect::<Vec<_>>());
+        }
+    }
+    assert!(all.len() >= 3);
+    for other in &all[1..] {
+        assert_eq!(&all[0], other);
+    }
+}
+
+#[test]
+fn a_state_that_is_kept_gives_its_numbers_again() -> Result<()> {
+    let engine = Engine::reference();
+    let mut generator = generator(&engine);
+    generator.bits(DType::U32, &[10])?;
+    let kept = generator.state().to_literal()?;
+    let drawn: Vec<_> = draw_all(&mut generator)?.iter().map(|tensor| tensor.to_literal().unwrap()).collect();
+    let mut restored = Generator::from_state(engine.from_literal(&kept)?)?;
+    let again: Vec<_> = draw_all(&mut restored)?.iter().map(|tensor| tensor.to_literal().unwrap()).collect();
+    assert_eq!(drawn, again);
+    assert_eq!(generator.state().to_literal()?, restored.state().to_literal()?);
+
+    for state in [engine.tensor(&[1u64], &[1])?, engine.tensor(&[1i64, 2], &[2])?] {
+        let error = Generator::from_state(state).unwrap_err();
+        assert!(error.to_string().contains("u64[2]"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn generators_that_come_from_one_differ() -> Result<()> {
+    let engine = Engine::reference();
+    let mut parent = generator(&engine);
+    let folded: Vec<Generator> = (0..4).map(|number| parent.fold_in(number)).collect::<Result<_>>()?;
+    let nested = parent.fold_in(0)?.fold_in(0)?;
+    let before = parent.state().to_vec::<u64>()?;
+    let mut children = vec![parent.split()?, parent.split()?];
+    assert_ne!(parent.state().to_vec::<u64>()?, before);
+    children.extend(folded);
+    children.push(nested);
+    children.push(parent);
+    children.push(Generator::new(engine.stream(), 8)?);
+    let mut bits: Vec<Vec<u64>> = Vec::new();
+    for child in &mut children {
+        bits.push(child.bits(DType::U64, &[4])?.to_vec()?);
+    }
+    let mut distinct = bits.concat();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 4 * bits.len());
+    // Drawing goes on where it stopped: no number comes twice.
+    let mut generator = generator(&engine);
+    let mut bits = generator.bits(DType::U64, &[100])?.to_vec::<u64>()?;
+    bits.extend(generator.bits(DType::U64, &[100])?.to_vec::<u64>()?);
+    bits.sort_unstable();
+    bits.dedup();
+    assert_eq!(bits.len(), 200);
+    Ok(())
+}
+
+#[test]
+fn other_seeds_limits_and_numbers_compile_nothing() -> Result<()> {
+    let engine = Engine::reference();
+    let mut misses = None;
+    for step in 0..4u64 {
+        let mut generator = Generator::new(engine.stream(), step)?.fold_in(step * step)?;
+        let share = 0.25 * (step as f64 + 0.5);
+        let x = generator.uniform(DType::F32, &[8], -1.0 - share, share)?;
+        let kept = nn::dropout(&x, share, &mut generator)?;
+        let whole = generator.randint(DType::I32, &[8], -(step as i64), 5 + step as i64)?;
+        drop((kept.read(), whole.read()));
+        engine.synchronize()?;
+        let now = engine.counters().misses;
+        assert_eq!(*misses.get_or_insert(now), now, "step {step}");
+    }
+    Ok(())
+}
+
+#[test]
+fn uniform_numbers_fill_their_range() -> Result<()> {
+    let engine = Engine::reference();
+    let mut generator = generator(&engine);
+    for (dtype, digits) in [(DType::F64, 53), (DType::F32, 24), (DType::F16, 11), (DType::BF16, 8)] {
+        let data = numbers(&generator.uniform(dtype, &[COUNT], 0.0, 1.0)?);
+        assert!(data.iter().all(|x| (0.0..1.0).contains(x)), "{dtype}");
+        // All are multiples of a power of two, so the mean is half of one below a half.
+        distributed(&data, 0.5 - 0.5f64.powi(digits + 1), 1.0 / 12.0);
+        let mut buckets = [0u32; 16];
+        for x in &data {
+            buckets[(x * 16.0) as usize] += 1;
+        }
+        let expected = COUNT as f64 / 16.0;
+        let chi: f64 = buckets.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum();
+        // 15 degrees of freedom: beyond 45 is one in ten thousand.
+        assert!(chi < 45.0, "{dtype}: {buckets:?}");
+    }
+    let data = numbers(&generator.uniform(DType::F64, &[COUNT], -3.0, 5.0)?);
+    assert!(data.iter().all(|x| (-3.0..5.0).contains(x)));
+    distributed(&data, 1.0, 64.0 / 12.0);
+    Ok(())
+}
+
+#[test]
+fn other_distributions_have_their_moments() -> Result<()> {
+    let engine = Engine::reference();
+    let mut generator = generator(&engine);
+    for dtype in [DType::F64, DType::F32, DType::F16] {
+        let data = numbers(&generator.exponential(dtype, &[COUNT])?);
+        assert!(data.iter().all(|x| *x >= 0.0 && x.is_finite()), "{dtype}");
+        distributed(&data, 1.0, 1.0);
+        let data = numbers(&generator.gumbel(dtype, &[COUNT])?);
+        assert!(data.iter().all(|x| x.is_finite()), "{dtype}");
+        distributed(&data, 0.577_215_664_901_532_9, std::f64::consts::PI.powi(2) / 6.0);
+    }
+    for probability in [0.0, 0.2, 1.0, -1.0, 2.0] {
+        let data = numbers(&generator.bernoulli(probability, &[COUNT])?);
+        let p: f64 = probability.clamp(0.0, 1.0);
+        if p * (1.0 - p) == 0.0 {
+            assert!(data.iter().all(|&x| x == p));
+        } else {
+            distributed(&data, p, p * (1.0 - p));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn random_integers_reach_both_limits_and_no_further() -> Result<()> {
+    let engine = Engine::reference();
+    let mut generator = generator(&engine);
+    for dtype in [DType::I8, DType::I16, DType::I32, DType::I64] {
+        let data = numbers(&generator.randint(dtype, &[COUNT], -3, 4)?);
+        for value in -3..4 {
+            let count = data.iter().filter(|&&x| x == f64::from(value)).count() as f64;
+            assert!((count / COUNT as f64 - 1.0 / 7.0).abs() < 0.02, "{dtype}: {value} came {count} times");
+        }
+        assert!(data.iter().all(|x| (-3.0..4.0).contains(x)));
+    }
+    let bytes = generator.randint(DType::U8, &[COUNT], 250, 256)?.to_vec::<u8>()?;
+    assert_eq!((bytes.iter().min(), bytes.iter().max()), (Some(&250), Some(&255)));
+    let wide = generator.randint(DType::I64, &[COUNT], i64::MIN, i64::MAX)?.to_vec::<i64>()?;
+    assert!(wide.iter().any(|&x| x < i64::MIN / 2) && wide.iter().any(|&x| x > i64::MAX / 2));
+
+    for refused in [
+        generator.randint(DType::U8, &[1], 0, 257),
+        generator.randint(DType::U8, &[1], -1, 2),
+        generator.randint(DType::I32, &[1], 3, 3),
+        generator.randint(DType::F32, &[1], 0, 3),
+        generator.uniform(DType::I32, &[1], 0.0, 3.0),
+        generator.bits(DType::U16, &[1]),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.origin(), Origin::User);
+        assert!(error.to_string().contains("tests/random.rs"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn classes_come_with_their_probabilities() -> Result<()> {
+    let engine = Engine::reference();
+    let mut generator = generator(&engine);
+    let shares = [0.5f64, 0.25, 0.0, 0.25];
+    let logits = engine.tensor(&shares.map(f64::ln), &[4])?;
+    let drawn = generator.categorical(&logits, 0, &[COUNT])?;
+    assert_eq!((drawn.dims(), drawn.dtype()), (&[COUNT][..], DType::I32));
+    let drawn = drawn.to_vec::<i32>()?;
+    for (class, share) in shares.into_iter().enumerate() {
+        let count = drawn.iter().filter(|&&x| x as usize == class).count() as f64 / COUNT as f64;
+        assert!((count - share).abs() < 0.02, "class {class}: {count} instead of {share}");
+        assert!(share > 0.0 || count == 0.0);
+    }
+    // Along another dimension, of each row its own.
+    let rows = engine.tensor(&[0.0f32, -1e9, 0.0, -1e9, 0.0, 0.0], &[2, 3])?;
+    let by_column = generator.categorical(&rows, 0, &[40])?;
+    assert_eq!(by_column.dims(), [40, 3]);
+    let by_column = by_column.to_vec::<i32>()?;
+    assert!(by_column.chunks(3).all(|row| row[..2] == [0, 1]));
+    assert!((0..2).all(|class| by_column.chunks(3).any(|row| row[2] == class)));
+    Ok(())
+}
+
+#[test]
+fn dropout_keeps_the_mean() {
+    on_engines(EngineConfig::new, |engine| {
+        let mut generator = generator(engine);
+        let ones = engine.full(1.0f32, &[100, 200])?;
+        for rate in [0.0, 0.1, 0.5, 0.9] {
+            let kept = numbers(&nn::dropout(&ones, rate, &mut generator)?);
+            let factor = f64::from((1.0 / (1.0 - rate)) as f32);
+            assert!(kept.iter().all(|&x| x == 0.0 || x == factor), "{rate}");
+            let share = kept.iter().filter(|&&x| x == 0.0).count() as f64 / kept.len() as f64;
+            assert!((share - rate).abs() < 0.02, "{share} instead of {rate}");
+        }
+        // What is dropped is gone, whatever it was.
+        let nan = engine.full(f32::NAN, &[4])?;
+        assert_eq!(nn::dropout(&nan, 1.0, &mut generator)?.to_vec::<f32>()?, [0.0; 4]);
+        for rate in [-0.1, 1.1, f64::NAN] {
+            assert!(nn::dropout(&ones, rate, &mut generator).is_err());
+        }
+        Ok(())
+    });
+}
