@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, can_lift, decode, diff};
 use fuseline_fusion::lower::{Aliases, lower};
-use fuseline_fusion::op::{Aim, Effect, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
+use fuseline_fusion::op::{Aim, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
     Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mode, Operand, PendingStats, Region, RegionBuilder,
@@ -73,7 +73,7 @@ impl Recording<'_> {
             signature: op.signature.clone(),
             operands: op.operands.iter().map(operand).collect(),
             results: op.results.iter().map(|&id| self.id(id)).collect(),
-            effect: Effect::Pure,
+            effect: op.signature.effect(),
             mode: self.mode,
             site: Site::Host(format!("{}:{index}", (self.name)(ProgramId(0))).into()),
         }

@@ -13,6 +13,7 @@ use super::{Check, Problem, Program, ProgramError, ProgramId, ProgramOp, Program
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Ref};
+use crate::groups::Groups;
 use crate::limits::{MAX_BODY_DEPTH, MAX_CONSTANT_BYTES, MAX_GRAPH_OPS};
 use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
@@ -338,7 +339,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
     };
     Ok(match kind {
         AttrKind::Int | AttrKind::Int32 => AttrValue::Int(at.int()?),
-        AttrKind::Bool => AttrValue::Bool(at.boolean()?),
+        AttrKind::Bool | AttrKind::Unit => AttrValue::Bool(at.boolean()?),
         AttrKind::Float => at.float()?.into(),
         AttrKind::Ints => AttrValue::Ints(at.ints()?.into()),
         AttrKind::Bools => AttrValue::Bools(at.list()?.iter().map(At::boolean).collect::<Result<_>>()?),
@@ -347,10 +348,17 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
             for pair in at.list()? {
                 match pair.ints()?.as_slice() {
                     &[low, high] => pairs.push((low, high)),
-                    _ => return Err(pair.error("a padding is [low, high]")),
+                    _ => return Err(pair.error("a pair is two integers")),
                 }
             }
             AttrValue::Pairs(pairs)
+        }
+        AttrKind::Groups => {
+            let rows: Vec<Vec<i64>> = at.list()?.iter().map(At::ints).collect::<Result<_>>()?;
+            if rows.iter().any(|row| row.len() != rows[0].len()) {
+                return Err(at.error("groups are rows of one length, the shorter ones filled up with -1"));
+            }
+            AttrValue::Groups(Groups::new(&rows))
         }
         AttrKind::Enum(def) => AttrValue::Enum(member(at, def.members)?),
         AttrKind::Enums(def) => {

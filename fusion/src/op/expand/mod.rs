@@ -9,6 +9,7 @@
 
 mod bits;
 mod chlo;
+mod collective;
 mod combine;
 mod complex;
 mod control;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 
 pub(super) use bits::{bitcast_convert, compare, reduce_precision};
 pub(super) use chlo::{ragged_dot, scan, top_k};
+pub(super) use collective::{
+    all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
+};
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
 pub(super) use complex::part;
 pub(super) use control::{map, sort};
