@@ -13,6 +13,7 @@ use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, StreamId};
 use crate::capture::Captures;
 use crate::config::EngineConfig;
 use crate::counters::{Counters, Live};
+use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
@@ -36,6 +37,7 @@ pub(crate) struct EngineShared {
     events: Events,
     counters: Live,
     captures: Captures,
+    custom_ops: CustomOps,
     /// The latest failures, for those who ask the engine rather than the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
@@ -57,6 +59,7 @@ impl EngineShared {
             events: Events::to(config.sink()),
             counters: Live::new(),
             captures: Captures::new(),
+            custom_ops: CustomOps::new(),
             failures: Mutex::new(VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
@@ -88,6 +91,10 @@ impl EngineShared {
 
     pub(crate) fn captures(&self) -> &Captures {
         &self.captures
+    }
+
+    pub(crate) fn custom_ops(&self) -> &CustomOps {
+        &self.custom_ops
     }
 
     pub(crate) fn drive_pool(&self) -> &Arc<Pool<Arc<StreamShared>>> {

@@ -17,6 +17,7 @@
 
 pub mod attr;
 pub mod canon;
+pub mod custom;
 pub mod dtype;
 pub mod encode;
 pub mod error;
@@ -35,6 +36,7 @@ pub mod shape;
 pub mod text;
 
 pub use attr::{AttrValue, Attrs};
+pub use custom::CustomOp;
 pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};
 pub use error::{Fault, OpError};
 pub use float::FloatFormat;

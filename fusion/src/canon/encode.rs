@@ -149,6 +149,13 @@ fn write_body(out: &mut Writer, body: &Body) {
     write_operands(out, body.returns());
 }
 
+/// Encodes a body.
+pub(crate) fn encode_body(body: &Body) -> Vec<u8> {
+    let mut out = Writer::new();
+    write_body(&mut out, body);
+    out.into_vec()
+}
+
 /// Encodes a call without its operands.
 pub(crate) fn encode_call(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>]) -> Box<[u8]> {
     let mut out = Writer::new();

@@ -121,6 +121,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: chlo::scan,
+        lower: expand::scan,
         eval: interp::chlo::scan,
         sample: sample::chlo::scan,
         ..ROW
