@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, can_lift, decode, diff};
 use fuseline_fusion::lower::{Aliases, lower};
-use fuseline_fusion::op::{Aim, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
+use fuseline_fusion::op::{Aim, Effect, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
     Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mode, Operand, PendingStats, Region, RegionBuilder,
@@ -92,6 +92,11 @@ impl Recording<'_> {
 }
 
 fn canon(region: Region) -> CanonRegion {
+    // R4.
+    let is_ordered = |node: &fuseline_fusion::Node| node.signature().effect() == Effect::Ordered;
+    let nodes = region.graph.nodes();
+    assert!(nodes.len() == 1 || !nodes.iter().any(is_ordered), "an ordered op stands with others: {nodes:?}");
+    assert_eq!(region.effect == Effect::Ordered, nodes.iter().any(is_ordered));
     let lifted = region.inputs.iter().map(|input| input.lifted).collect();
     CanonRegion::new(region.graph, lifted)
 }

@@ -20,8 +20,8 @@ pub(crate) struct PjrtDevice {
     /// At least one.
     devices: Each<pjrt::Device>,
     /// Held while an execution is handed to several devices: they all get executions in one order, whatever stream they are
-    /// of, or two collectives could wait for each other.
-    launch: Mutex<()>,
+    /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
+    launch: Mutex<i32>,
     /// Options by the kind of region; see [`PjrtDevice::options`].
     options: [CompileOptions; 4],
 }
@@ -99,7 +99,7 @@ impl PjrtDevice {
             }
             options
         });
-        Ok(PjrtDevice { devices, launch: Mutex::new(()), options })
+        Ok(PjrtDevice { devices, launch: Mutex::new(0), options })
     }
 
     /// The device of the first replica.
@@ -189,7 +189,7 @@ impl PjrtDevice {
         veto: &[i64],
     ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
-        let options = pjrt::ExecuteOptions {
+        let mut options = pjrt::ExecuteOptions {
             non_donatable: veto,
             want_completion_event: true,
             ..pjrt::ExecuteOptions::default()
@@ -206,7 +206,9 @@ impl PjrtDevice {
         let lists = scalars.iter().enumerate().map(|(replica, scalars)| arguments(args, scalars, replica));
         let lists = lists.collect::<Result<Vec<_>>>()?;
         let lists: Vec<&[&pjrt::Buffer]> = lists.iter().map(SmallVec::as_slice).collect();
-        let launch = self.launch.lock();
+        let mut launch = self.launch.lock();
+        *launch = launch.checked_add(1).unwrap_or(1);
+        options.launch_id = *launch;
         let executions = executable.execute_on_all(&lists, &options).map_err(fail)?;
         drop(launch);
         let mut outputs: SmallVec<[Each<pjrt::Buffer>; 4]> =

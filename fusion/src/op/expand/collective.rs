@@ -2,9 +2,10 @@
 //!
 //! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`; it refuses any other
 //! body, and `collective_broadcast`. What it does it does in the operands' type whatever type the body has, it lets the
-//! maximum of a NaN and a number be the number, and it takes several operands of `all_to_all` for the parts of one. It
-//! moves or adds integers of 2 bits at wrong places in memory, or aborts the process, and knows no zero of `f8E8M0FNU`.
-//! Channels, which replicas do not need, it cannot compile with several operands.
+//! maximum of a NaN and a number be the number, it takes several operands of `all_to_all` for the parts of one, and it joins
+//! several operands of `all_gather` along their first dimension whatever dimension is asked for. It moves or adds integers of
+//! 2 bits at wrong places in memory, or aborts the process, and knows no zero of `f8E8M0FNU`. Channels, which replicas do not
+//! need, it cannot compile with several operands.
 //!
 //! Each function mends one of these and leaves the rest to the next round: what a call is lowered as is lowered in turn.
 
@@ -98,7 +99,7 @@ fn in_carriers(call: &Call<'_>) -> Option<Lowered> {
     }))
 }
 
-/// XLA refuses to join along a dimension without elements.
+/// Each operand is joined by an op of its own. XLA refuses to join along a dimension without elements.
 pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
         return apart(call, |_, value, _| Ok(value));
@@ -108,7 +109,9 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     }
     let axis = call.attr().int(1) as usize;
     let is_empty = |ty: &TensorType| ty.dims()[axis] == 0;
-    if !call.operands.iter().any(is_empty) {
+    if let [ty] = call.operands
+        && !is_empty(ty)
+    {
         return Lowered::Itself;
     }
     apart(call, |graph, value, ty| {

@@ -47,7 +47,10 @@ fn is_trouble(signature: &Signature) -> bool {
         OpCode::Slice => view.ints(2).contains(&i64::MAX),
         _ if has_channel(signature) => true,
         OpCode::AllGather | OpCode::AllToAll | OpCode::CollectivePermute if odd(signature.operands()) => true,
-        OpCode::AllGather => view.int(1) < 8 && signature.operands()[0].dims()[view.int(1) as usize] == 0,
+        OpCode::AllGather => {
+            let axis = view.int(1) as usize;
+            signature.operands().len() > 1 || signature.operands()[0].dims()[axis] == 0
+        }
         OpCode::AllToAll => signature.operands().len() > 1,
         OpCode::CollectiveBroadcast => true,
         OpCode::AllReduce | OpCode::ReduceScatter => {
