@@ -136,7 +136,7 @@ fn every_dtype_goes_through_a_program() {
             8.. => i as u8,
             1 => i as u8 % 2,
             bits if dtype.class() == DTypeClass::Signed => {
-                if i % 2 == 0 {
+                if i.is_multiple_of(2) {
                     0u8.wrapping_sub(1 << (bits - 1))
                 } else {
                     (1 << (bits - 1)) - 1

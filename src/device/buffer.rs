@@ -75,7 +75,8 @@ impl Buffer {
             Buffer::Pjrt(each) => {
                 let wait = |buffer: &sys::Buffer| buffer.ready_event().and_then(|event| event.wait());
                 // All of them, so that none is still being computed when this returns.
-                each.iter().map(wait).fold(Ok(()), |all, one| all.and(one)).map_err(failed)
+                let waited: Vec<_> = each.iter().map(wait).collect();
+                waited.into_iter().collect::<Result<(), _>>().map_err(failed)
             }
             Buffer::Reference(_) => Ok(()),
         }

@@ -244,11 +244,7 @@ impl PjrtDevice {
     }
 
     /// Host data of each replica.
-    pub(super) fn upload<'a>(
-        &self,
-        ty: &TensorType,
-        parts: &mut dyn Iterator<Item = &'a [u8]>,
-    ) -> Result<Buffer> {
+    pub(super) fn upload(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
         let each = self.devices.iter().zip(parts);
         let each = each.map(|(device, part)| self.client().buffer_from_host(ty, part, device));
         let each: std::result::Result<Each<_>, _> = each.collect();

@@ -12,7 +12,7 @@ fn refuse(stage: Stage, message: impl Into<String>) -> DeviceError {
     DeviceError { stage, message: message.into(), resource_exhausted: false }
 }
 
-pub(super) fn upload<'a>(ty: &TensorType, parts: &mut dyn Iterator<Item = &'a [u8]>) -> Result<Buffer> {
+pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
     let upload = |part: &[u8]| Literal::from_bytes(ty.clone(), part.to_vec()).map(Arc::new);
     let each: std::result::Result<Each<_>, _> = parts.map(upload).collect();
     each.map(Buffer::Reference).map_err(|error| refuse(Stage::Transfer, error.to_string()))

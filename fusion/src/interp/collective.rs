@@ -50,7 +50,7 @@ fn part(data: &Arc<Literal>, axis: usize, count: usize, index: usize) -> Result<
     limits.extend(data.dims().iter().map(|&dim| dim as i64));
     (starts[axis], limits[axis]) = (size * index as i64, size * (index as i64 + 1));
     let strides = vec![1; starts.len()];
-    moved(OpCode::Slice, attrs::slice(&starts, &limits, &strides), &[data.clone()]).map(Arc::new)
+    moved(OpCode::Slice, attrs::slice(&starts, &limits, &strides), std::slice::from_ref(data)).map(Arc::new)
 }
 
 /// No results yet, for each replica.

@@ -430,7 +430,12 @@ mod tests {
         let sum = Arc::new(Body::binary(OpCode::Add, scalar.clone()).expect("a body"));
         let mut graph = Graph::new();
         let (a, _) = (graph.param(scalar.clone()), graph.param(scalar));
-        let inner = graph.push(OpCode::AllReduce, attrs::all_reduce(Groups::all(2)), &[sum.clone()], &[a]);
+        let inner = graph.push(
+            OpCode::AllReduce,
+            attrs::all_reduce(Groups::all(2)),
+            std::slice::from_ref(&sum),
+            &[a],
+        );
         let body = Arc::new(Body::new(graph, &inner.expect("a sum")).expect("a body"));
         let said = refusal(OpCode::AllReduce, attrs::all_reduce(Groups::all(2)), &[body], &[3]);
         assert!(said.contains("computation has all_reduce; ops with effects"), "{said}");
