@@ -76,7 +76,7 @@ impl Buffer {
                 let wait = |buffer: &sys::Buffer| buffer.ready_event().and_then(|event| event.wait());
                 // All of them, so that none is still being computed when this returns.
                 let waited: Vec<_> = each.iter().map(wait).collect();
-                waited.into_iter().collect::<Result<(), _>>().map_err(failed)
+                waited.into_iter().collect::<std::result::Result<(), _>>().map_err(failed)
             }
             Buffer::Reference(_) => Ok(()),
         }
