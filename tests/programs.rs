@@ -420,7 +420,7 @@ fn ops_on_constants_are_folded_to_what_they_compute() {
         // Bodies that are not associative may give anything.
         let aim = if def.bodies.is_empty() { Aim::Everything } else { Aim::Portable };
         for _ in 0..20 * calls {
-            let dtypes = DTypeSet::INT_BOOL;
+            let dtypes = DTypeSet::INT_BOOL.and(DTypeSet::WHOLE_BYTES);
             let Some(sample) = Sampler::new(def, &mut entropy, &[], dtypes, aim).sample() else {
                 continue;
             };

@@ -29,6 +29,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
             expanded(in_f32(call, dtype))
         }
+        // The plugins legalise the dialect for floats of 16 bits and more.
+        _ if dtype.is_small_float() => expanded(in_f32(call, dtype)),
         _ => Lowered::Itself,
     }
 }
@@ -88,6 +90,7 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
         OpCode::Mulhi => expanded(upper_half_of_halves(call)),
+        _ if call.operand(0).dtype().is_small_float() => expanded(in_f32(call, call.operand(0).dtype())),
         _ => Lowered::Itself,
     }
 }
