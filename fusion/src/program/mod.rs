@@ -10,6 +10,7 @@
 //! name.
 
 mod check;
+mod function;
 mod json;
 mod locate;
 mod parse;

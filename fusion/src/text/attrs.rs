@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::error::{Problem, Result};
+use super::error::{Problem, Result, Shown};
 use super::scan::{Scanner, fault, other};
 use crate::attr::{AttrDef, AttrKind, AttrValue, EnumDef, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
@@ -119,7 +119,7 @@ impl<'t> Scanner<'t> {
             if is_skipped("", &key) {
                 Ok(())
             } else {
-                Err(other(at, format!("the attribute {key} has no value")))
+                Err(other(at, format!("the attribute {} has no value", Shown(&key))))
             }
         })
     }
@@ -155,7 +155,7 @@ impl<'t> Scanner<'t> {
         if is_skipped(of, key) || is_default {
             Ok(())
         } else {
-            Err(other(at, format!("{of} has no attribute {key}")))
+            Err(other(at, format!("{of} has no attribute {}", Shown(key))))
         }
     }
 
