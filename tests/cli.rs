@@ -313,6 +313,34 @@ fn equal_regions_share_a_module() {
     assert_eq!(answer.out.matches("module @region").count(), 1);
 }
 
+/// A module of another front end runs, and becomes a program file that says the same.
+#[test]
+fn modules_are_imported_and_run() {
+    let folder = Folder::new("import");
+    let text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n\
+                %one = stablehlo.constant dense<1.0> : tensor<2xf32>\n\
+                %0 = stablehlo.add %x, %one : tensor<2xf32>\n\
+                return %0 : tensor<2xf32>\n}\n";
+    let module = folder.file("plus_one.mlir", text);
+    let written = folder.0.join("plus_one.json");
+    fuseline(&["import".as_ref(), module.as_os_str(), "--output".as_ref(), written.as_os_str()]).ends_with(0);
+    let program = fuseline::fusion::program::Program::parse(
+        &std::fs::read_to_string(&written).expect("it was written"),
+    )
+    .expect("a program");
+    assert_eq!((program.name.as_str(), program.op_count()), ("plus_one", 3));
+    for file in [&module, &written] {
+        reference("run", file, &["--dump", "outputs"]).ends_with(0).says(&["plus_one", "f32[2] [1, 1]"]);
+    }
+    let piped = fuseline(&["import".as_ref(), module.as_os_str()]).ends_with(0);
+    assert_eq!(piped.json()["n_ops"], 3);
+
+    let wrong = folder.file("wrong.mlir", text.replace("add %x", "add %y"));
+    let answer = fuseline(&["import".as_ref(), wrong.as_os_str()]).ends_with(2);
+    assert!(answer.err.contains("wrong.mlir:3:20: %y is not defined before this"), "{}", answer.err);
+    fuseline(&["import", "step.json"]).ends_with(2);
+}
+
 #[test]
 fn a_program_is_read_from_standard_input() {
     let text = std::fs::read(example("attention")).expect("an example");

@@ -6,18 +6,19 @@
 //! Stages, each with a type that only the stage before it can make:
 //!
 //! ```text
-//! op call ─► op::Signature ─► region::Sealed ─► canon::CanonRegion ─► lower::Module
-//!            (types checked)   (a run of ops)    (renamed, encoded,     (StableHLO)
+//! op call ─► op::Signature ─► region::Sealed ─► canon::CanonRegion ─► lower::Module ─► lower::Verified
+//!            (types checked)   (a run of ops)    (renamed, encoded,     (StableHLO)      (read back)
 //!                                                  hashed)
 //! ```
 //!
 //! [`interp`] runs the same graphs in plain Rust and is the oracle of every test. [`program`] reads and writes programs
-//! as files.
+//! as files, [`text`] reads StableHLO modules, and [`custom`] makes ops of them.
 #![forbid(unsafe_code)]
 
 pub mod attr;
 pub mod canon;
 pub mod custom;
+mod display;
 pub mod dtype;
 pub mod encode;
 pub mod error;

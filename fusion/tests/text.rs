@@ -410,6 +410,10 @@ fn texts_cannot_grow_without_bound() {
         let error = TextModule::parse(&text).expect_err(words);
         assert!(error.to_string().contains(words), "{error}");
     }
+    // Little of everything but text that is read again and again.
+    let comment = format!("// {}", "a long comment ".repeat(70_000));
+    let error = TextModule::parse(&doubling(12, &comment)).expect_err("too long");
+    assert!(error.to_string().contains("calls large functions too often"), "{error}");
     let chain = (0..100).fold(
         String::from("func.func @main() { call @f0() : () -> ()\nreturn }\n"),
         |mut text, level| {

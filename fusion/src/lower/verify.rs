@@ -1,4 +1,7 @@
-//! The verifier: only modules that it accepts reach the plugin.
+//! The verifier.
+//!
+//! Invariant Y1: the plugin compiles what the verifier accepted, which says the region, op for op. A [`Verified`] can only come
+//! from [`Module::verify`], and the device compiles nothing else.
 //!
 //! A module is text, and text can say anything. So what is about to be compiled is read back by the reader of
 //! [`crate::text`], which is not the printer turned around but a parser of the language, and must be, op for op, the function

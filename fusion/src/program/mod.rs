@@ -13,6 +13,7 @@
 //! name.
 
 mod check;
+mod function;
 mod json;
 mod locate;
 mod parse;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::error::{Problem, Result};
+use super::error::{Problem, Result, Shown};
 use super::scan::{Scanner, fault, other};
 use crate::attr::{AttrDef, AttrKind, AttrValue, EnumDef, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
@@ -128,7 +128,7 @@ impl<'t> Scanner<'t> {
             if is_skipped("", &key) || flag(&key, at) {
                 Ok(())
             } else {
-                Err(other(at, format!("the attribute {key} has no value")))
+                Err(other(at, format!("the attribute {} has no value", Shown(&key))))
             }
         })
     }
@@ -172,7 +172,7 @@ impl<'t> Scanner<'t> {
         if is_skipped(of, key) || is_default {
             Ok(())
         } else {
-            Err(other(at, format!("{of} has no attribute {key}")))
+            Err(other(at, format!("{of} has no attribute {}", Shown(key))))
         }
     }
 

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::error::{Problem, Result};
+use super::error::{Problem, Result, Shown};
 use super::scan::{fault, other};
 use crate::attr::Attrs;
 use crate::graph::{Body, Graph, Ref, Refs};
@@ -65,10 +65,16 @@ pub(super) struct Builder<'t> {
     /// Bytes of encoded calls so far, and the most there may be.
     bytes: usize,
     most_bytes: usize,
+    /// Bytes of text that were read at calls so far.
+    reread: usize,
 }
 
 /// Most functions that call each other at a time. Each takes stack of the reader's.
 const MAX_CALL_DEPTH: usize = 64;
+
+/// Most bytes of functions that are read again because they are called. It bounds the time that a short text can take: a
+/// second or so.
+const MOST_REREAD: usize = 256 << 20;
 
 /// Most bytes of the canonical encoding that a text makes by having functions written out at each call: so many, and so
 /// many times its own length.
@@ -79,7 +85,7 @@ impl<'t> Builder<'t> {
     /// For a text of so many bytes, which may stand for so many ops.
     pub(super) fn new(length: usize, most_ops: usize) -> Builder<'t> {
         let most_bytes = length.saturating_mul(BYTES_PER_BYTE).saturating_add(FREE_BYTES);
-        Builder { levels: Vec::new(), frames: Vec::new(), ops: 0, most_ops, bytes: 0, most_bytes }
+        Builder { levels: Vec::new(), frames: Vec::new(), ops: 0, most_ops, bytes: 0, most_bytes, reread: 0 }
     }
 
     /// The graph that is being filled.
@@ -142,7 +148,7 @@ impl<'t> Builder<'t> {
         let frame = self.frames.last_mut().expect("bug: a name outside every function");
         match frame.names.insert(name, values) {
             None => Ok(()),
-            Some(_) => Err(other(at, format!("%{name} is defined twice"))),
+            Some(_) => Err(other(at, format!("%{} is defined twice", Shown(name)))),
         }
     }
 
@@ -159,13 +165,16 @@ impl<'t> Builder<'t> {
             }
         }
         let Some((level, values)) = found else {
-            return Err(other(at, format!("%{name} is not defined before this")));
+            return Err(other(at, format!("%{} is not defined before this", Shown(name))));
         };
         let Some(&value) = values.get(index.unwrap_or(0)) else {
-            return Err(other(at, format!("%{name} has {} results", values.len())));
+            return Err(other(at, format!("%{} has {} results", Shown(name), values.len())));
         };
         if index.is_none() && values.len() > 1 {
-            return Err(other(at, format!("%{name} has {} results; the first is %{name}#0", values.len())));
+            return Err(other(
+                at,
+                format!("%{} has {} results; the first is `#0`", Shown(name), values.len()),
+            ));
         }
         self.bring(level, value, self.depth(), at)
     }
@@ -227,13 +236,23 @@ impl<'t> Builder<'t> {
     }
 
     /// Counts an op, or a call, which is as much work as one.
-    pub(super) fn count_op(&mut self, at: usize) -> Result<()> {
+    fn count_op(&mut self, at: usize) -> Result<()> {
         self.ops += 1;
         if self.ops > self.most_ops {
             return Err(other(
                 at,
                 format!("with its calls written out the module has more than {} ops", self.most_ops),
             ));
+        }
+        Ok(())
+    }
+
+    /// Counts a call of a function of so many bytes, which are read again.
+    pub(super) fn count_call(&mut self, length: usize, at: usize) -> Result<()> {
+        self.count_op(at)?;
+        self.reread = self.reread.saturating_add(length);
+        if self.reread > MOST_REREAD {
+            return Err(other(at, "the module calls large functions too often"));
         }
         Ok(())
     }

@@ -31,11 +31,23 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::Expected { expected, found } => write!(f, "expected {expected}, found {found}"),
-            Problem::UnknownOp(name) => write!(f, "op {name:?} is not in the op table"),
-            Problem::UnknownDType(name) => write!(f, "element type {name:?} is not supported"),
+            Problem::UnknownOp(name) => write!(f, "op \"{}\" is not in the op table", Shown(name)),
+            Problem::UnknownDType(name) => write!(f, "element type \"{}\" is not supported", Shown(name)),
             Problem::Unsupported(what) => write!(f, "{what}"),
             Problem::Op(error) => error.fmt(f),
             Problem::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+/// A name of the text in a message: not all of it where it is longer than names are.
+pub(super) struct Shown<'a>(pub(super) &'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(SHOWN) {
+            Some((end, _)) => write!(f, "{}...", &self.0[..end]),
+            None => f.write_str(self.0),
         }
     }
 }

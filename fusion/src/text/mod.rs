@@ -30,7 +30,8 @@
 //! - X2: what is allocated is at most a small multiple of the text's length and some 8 MiB: calls can multiply a text, so ops
 //!   ([`crate::limits::MAX_GRAPH_OPS`]) and bytes of calls are counted; constants are kept once per place of the text.
 //!
-//! The time is linear in the text and in the ops that come out.
+//! - X3: the time is linear in the text and in the ops that come out, but for functions that are called and read again: their
+//!   text is counted at each call, and limited to 256 MiB in all.
 
 mod attrs;
 mod build;
@@ -38,6 +39,7 @@ mod dense;
 mod error;
 mod module;
 mod op;
+mod pretty;
 mod scan;
 mod syntax;
 mod types;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::TextModule;
 use super::build::{Builder, Capture};
-use super::error::Result;
+use super::error::{Result, Shown};
 use super::scan::{Scanner, other, unsupported};
 use super::types::listed;
 use crate::graph::{Body, Ref, Refs};
@@ -18,6 +18,8 @@ use crate::shape::TensorType;
 struct Function<'t> {
     /// Where what follows the name stands; in the generic form, the region.
     start: Scanner<'t>,
+    /// Bytes of its text.
+    length: usize,
     is_generic: bool,
     is_private: bool,
     /// Whether some function has been read that calls it, or it has been read for itself.
@@ -177,7 +179,7 @@ impl<'t> Reader<'t> {
         if self.scan.peek() != Some(b'{') {
             return Err(unsupported(
                 at,
-                format!("@{name} has no body: functions outside the module are not supported"),
+                format!("@{} has no body: functions outside the module are not supported", Shown(&name)),
             ));
         }
         self.scan.skip_brackets(false)?;
@@ -232,9 +234,17 @@ impl<'t> Reader<'t> {
         at: usize,
     ) -> Result<()> {
         match self.functions.entry(name.clone()) {
-            Entry::Occupied(_) => Err(other(at, format!("there are two functions @{name}"))),
+            Entry::Occupied(_) => Err(other(at, format!("there are two functions @{}", Shown(&name)))),
             Entry::Vacant(vacant) => {
-                vacant.insert(Function { start, is_generic, is_private, is_read: false, is_open: false });
+                let length = self.scan.place().saturating_sub(at);
+                vacant.insert(Function {
+                    start,
+                    length,
+                    is_generic,
+                    is_private,
+                    is_read: false,
+                    is_open: false,
+                });
                 self.order.push(name);
                 Ok(())
             }
@@ -283,16 +293,17 @@ impl<'t> Reader<'t> {
     /// Reads a function on the current level. Its arguments are the operands, or else parameters of the level's graph.
     fn function(&mut self, name: &str, at: usize, operands: Option<&[Ref]>) -> Result<(Vec<Ref>, Arguments)> {
         let Some(function) = self.functions.get_mut(name) else {
-            return Err(other(at, format!("there is no function @{name}")));
+            return Err(other(at, format!("there is no function @{}", Shown(name))));
         };
         if function.is_open {
             return Err(other(
                 at,
-                format!("@{name} calls itself, directly or not; recursion is not supported"),
+                format!("@{} calls itself, directly or not; recursion is not supported", Shown(name)),
             ));
         }
         (function.is_open, function.is_read) = (true, true);
         let function = function.clone();
+        self.build.count_call(function.length, at)?;
         let back = std::mem::replace(&mut self.scan, function.start);
         self.build.open_frame(true, at)?;
         let read = if function.is_generic {
@@ -385,7 +396,7 @@ impl<'t> Reader<'t> {
         if given == types {
             return Ok(operands.to_vec());
         }
-        Err(other(at, format!("@{name} takes {}, it is given {}", listed(types), listed(&given))))
+        Err(other(at, format!("@{} takes {}, it is given {}", Shown(name), listed(types), listed(&given))))
     }
 }
 

@@ -4,43 +4,42 @@ use std::sync::Arc;
 
 use super::attrs::{Stated, default_value};
 use super::build::{Capture, OpenBody};
-use super::dense::Dense;
 use super::error::{Problem, Result};
 use super::module::Reader;
 use super::scan::{fault, other, unsupported};
 use super::syntax;
 use super::types::{TypeClause, listed};
-use crate::attr::{AttrDef, AttrValue, Attrs, Ints, Presence};
+use crate::attr::{AttrValue, Attrs, Presence};
 use crate::graph::{Body, Ref, Refs};
-use crate::op::{OpCode, OpDef, attrs as build};
+use crate::op::{OpCode, OpDef};
 use crate::shape::TensorType;
 
 /// The names that an op gives to its results: each with how many of them it stands for.
-type ResultNames<'t> = Vec<(usize, &'t str, usize)>;
+pub(super) type ResultNames<'t> = Vec<(usize, &'t str, usize)>;
 
 /// A name with its type, and where it stands.
 pub(super) type TypedName<'t> = (usize, &'t str, TensorType);
 
 /// What an op says about itself.
-struct Said<'t> {
+pub(super) struct Said<'t> {
     /// Where its name stands.
-    at: usize,
-    def: &'static OpDef,
-    operands: Vec<Ref>,
-    stated: Stated<'t>,
-    bodies: Vec<OpenBody>,
+    pub(super) at: usize,
+    pub(super) def: &'static OpDef,
+    pub(super) operands: Vec<Ref>,
+    pub(super) stated: Stated<'t>,
+    pub(super) bodies: Vec<OpenBody>,
     /// The values that its regions took from around them.
     captured: Vec<Ref>,
 }
 
 /// What an op is, by its name.
-enum Kind {
+pub(super) enum Kind {
     Row(&'static OpDef),
     Call,
     Return,
 }
 
-fn kind(name: &str, at: usize) -> Result<Kind> {
+pub(super) fn kind(name: &str, at: usize) -> Result<Kind> {
     match name {
         "func.call" | "call" => Ok(Kind::Call),
         "func.return" | "return" | "stablehlo.return" => Ok(Kind::Return),
@@ -65,7 +64,7 @@ impl<'t> Said<'t> {
         Said { at, def, operands: Vec::new(), stated, bodies: Vec::new(), captured: Vec::new() }
     }
 
-    fn set(&mut self, name: &str, value: AttrValue) -> Result<()> {
+    pub(super) fn set(&mut self, name: &str, value: AttrValue) -> Result<()> {
         self.stated.set(self.def.attrs, name, value, self.at)
     }
 }
@@ -103,7 +102,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A value that is used.
-    fn operand(&mut self) -> Result<Ref> {
+    pub(super) fn operand(&mut self) -> Result<Ref> {
         let at = self.scan.place();
         let name = self.scan.value_name()?;
         let index = if self.scan.take_here(b'#') {
@@ -193,14 +192,14 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn attribute_dictionary(&mut self, said: &mut Said<'t>) -> Result<()> {
+    pub(super) fn attribute_dictionary(&mut self, said: &mut Said<'t>) -> Result<()> {
         match self.scan.peek() {
             Some(b'{') => self.scan.attributes(said.def.name, said.def.attrs, &mut said.stated),
             _ => Ok(()),
         }
     }
 
-    fn types(&mut self) -> Result<TypeClause> {
+    pub(super) fn types(&mut self) -> Result<TypeClause> {
         self.scan.expect(":")?;
         self.scan.type_clause()
     }
@@ -208,7 +207,7 @@ impl<'t> Reader<'t> {
     // ----- regions -----
 
     /// A region between braces. `args` are its arguments where the op names them; else they stand at its beginning.
-    fn region(&mut self, said: &mut Said<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
+    pub(super) fn region(&mut self, said: &mut Said<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
         let at = self.scan.place();
         self.scan.expect("{")?;
         self.build.open_level(capture(said.def), at)?;
@@ -245,7 +244,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `(%a: type, %b: type)`.
-    fn typed_names(&mut self) -> Result<Vec<TypedName<'t>>> {
+    pub(super) fn typed_names(&mut self) -> Result<Vec<TypedName<'t>>> {
         let mut names = Vec::new();
         self.scan.list(["(", ")"], |scan| {
             let at = scan.place();
@@ -318,7 +317,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Operands with commas between and, where no operand follows a comma, after them.
-    fn comma_operands(&mut self, operands: &mut Vec<Ref>) -> Result<()> {
+    pub(super) fn comma_operands(&mut self, operands: &mut Vec<Ref>) -> Result<()> {
         while self.scan.peek() == Some(b'%') {
             operands.push(self.operand()?);
             if !self.scan.eat(",") {
@@ -326,249 +325,6 @@ impl<'t> Reader<'t> {
             }
         }
         Ok(())
-    }
-
-    /// What a form of [`syntax`] says.
-    fn formatted(&mut self, said: &mut Said<'t>, format: &str) -> Result<()> {
-        let mut items = format.split(' ');
-        while let Some(item) = items.next() {
-            match item {
-                "%" => said.operands.push(self.operand()?),
-                "%*" => self.comma_operands(&mut said.operands)?,
-                "[" => {
-                    let first = items.next().unwrap_or("");
-                    if !self.scan.eat_literal(first) {
-                        items.by_ref().find(|&item| item == "]");
-                    }
-                }
-                "]" => {}
-                "!window" => self.window(said)?,
-                "!dot" => self.dot(said)?,
-                "!format" => self.precision(said)?,
-                "!ranges" => self.ranges(said)?,
-                _ => match item.strip_prefix('$') {
-                    Some(name) => {
-                        let def = attr_def(said.def, name);
-                        let value = self.scan.attribute(def.kind)?;
-                        said.set(name, value)?;
-                    }
-                    None if self.scan.eat_literal(item) => {}
-                    None => return Err(self.scan.expected(format!("`{item}`"))),
-                },
-            }
-        }
-        Ok(())
-    }
-
-    /// `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1], reverse = [false, false]}`.
-    fn window(&mut self, said: &mut Said<'t>) -> Result<()> {
-        const NAMES: [(&str, &str); 5] = [
-            ("stride", "window_strides"),
-            ("pad", "padding"),
-            ("lhs_dilate", "lhs_dilation"),
-            ("rhs_dilate", "rhs_dilation"),
-            ("reverse", "window_reversal"),
-        ];
-        self.scan.dictionary(|scan, key, at| {
-            let Some((_, name)) = NAMES.iter().find(|(short, _)| *short == key) else {
-                return Err(other(at, format!("a window has no {key}")));
-            };
-            let value = scan.attribute(attr_def(said.def, name).kind)?;
-            said.stated.set(said.def.attrs, name, value, at)
-        })
-    }
-
-    /// `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...], algorithm = <...>`, all but the second
-    /// of which may be left out.
-    fn dot(&mut self, said: &mut Said<'t>) -> Result<()> {
-        let mut dims: [Option<[Ints; 2]>; 2] = [None, None];
-        while self.scan.eat(",") {
-            let at = self.scan.place();
-            let word = self.scan.word().unwrap_or("");
-            let attr = match word {
-                "batching_dims" | "contracting_dims" => None,
-                "precision" => Some("precision_config"),
-                "algorithm" => Some("algorithm"),
-                _ => {
-                    self.scan.back_to(at);
-                    return Err(self
-                        .scan
-                        .expected("batching_dims, contracting_dims, precision or algorithm"));
-                }
-            };
-            self.scan.expect("=")?;
-            if let Some(name) = attr {
-                let value = self.scan.attribute(attr_def(said.def, name).kind)?;
-                said.stated.set(said.def.attrs, name, value, at)?;
-                continue;
-            }
-            let lhs = self.scan.integers()?;
-            self.scan.expect("x")?;
-            let rhs = self.scan.integers()?;
-            let slot = &mut dims[usize::from(word == "contracting_dims")];
-            if slot.replace([lhs, rhs]).is_some() {
-                return Err(other(at, format!("{word} is given twice")));
-            }
-        }
-        let [batching, contracting] = dims.map(Option::unwrap_or_default);
-        let lists = batching.into_iter().chain(contracting).map(AttrValue::Ints);
-        said.set("dot_dimension_numbers", AttrValue::Struct(lists.collect()))
-    }
-
-    /// `e5m10`.
-    fn precision(&mut self, said: &mut Said<'t>) -> Result<()> {
-        let at = self.scan.place();
-        let word = self.scan.word().unwrap_or("");
-        let bits = word.strip_prefix('e').and_then(|rest| rest.split_once('m'));
-        let parsed = bits.and_then(|(exponent, mantissa)| {
-            Some((exponent.parse::<u32>().ok()?, mantissa.parse::<u32>().ok()?))
-        });
-        let Some((exponent, mantissa)) = parsed else {
-            self.scan.back_to(at);
-            return Err(self.scan.expected("exponent and mantissa bits such as `e5m10`"));
-        };
-        said.set("exponent_bits", i64::from(exponent).into())?;
-        said.set("mantissa_bits", i64::from(mantissa).into())
-    }
-
-    /// `[0:2, 1:3:2]`.
-    fn ranges(&mut self, said: &mut Said<'t>) -> Result<()> {
-        let (mut starts, mut limits, mut strides) = (Ints::new(), Ints::new(), Ints::new());
-        self.scan.list(["[", "]"], |scan| {
-            starts.push(scan.integer()?);
-            scan.expect(":")?;
-            limits.push(scan.integer()?);
-            strides.push(if scan.eat(":") { scan.integer()? } else { 1 });
-            Ok(())
-        })?;
-        for (name, list) in [("start_indices", starts), ("limit_indices", limits), ("strides", strides)] {
-            said.set(name, AttrValue::Ints(list))?;
-        }
-        Ok(())
-    }
-
-    /// `dense<...> : type`, after attributes if there are some.
-    fn pretty_constant(&mut self, mut said: Said<'t>, names: ResultNames<'t>) -> Result<()> {
-        self.attribute_dictionary(&mut said)?;
-        let place = self.scan.place();
-        // A constant in a function that is called often is read and kept once.
-        if let Some((signature, end)) = self.constants.get(&place) {
-            let signature = signature.clone();
-            self.scan.back_to(*end);
-            self.scan.location()?;
-            let made = self.build.add(signature, &[], place)?;
-            return self.bind(names, &made, place);
-        }
-        let data = self.scan.dense()?;
-        let end = self.scan.place();
-        self.scan.location()?;
-        let (data, ty) = match data {
-            Dense::Full(data) => (data, None),
-            Dense::Splat(element, ty) => (element, Some(ty)),
-        };
-        let constant = self.build.infer(said.def.code, build::constant(Arc::new(data)), &[], &[], said.at)?;
-        let Some(ty) = ty else {
-            self.constants.insert(place, (constant.clone(), end));
-            let made = self.build.add(constant, &[], said.at)?;
-            return self.bind(names, &made, said.at);
-        };
-        // One element for all is what it says: a scalar that is broadcast. Its size is no matter then.
-        let element = self.build.add(constant, &[], said.at)?;
-        let attrs = build::broadcast_in_dim(ty.shape().clone(), &[]);
-        let spread = self.build.infer(OpCode::BroadcastInDim, attrs, &[], &element, said.at)?;
-        let made = self.build.add(spread, &element, said.at)?;
-        self.bind(names, &made, said.at)
-    }
-
-    /// `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`, or with a body of its own
-    /// after that: `reducer(%a: type, %b: type) (%c: type, %d: type) { ... }`.
-    fn pretty_reduce(&mut self, said: &mut Said<'t>) -> Result<TypeClause> {
-        let (mut inputs, mut inits) = (Vec::new(), Vec::new());
-        loop {
-            self.scan.expect("(")?;
-            inputs.push(self.operand()?);
-            self.scan.expect_word("init")?;
-            self.scan.expect(":")?;
-            inits.push(self.operand()?);
-            self.scan.expect(")")?;
-            if !self.scan.eat(",") {
-                break;
-            }
-        }
-        let element = self.build.type_of(inputs[0]).dtype();
-        said.operands = [inputs, inits].concat();
-        let applies = if self.scan.eat_word("applies") {
-            let at = self.scan.place();
-            let name = self.scan.word().unwrap_or("");
-            match kind(name, at)? {
-                Kind::Row(def) => Some((at, def)),
-                _ => return Err(other(at, "this is no op that combines two elements")),
-            }
-        } else {
-            None
-        };
-        self.scan.expect_word("across")?;
-        self.scan.expect_word("dimensions")?;
-        self.scan.expect("=")?;
-        let dimensions = self.scan.integers()?;
-        said.set("dimensions", AttrValue::Ints(dimensions))?;
-        self.attribute_dictionary(said)?;
-        let types = self.types()?;
-        if let Some((at, def)) = applies {
-            let body = Body::binary(def.code, TensorType::scalar(element));
-            let body = body.map_err(|error| fault(at, Problem::Op(error)))?;
-            said.bodies.push(OpenBody::of(&body));
-            return Ok(types);
-        }
-        self.scan.location()?;
-        self.scan.expect_word("reducer")?;
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        while self.scan.peek() == Some(b'(') {
-            let at = self.scan.place();
-            match <[_; 2]>::try_from(self.typed_names()?) {
-                Ok([first, second]) => {
-                    left.push(first);
-                    right.push(second);
-                }
-                Err(_) => return Err(other(at, "a reducer has two arguments per operand")),
-            }
-        }
-        left.extend(right);
-        self.region(said, Some(left))?;
-        Ok(types)
-    }
-
-    /// `(%a = %x, %b = %y) : types cond { ... } do { ... }`.
-    fn pretty_while(&mut self, said: &mut Said<'t>) -> Result<TypeClause> {
-        let mut names = Vec::new();
-        self.scan.expect("(")?;
-        if !self.scan.eat(")") {
-            loop {
-                let at = self.scan.place();
-                names.push((at, self.scan.value_name()?));
-                self.scan.expect("=")?;
-                said.operands.push(self.operand()?);
-                if self.scan.eat(")") {
-                    break;
-                }
-                self.scan.expect(",")?;
-            }
-        }
-        let at = self.scan.place();
-        let left = if self.scan.eat(":") { self.scan.bare_types()? } else { Vec::new() };
-        if left.len() != names.len() {
-            return Err(other(at, format!("{} types for {} values", left.len(), names.len())));
-        }
-        if self.scan.eat_word("attributes") {
-            self.attribute_dictionary(said)?;
-        }
-        let args: Vec<_> =
-            names.into_iter().zip(&left).map(|((at, name), ty)| (at, name, ty.clone())).collect();
-        self.scan.expect_word("cond")?;
-        self.region(said, Some(args.clone()))?;
-        self.scan.expect_word("do")?;
-        self.region(said, Some(args))?;
-        Ok(TypeClause { at, left, results: None })
     }
 
     // ----- what comes of it -----
@@ -680,7 +436,6 @@ impl<'t> Reader<'t> {
 
     /// A call: the function's ops in place of it.
     fn call(&mut self, callee: &str, at: usize, operands: Vec<Ref>, names: ResultNames<'t>) -> Result<()> {
-        self.build.count_op(at)?;
         let types = self.types()?;
         self.scan.location()?;
         self.check_types(types.at, &operands, &types.left)?;
@@ -694,12 +449,6 @@ impl<'t> Reader<'t> {
         self.check_types(types.at, &results, &declared)?;
         self.bind(names, &results, at)
     }
-}
-
-/// An attribute that a form names.
-fn attr_def(def: &'static OpDef, name: &str) -> &'static AttrDef {
-    let found = def.attrs.iter().find(|attr| attr.name == name);
-    found.unwrap_or_else(|| panic!("bug: the form of {} names {name}, which its row does not have", def.name))
 }
 
 /// The attributes in the order of the schema, with those that follow from the results or have a default.

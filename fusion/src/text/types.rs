@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::error::{Problem, Result};
+use super::error::{Problem, Result, Shown};
 use super::scan::{Scanner, fault, other, unsupported};
 use crate::dtype::DType;
 use crate::limits::MAX_RANK;
@@ -71,7 +71,10 @@ impl<'t> Scanner<'t> {
                 }
                 Some(b'0'..=b'9') => {
                     let dim = self.run(|byte| byte.is_ascii_digit());
-                    dims.push(dim.parse().map_err(|_| other(place, format!("the size {dim} is too large")))?);
+                    dims.push(
+                        dim.parse()
+                            .map_err(|_| other(place, format!("the size {} is too large", Shown(dim))))?,
+                    );
                     if !self.take_here(b'x') {
                         return Err(self.expected("`x`"));
                     }

@@ -37,6 +37,9 @@ pub(crate) enum Command {
     /// List the ops, or tell all about one
     #[command(after_help = OPS_HELP)]
     Ops(OpsArgs),
+    /// Turn a StableHLO module, as JAX and other front ends print it, into a program file
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
     /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
     #[command(hide = true)]
     Probe(ProbeArgs),
@@ -50,7 +53,7 @@ impl Command {
             Command::Explain(args) => args.device != Some(DeviceChoice::Reference),
             Command::Devices(args) => args.device != Some(DeviceChoice::Reference),
             Command::Doctor(_) | Command::Probe(_) => true,
-            Command::Ops(_) => false,
+            Command::Ops(_) | Command::Import(_) => false,
         }
     }
 
@@ -60,7 +63,7 @@ impl Command {
             Command::Doctor(args) => args.json,
             Command::Devices(args) => args.json,
             Command::Ops(args) => args.json,
-            Command::Explain(_) | Command::Probe(_) => false,
+            Command::Explain(_) | Command::Import(_) | Command::Probe(_) => false,
         }
     }
 }
@@ -81,7 +84,8 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The program, in the JSON program format; `-` reads it from standard input
+    /// The program, in the JSON program format (`-` reads it from standard input), or a StableHLO module (.mlir), whose
+    /// function is applied to zeros
     #[arg(value_name = "PROGRAM.JSON")]
     pub(crate) program: PathBuf,
     /// How regions are formed
@@ -119,7 +123,8 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The program, in the JSON program format; `-` reads it from standard input
+    /// The program, in the JSON program format (`-` reads it from standard input), or a StableHLO module (.mlir), whose
+    /// function is applied to zeros
     #[arg(value_name = "PROGRAM.JSON")]
     pub(crate) program: PathBuf,
     /// Also write a page (.html) or a picture (.svg)
@@ -197,6 +202,29 @@ pub(crate) struct OpsArgs {
     pub(crate) markdown: bool,
 }
 
+const IMPORT_HELP: &str = "\
+The function's ops are checked and written out, calls in place. Its inputs become zeros, to be replaced in the file.
+
+Examples:
+  fuseline import step.mlir --output step.json
+  fuseline import step.mlir | jq .n_ops
+  fuseline run step.mlir                          the same without a file
+
+Exit status:
+  0  the program was written
+  1  it could not be written
+  2  the command line or the module is wrong; a wrong module is told as FILE:LINE:COLUMN: PROBLEM";
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The module, as text; its name ends in .mlir
+    #[arg(value_name = "MODULE.MLIR", value_parser = module)]
+    pub(crate) module: PathBuf,
+    /// The program file [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     /// Path of the plugin
@@ -219,6 +247,14 @@ fn device(text: &str) -> Result<DeviceChoice, String> {
         "reference" => DeviceChoice::Reference,
         path => DeviceChoice::Plugin(OsString::from(path).into()),
     })
+}
+
+fn module(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("mlir") => Ok(path),
+        _ => Err("it should end in .mlir".to_owned()),
+    }
 }
 
 fn page(text: &str) -> Result<PathBuf, String> {
@@ -257,6 +293,8 @@ pub(crate) enum Dump {
     Regions,
     /// Each event of the engine
     Events,
+    /// The elements of each output of the first run; of large ones, those near the edges
+    Outputs,
 }
 
 impl Dump {
@@ -265,6 +303,7 @@ impl Dump {
             Dump::Stablehlo => "stablehlo",
             Dump::Regions => "regions",
             Dump::Events => "events",
+            Dump::Outputs => "outputs",
         }
     }
 }

@@ -5,10 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuseline::fusion::program::Program;
+use fuseline::fusion::text::TextModule;
+use fuseline::{Bytes, Literal};
 
 use crate::failure::Failure;
 
-/// Reads and checks a program; `-` is standard input. A program without a name gets that of its file.
+/// Reads and checks a program; `-` is standard input. A program without a name gets that of its file. A StableHLO module (a
+/// file that ends in `.mlir`) becomes the program that applies its function to zeros.
 pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
@@ -29,11 +32,15 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
             return Err(Failure::Input(format!("{shown}:{line}:{column}: the file is not UTF-8 text")));
         }
     };
+    let stem = path.file_stem().filter(|_| !piped);
+    let name = stem.map_or("program".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    if path.extension().is_some_and(|extension| extension == "mlir") {
+        return module(text, &name, &shown).map(Arc::new);
+    }
     match Program::parse(text) {
         Ok(mut program) => {
             if program.name.is_empty() {
-                let stem = path.file_stem().filter(|_| !piped);
-                program.name = stem.map_or("program".to_owned(), |stem| stem.to_string_lossy().into_owned());
+                program.name = name;
             }
             Ok(Arc::new(program))
         }
@@ -48,4 +55,24 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
             Err(Failure::Input(format!("{shown}{}: {words}", position.unwrap_or_default())))
         }
     }
+}
+
+/// Most bytes of zeros that a module's function is applied to; a short type can ask for any number of them.
+const MOST_ZEROS: Bytes = Bytes(4 << 30);
+
+fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {
+    let module = TextModule::parse(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Failure::Input(format!("{shown}:{line}:{column}: {}", error.problem()))
+    })?;
+    let params = module.main().graph().params();
+    let bytes = params.iter().map(|ty| ty.bytes()).fold(Bytes(0), Bytes::saturating_add);
+    if bytes > MOST_ZEROS {
+        return Err(Failure::Input(format!("{shown}: the arguments of the function take {} bytes", bytes.0)));
+    }
+    let zeros = params.iter().map(|ty| Arc::new(Literal::zeros(ty.clone()))).collect();
+    let mut program = Program::of_function(name, module.main(), zeros)
+        .ok_or_else(|| Failure::run("bug: zeros of other types than a function's parameters"))?;
+    program.source = "StableHLO text, applied to zeros".to_owned();
+    Ok(program)
 }

@@ -11,6 +11,7 @@ mod devices;
 mod doctor;
 mod explain;
 mod failure;
+mod import;
 mod load;
 mod ops;
 mod probe;
@@ -82,6 +83,7 @@ fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
         Command::Doctor(args) => doctor::run(args, out),
         Command::Devices(args) => devices::run(args, out),
         Command::Ops(args) => ops::run(args, out),
+        Command::Import(args) => import::run(args, out),
         Command::Probe(args) => Ok(probe::run(args, out)),
     }
 }

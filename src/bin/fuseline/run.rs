@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Mismatch;
-use fuseline::{Counters, Event, PreparedProgram};
+use fuseline::{Counters, Event, Literal, PreparedProgram};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -25,6 +25,8 @@ struct Outcome {
     counters: Counters,
     first: Vec<Event>,
     later: Vec<Event>,
+    /// The outputs of the first run.
+    outputs: Vec<Literal>,
 }
 
 impl Outcome {
@@ -69,6 +71,7 @@ fn repeat(watched: &Watched, prepared: &PreparedProgram, times: u32) -> Result<O
         counters: Counters::default(),
         first: Vec::new(),
         later: Vec::new(),
+        outputs: Vec::new(),
     };
     let before = watched.engine.counters();
     let start = Instant::now();
@@ -91,6 +94,7 @@ fn repeat(watched: &Watched, prepared: &PreparedProgram, times: u32) -> Result<O
         if round == 0 {
             watched.engine.synchronize().map_err(Failure::run)?;
             outcome.first = watched.events();
+            outcome.outputs = results;
         }
         if bar.is_none() && start.elapsed() > SHOW_PROGRESS_AFTER && round + 1 < times {
             bar = Some(progress(times));
@@ -124,6 +128,12 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
         Some(Dump::Events) => {
             for event in outcome.first.iter().chain(&outcome.later) {
                 say!(out, "{:<16} {event}", event.name());
+            }
+            say!(out);
+        }
+        Some(Dump::Outputs) => {
+            for (id, output) in program.outputs.iter().zip(&outcome.outputs) {
+                say!(out, "{id}: {output}");
             }
             say!(out);
         }
@@ -310,6 +320,10 @@ fn dump_json(dump: Dump, prepared: &PreparedProgram, outcome: &Outcome) -> Value
                 json!({"event": event.name(), "region": region, "message": event.to_string()})
             })
             .collect()
+        }
+        Dump::Outputs => {
+            let named = prepared.program().outputs.iter().zip(&outcome.outputs);
+            named.map(|(id, output)| json!({"id": id.to_string(), "value": output.to_string()})).collect()
         }
         Dump::Regions => {
             let names = Names::of(prepared, &story);
