@@ -57,6 +57,7 @@ impl Call<'_> {
             "silu" => one(nn::silu(a)),
             "mish" => one(nn::mish(a)),
             "gelu" => one(nn::gelu(a)),
+            "gelu_exact" => one(nn::gelu_exact(a)),
             "hard_sigmoid" => one(nn::hard_sigmoid(a)),
             "hard_swish" => one(nn::hard_swish(a)),
             "softsign" => one(nn::softsign(a)),
