@@ -34,6 +34,7 @@
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
 //! | [`promote`] | what operands of different element types and shapes become |
+//! | [`fft`] | Fourier transforms |
 //! | [`linalg`] | solving, factorising, eigenvalues, on batches of matrices |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`random`] | random numbers from a generator whose state is a value |
@@ -87,6 +88,7 @@ mod engine;
 mod error;
 mod event;
 mod execute;
+pub mod fft;
 #[cfg(feature = "ndarray")]
 mod interop;
 mod limits;

@@ -8,6 +8,7 @@ mod support;
 
 use std::collections::HashMap;
 
+use fuseline::fft;
 use fuseline::linalg::{self, Eigen, Svd};
 use fuseline::{Complex, DType, Engine, EngineConfig, Error, Literal, Order, Origin, Result, Tensor};
 use random::Random;
@@ -49,6 +50,19 @@ fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
         "take_along" => one(a.take_along(b(), axis())),
         "diagonal" => one(a.diagonal(case.int("first"), case.int("second"))),
         "tensordot" => one(a.tensordot(b(), &case.ints("lhs"), &case.ints("rhs"))),
+        "rfft" => {
+            let found = fft::rfft(a, case.int("count") as usize)?;
+            Ok(vec![found.real()?, found.imag()?])
+        }
+        "fft" | "ifft" | "irfft" => {
+            let (x, count) = ((a + (b() * Complex::new(0.0, 1.0))?)?, case.int("count") as usize);
+            let found = match case.name.as_str() {
+                "fft" => fft::fft(&x, count)?,
+                "ifft" => fft::ifft(&x, count)?,
+                _ => return Ok(vec![fft::irfft(&x, count, case.int("size") as u64)?]),
+            };
+            Ok(vec![found.real()?, found.imag()?])
+        }
         other => panic!("no function is called {other}"),
     }
 }
@@ -354,6 +368,11 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     refused(ints.median(0), "floats");
     refused(ints.unique(2, 0.5).map(|_| ()).and(ints.unique(2, 1 << 40)), "must be one of the element type");
     refused(wide.take_along(&ints, 0), "same sizes in all dimensions but 0");
+    refused(fft::fft(&zeros(DType::I4, &[2]), 1), "do not promote to complex");
+    refused(fft::rfft(&zeros(DType::I32, &[2]), 1), "fft");
+    refused(fft::fft(&vector, 2), "fft_length has 2 entries");
+    refused(fft::fft(&vector, usize::MAX), "fft_length has 4 entries");
+    refused(fft::irfft(&vector, 1, 9), "fft_length is 9");
     refused(wide.tensordot(&vector, &[0], &[0]), "dot_general");
     Ok(())
 }

@@ -104,6 +104,23 @@ def order():
     add("tensordot", [x, y], np.tensordot(x, y, ([1, 2], [1, 0])), lhs=[1, -1], rhs=[1, 0])
 
 
+def parts(z):
+    """Complex numbers as two arrays of floats, which is what the files can hold."""
+    return [np.asarray(z).real.copy(), np.asarray(z).imag.copy()]
+
+
+def transforms():
+    for shape in [(1,), (6,), (2, 5), (3, 4, 2)]:
+        x, y = numbers(50, *shape), numbers(51, *shape)
+        for count in range(1, len(shape) + 1):
+            axes = list(range(-count, 0))
+            add("fft", [x, y], parts(np.fft.fftn(x + 1j * y, axes=axes)), count=count)
+            add("ifft", [x, y], parts(np.fft.ifftn(x + 1j * y, axes=axes)), count=count)
+            half = np.fft.rfftn(x, axes=axes)
+            add("rfft", [x], parts(half), count=count)
+            add("irfft", parts(half), np.fft.irfftn(half, x.shape[-count:], axes=axes), count=count, size=shape[-1])
+
+
 def add(name, inputs, outputs, **settings):
     CASES.add(name, inputs, outputs, **settings)
 
@@ -111,6 +128,7 @@ def add(name, inputs, outputs, **settings):
 def main():
     linalg()
     order()
+    transforms()
     CASES.save("numpy.json")
 
 
