@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
-use fuseline_fusion::{Signature, ValueId};
+use fuseline_fusion::{Literal, Signature, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -74,6 +74,18 @@ impl fmt::Debug for Captures {
     }
 }
 
+/// The data of a tensor, which all replicas have.
+fn common(tensor: &Tensor) -> Result<Literal> {
+    let mut each = tensor.read_replicas()?;
+    let first = each.swap_remove(0);
+    if each.iter().all(|data| *data == first) {
+        return Ok(first);
+    }
+    let message =
+        format!("capture: {tensor:?} differs between the replicas, and a program has one set of data");
+    Err(Error::misuse(message, fuseline_fusion::Site::Unknown))
+}
+
 impl Engine {
     /// Runs `f` and returns, besides the tensors that it returns, the program it recorded: every op that reached this engine
     /// meanwhile, from whatever thread, with the data of the values that came from outside as inputs, and the returned
@@ -83,7 +95,8 @@ impl Engine {
     /// The program runs as it would have; captured inputs are kept alive until the end, so their memory is not reused.
     ///
     /// # Errors
-    /// When `f` fails, when a capture of this engine is under way already, or when a value cannot be read.
+    /// When `f` fails, when a capture of this engine is under way already, or when a value cannot be read. A program has one
+    /// set of data: when an input or a returned tensor is not the same on every replica.
     pub fn capture(
         &self,
         name: &str,
@@ -126,9 +139,9 @@ impl Engine {
             ids.push(id);
         }
         for (id, tensor) in &state.inputs {
-            values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(tensor.to_literal()?) });
+            values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(common(tensor)?) });
         }
-        let expected = outputs.iter().map(Tensor::to_literal).collect::<Result<Vec<_>>>()?;
+        let expected = outputs.iter().map(common).collect::<Result<Vec<_>>>()?;
         let program = Program {
             name: name.to_owned(),
             source: "captured".to_owned(),

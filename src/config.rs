@@ -34,6 +34,7 @@ pub struct EngineConfig {
     plugin: Option<PathBuf>,
     client: ClientOptions,
     device: usize,
+    replicas: usize,
     mode: Mode,
     check_finite: bool,
     budgets: Budgets,
@@ -63,6 +64,7 @@ impl EngineConfig {
             plugin: None,
             client: ClientOptions::new(),
             device: 0,
+            replicas: 1,
             mode: Mode::Fused,
             check_finite: false,
             budgets: Budgets::default(),
@@ -85,8 +87,8 @@ impl EngineConfig {
         self
     }
 
-    /// An option for the plugin's client, such as `cpu_device_count`. Default: one device on XLA's CPU plugin, the plugin's
-    /// own choice elsewhere.
+    /// An option for the plugin's client, such as `cpu_device_count`. Default: as many devices as are needed on XLA's CPU
+    /// plugin, the plugin's own choice elsewhere.
     #[must_use]
     pub fn client_option(mut self, name: impl Into<String>, value: impl Into<Value>) -> EngineConfig {
         self.client = self.client.set(name, value);
@@ -97,6 +99,30 @@ impl EngineConfig {
     #[must_use]
     pub fn device(mut self, index: usize) -> EngineConfig {
         self.device = index;
+        self
+    }
+
+    /// Number of replicas, at least 1, at most [`fuseline_fusion::limits::MAX_REPLICAS`]. Default: 1.
+    ///
+    /// An engine with several runs the one program that is recorded on as many devices of the plugin's client at once, from
+    /// [`EngineConfig::device`] on. Every value has data on each of them: the same where it comes from
+    /// [`Engine::tensor`], its own where it comes from [`Engine::tensor_per_replica`]. Ops compute on each replica by
+    /// itself, collectives ([`crate::Tensor::all_reduce`] and its neighbours) exchange data between them, and
+    /// [`crate::Tensor::read_replicas`] reads all. A value that fails on one replica has failed.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// use fuseline::{EngineConfig, OpCode};
+    ///
+    /// let engine = EngineConfig::new().replicas(2).build_reference()?;
+    /// let x = engine.tensor_per_replica(&[&[1.0f32, 2.0], &[10.0, 20.0]], &[2])?;
+    /// assert_eq!((&x * &x)?.all_reduce(OpCode::Add, None)?.to_vec::<f32>()?, [101.0, 404.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> EngineConfig {
+        self.replicas = replicas.max(1);
         self
     }
 
@@ -219,6 +245,10 @@ impl EngineConfig {
         self.device
     }
 
+    pub(crate) fn replica_count(&self) -> usize {
+        self.replicas
+    }
+
     pub(crate) fn initial_mode(&self) -> Mode {
         self.mode
     }
@@ -265,6 +295,7 @@ impl fmt::Debug for EngineConfig {
         f.debug_struct("EngineConfig")
             .field("plugin", &self.plugin)
             .field("device", &self.device)
+            .field("replicas", &self.replicas)
             .field("mode", &self.mode)
             .field("check_finite", &self.check_finite)
             .field("budgets", &self.budgets)

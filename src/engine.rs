@@ -1,4 +1,4 @@
-//! The engine: one device, its caches and threads.
+//! The engine: one device, or one for each replica, its caches and threads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, StreamId};
 
 use crate::capture::Captures;
 use crate::config::EngineConfig;
 use crate::counters::{Counters, Live};
-use crate::device::{Device, DeviceError, Executable, PjrtDevice};
+use crate::custom::CustomOps;
+use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::KnownRegions;
@@ -35,6 +37,7 @@ pub(crate) struct EngineShared {
     events: Events,
     counters: Live,
     captures: Captures,
+    custom_ops: CustomOps,
     /// The latest failures, for those who ask the engine rather than the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
@@ -56,6 +59,7 @@ impl EngineShared {
             events: Events::to(config.sink()),
             counters: Live::new(),
             captures: Captures::new(),
+            custom_ops: CustomOps::new(),
             failures: Mutex::new(VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
@@ -87,6 +91,10 @@ impl EngineShared {
 
     pub(crate) fn captures(&self) -> &Captures {
         &self.captures
+    }
+
+    pub(crate) fn custom_ops(&self) -> &CustomOps {
+        &self.custom_ops
     }
 
     pub(crate) fn drive_pool(&self) -> &Arc<Pool<Arc<StreamShared>>> {
@@ -158,7 +166,7 @@ struct Handle {
     streams: Mutex<Vec<std::sync::Weak<StreamShared>>>,
 }
 
-/// One device with everything that runs on it: the root of the library.
+/// One device, or one for each replica, with everything that runs on it: the root of the library.
 ///
 /// Cheap to clone; `Send + Sync`. Tensors and streams keep what they need of it alive, so it may be dropped before them.
 #[derive(Clone)]
@@ -183,6 +191,7 @@ impl Engine {
     }
 
     pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
+        check_replicas(&config)?;
         let plugin = match config.plugin_path() {
             Some(path) => Plugin::open(path)?,
             None => find_plugin()?,
@@ -192,23 +201,28 @@ impl Engine {
         if !sets_count && is_cpu_plugin(&plugin) {
             // Left alone, XLA's CPU plugin makes as many devices as it likes (4 on 2 cores); the threads of the others
             // would only be in the way.
-            options = options.set("cpu_device_count", (config.device_index() + 1) as i64);
+            options =
+                options.set("cpu_device_count", (config.device_index() + config.replica_count()) as i64);
         }
         let client = plugin.client(&options)?;
         let devices = client.addressable_devices();
         let count = devices.len();
-        let Some(device) = devices.into_iter().nth(config.device_index()) else {
-            return Err(Error::setup(format!(
-                "device {} was asked for, but the plugin has {count} devices here",
-                config.device_index()
-            )));
-        };
-        let device = Device::on_pjrt(PjrtDevice::new(device, config.flags())?, config.faults());
+        let (first, replicas) = (config.device_index(), config.replica_count());
+        let devices: Each<pjrt::Device> = devices.into_iter().skip(first).take(replicas).collect();
+        if devices.len() < replicas {
+            let asked = match replicas {
+                1 => format!("device {first} was"),
+                _ => format!("{replicas} replicas from device {first} on were"),
+            };
+            return Err(Error::setup(format!("{asked} asked for, but the plugin has {count} devices here")));
+        }
+        let device = Device::on_pjrt(PjrtDevice::new(devices, config.flags())?, config.faults());
         Engine::on(config, device)
     }
 
     pub(crate) fn reference_with_config(config: EngineConfig) -> Result<Engine> {
-        let device = Device::reference(config.faults());
+        check_replicas(&config)?;
+        let device = Device::reference(config.replica_count(), config.faults());
         Engine::on(config, device)
     }
 
@@ -269,12 +283,21 @@ impl Engine {
 
     // ----- making tensors -----
 
-    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied.
+    /// A tensor of the given sizes, outermost first, from its elements in row-major order. The data is copied, to every
+    /// replica.
     ///
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
     pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
         self.stream().tensor(data, dims)
+    }
+
+    /// As [`Engine::tensor`], with other elements on each replica: one slice for each.
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`], and when there are more or fewer slices than replicas.
+    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[u64]) -> Result<Tensor> {
+        self.stream().tensor_per_replica(data, dims)
     }
 
     /// A tensor from host data.
@@ -317,10 +340,25 @@ impl Engine {
         self.0.shared.cache.clear();
     }
 
-    /// The PJRT device, unless this is a reference engine.
+    /// Number of replicas.
+    #[must_use]
+    pub fn replicas(&self) -> usize {
+        self.0.shared.device.replicas()
+    }
+
+    /// The PJRT device, that of the first replica if there are several, unless this is a reference engine.
     #[must_use]
     pub fn pjrt_device(&self) -> Option<&pjrt::Device> {
         self.0.shared.device.pjrt().map(PjrtDevice::device)
+    }
+}
+
+fn check_replicas(config: &EngineConfig) -> Result<()> {
+    match config.replica_count() {
+        0..=MAX_REPLICAS => Ok(()),
+        count => Err(Error::setup(format!(
+            "{count} replicas were asked for, an engine has at most {MAX_REPLICAS}"
+        ))),
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::program::ProgramError;
+use fuseline_fusion::text::TextError;
 use fuseline_fusion::{LiteralError, OpCode, OpError, RegionSeq, ShapeError, Site, StreamId};
 
 use crate::pjrt;
@@ -110,6 +111,7 @@ enum Kind {
     Op { error: OpError, site: Site },
     Literal(LiteralError),
     Program(ProgramError),
+    Text(TextError),
     Plugin(pjrt::OpenError),
     Setup { message: String, resource_exhausted: bool },
     NoPlugin(String),
@@ -182,7 +184,9 @@ impl Error {
     #[must_use]
     pub fn stage(&self) -> Stage {
         match &*self.0 {
-            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) => Stage::Record,
+            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
+                Stage::Record
+            }
             Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) => Stage::Setup,
             Kind::Device(failure) => failure.stage,
             Kind::NonFinite { .. } => Stage::Execute,
@@ -194,7 +198,9 @@ impl Error {
     #[must_use]
     pub fn origin(&self) -> Origin {
         match &*self.0 {
-            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) => Origin::User,
+            Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
+                Origin::User
+            }
             Kind::NonFinite { .. } => Origin::User,
             Kind::Plugin(_) | Kind::NoPlugin(_) | Kind::Setup { .. } => Origin::Environment,
             Kind::Device(_) | Kind::Timeout { .. } => Origin::Device,
@@ -279,6 +285,7 @@ impl fmt::Display for Error {
             },
             Kind::Literal(error) => error.fmt(f),
             Kind::Program(error) => error.fmt(f),
+            Kind::Text(error) => error.fmt(f),
             Kind::Plugin(error) => error.fmt(f),
             Kind::Setup { message, .. } => f.write_str(message),
             Kind::NoPlugin(tried) => write!(
@@ -332,6 +339,12 @@ impl From<ShapeError> for Error {
 impl From<ProgramError> for Error {
     fn from(error: ProgramError) -> Error {
         Error(Box::new(Kind::Program(error)))
+    }
+}
+
+impl From<TextError> for Error {
+    fn from(error: TextError) -> Error {
+        Error(Box::new(Kind::Text(error)))
     }
 }
 

@@ -81,6 +81,7 @@
 mod capture;
 mod config;
 mod counters;
+mod custom;
 mod device;
 mod einsum;
 pub mod embed;
@@ -121,7 +122,8 @@ pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};
 pub use fuseline_fusion::{
-    Attrs, Body, Bytes, DType, Element, Literal, OpCode, RealElement, Shape, Site, TensorType,
+    Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
+    TensorType,
 };
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;

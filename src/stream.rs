@@ -276,6 +276,9 @@ impl StreamShared {
             Ok(signature) => signature,
             Err(error) => return Err(Error::op(error, site)),
         };
+        if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
+            return Err(Error::op(error, site));
+        }
         if self.trace.is_some() {
             return trace::record(self, &signature, operands, effect, &site);
         }

@@ -27,9 +27,9 @@ fn a_loop_stops_where_its_data_says() {
                 (engine.tensor(&[start], &[])?, engine.scalar(0i64)),
                 |(n, _)| n.not_equal(&engine.scalar(1i64)),
                 |(n, steps)| {
-                    let odd = (&n % 2.0)?.equal(&engine.scalar(1i64))?;
-                    let next = odd.select(&((&n * 3.0)? + 1.0)?, &(&n / 2.0)?)?;
-                    Ok((next, (steps + 1.0)?))
+                    let odd = (&n % 2)?.equal(&engine.scalar(1i64))?;
+                    let next = odd.select(&((&n * 3)? + 1)?, &(&n / 2)?)?;
+                    Ok((next, (steps + 1)?))
                 },
             )?;
             let expected = |mut n: i64| {
@@ -91,7 +91,7 @@ fn any_value_can_be_returned() {
         assert_eq!(never.to_vec::<f32>()?, [1.0, 2.0]);
         let number = stream.for_range(0..1, engine.scalar(1.0f32), |_, _| Ok(engine.scalar(7.0f32)))?;
         assert_eq!(number.item::<f32>()?, 7.0);
-        let forever = stream.while_loop(a.clone(), |_| Ok(engine.scalar(false)), |a| Ok(a))?;
+        let forever = stream.while_loop(a.clone(), |_| Ok(engine.scalar(false)), Ok)?;
         assert_eq!(forever.to_vec::<f32>()?, [1.0, 2.0]);
         Ok(())
     });

@@ -53,16 +53,16 @@ fn bodies_that_do_not_fit_are_refused() {
             "tests/trace_refused.rs",
         ];
         says(error, &words);
-        let error = stream.while_loop(x.clone(), |x| x.greater(&engine.scalar(0.0f32)), |x| Ok(x));
+        let error = stream.while_loop(x.clone(), |x| x.greater(&engine.scalar(0.0f32)), Ok);
         says(error, &["while: cond returns [bool[2]]", "it must return one bool[]", "reduce it"]);
-        let error = stream.while_loop(x.clone(), |x| x.sum(&[0]), |x| Ok(x));
+        let error = stream.while_loop(x.clone(), |x| x.sum(&[0]), Ok);
         says(error, &["while: cond returns [f32[]]", "compare it"]);
         let yes = engine.scalar(true);
-        let error = stream.cond(&yes, x.clone(), |x| Ok(x), |x| x.sum(&[0]));
+        let error = stream.cond(&yes, x.clone(), Ok, |x| x.sum(&[0]));
         says(error, &["if: false_branch returns f32[]", "f32[2]", "same types", "tests/trace_refused.rs"]);
         let error = stream.cond(&yes, x.clone(), |x| Ok(vec![x]), |_| Ok(vec![]));
         says(error, &["if: false_branch returns 0 values", "it must return 1"]);
-        let error = stream.cond(&x, x.clone(), |x| Ok(x), |x| Ok(x));
+        let error = stream.cond(&x, x.clone(), Ok, Ok);
         says(error, &["if: pred is f32[2]", "bool"]);
         let error = stream.switch(&engine.scalar(0i64), x.clone(), &[&|x| x.neg()]);
         says(error, &["case: index is i64[]", "convert it to i32"]);

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::dtype::DType;
 use crate::error::{Fault, OpError};
+use crate::groups::Groups;
 use crate::limits::MAX_NAME;
 use crate::literal::Literal;
 use crate::shape::{Shape, TensorType};
@@ -65,8 +66,10 @@ pub enum AttrValue {
     Ints(Ints),
     /// A list of flags.
     Bools(SmallVec<[bool; 8]>),
-    /// A list of (low, high) pairs, as window padding.
+    /// A list of pairs: low and high padding, source and target.
     Pairs(Pairs),
+    /// Groups of replicas.
+    Groups(Groups),
     /// A member of an enumeration, by its place in [`EnumDef::members`].
     Enum(u8),
     /// A list of members of an enumeration.
@@ -112,6 +115,8 @@ pub enum AttrKind {
     Int32,
     /// [`AttrValue::Bool`].
     Bool,
+    /// [`AttrValue::Bool`] that StableHLO writes by being there or not.
+    Unit,
     /// [`AttrValue::Float`].
     Float,
     /// [`AttrValue::Ints`].
@@ -120,6 +125,8 @@ pub enum AttrKind {
     Bools,
     /// [`AttrValue::Pairs`].
     Pairs,
+    /// [`AttrValue::Groups`].
+    Groups,
     /// [`AttrValue::Enum`].
     Enum(&'static EnumDef),
     /// [`AttrValue::Enums`].
@@ -200,11 +207,12 @@ impl fmt::Display for AttrKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttrKind::Int | AttrKind::Int32 => f.write_str("an integer"),
-            AttrKind::Bool => f.write_str("true or false"),
+            AttrKind::Bool | AttrKind::Unit => f.write_str("true or false"),
             AttrKind::Float => f.write_str("a number"),
             AttrKind::Ints => f.write_str("a list of integers"),
             AttrKind::Bools => f.write_str("a list of booleans"),
-            AttrKind::Pairs => f.write_str("a list of [low, high] pairs"),
+            AttrKind::Pairs => f.write_str("a list of pairs of integers"),
+            AttrKind::Groups => f.write_str("a list of groups of replicas"),
             AttrKind::Enum(def) => write!(f, "one of {}", def.members.join(", ")),
             AttrKind::Enums(def) => write!(f, "a list of {}", def.members.join(", ")),
             AttrKind::Struct(def) => {
@@ -302,6 +310,8 @@ impl<'a> AttrView<'a> {
         bools, Bools(value) -> &'a [bool], value);
     accessor!(/// The pairs at `place`.
         pairs, Pairs(value) -> &'a [(i64, i64)], value);
+    accessor!(/// The groups of replicas at `place`.
+        groups, Groups(value) -> &'a Groups, value);
     accessor!(/// The enumeration member at `place`.
         member, Enum(value) -> u8, *value);
     accessor!(/// The element type at `place`.
@@ -321,11 +331,12 @@ impl AttrValue {
         match (self, kind) {
             (AttrValue::Int(value), AttrKind::Int32) => i32::try_from(*value).is_ok(),
             (AttrValue::Int(_), AttrKind::Int)
-            | (AttrValue::Bool(_), AttrKind::Bool)
+            | (AttrValue::Bool(_), AttrKind::Bool | AttrKind::Unit)
             | (AttrValue::Float(_), AttrKind::Float)
             | (AttrValue::Ints(_), AttrKind::Ints)
             | (AttrValue::Bools(_), AttrKind::Bools)
             | (AttrValue::Pairs(_), AttrKind::Pairs)
+            | (AttrValue::Groups(_), AttrKind::Groups)
             | (AttrValue::DType(_), AttrKind::DType)
             | (AttrValue::Shape(_), AttrKind::Shape)
             | (AttrValue::Dense(_), AttrKind::Dense) => true,
@@ -408,6 +419,12 @@ impl From<&[bool]> for AttrValue {
 impl From<&[(i64, i64)]> for AttrValue {
     fn from(values: &[(i64, i64)]) -> Self {
         AttrValue::Pairs(Pairs::from_slice(values))
+    }
+}
+
+impl From<Groups> for AttrValue {
+    fn from(groups: Groups) -> Self {
+        AttrValue::Groups(groups)
     }
 }
 

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::attr::Attrs;
 use crate::error::{Fault, OpError};
 use crate::limits::MAX_GRAPH_OPS;
-use crate::op::{Effect, OpCode, OperandTypes, Signature};
+use crate::op::{OpCode, OperandTypes, Signature};
 use crate::shape::TensorType;
 
 /// Where an operand comes from, within one graph.
@@ -255,12 +255,6 @@ impl Body {
         self.returns.iter().map(|&value| {
             self.graph.type_of(value).expect("bug: a body returns what its graph does not have")
         })
-    }
-
-    /// Whether an op of it, or of a body inside, runs in program order with others.
-    #[must_use]
-    pub fn is_ordered(&self) -> bool {
-        self.graph.nodes.iter().any(|node| node.signature.effect() == Effect::Ordered)
     }
 
     /// How deep bodies nest in this one; 0 when no op of it has a body.

@@ -17,11 +17,13 @@
 
 pub mod attr;
 pub mod canon;
+pub mod custom;
 pub mod dtype;
 pub mod encode;
 pub mod error;
 pub mod float;
 pub mod graph;
+pub mod groups;
 pub mod id;
 pub mod interp;
 pub mod limits;
@@ -34,10 +36,12 @@ pub mod shape;
 pub mod text;
 
 pub use attr::{AttrValue, Attrs};
+pub use custom::CustomOp;
 pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};
 pub use error::{Fault, OpError};
 pub use float::FloatFormat;
 pub use graph::{Body, Graph, Node, Ref};
+pub use groups::Groups;
 pub use id::{RegionSeq, Site, StreamId, ValueId};
 pub use literal::{Literal, LiteralError, Scalar};
 pub use op::{OpCode, OpDef, Signature};

@@ -17,6 +17,9 @@ pub const MAX_RESULTS: usize = 2_048;
 /// printed into the module text, so larger data belongs in a host value, which is neither.
 pub const MAX_CONSTANT_BYTES: u64 = 64 * 1_024;
 
+/// Most replicas of a program: more than one process has devices, and as many as a gather has operands.
+pub const MAX_REPLICAS: usize = MAX_OPERANDS;
+
 /// Deepest nesting of bodies in bodies (a `reduce` inside a `while` inside a `while` is 3).
 pub const MAX_BODY_DEPTH: usize = 16;
 

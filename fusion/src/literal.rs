@@ -130,6 +130,9 @@ impl fmt::Display for LiteralError {
                         half - 1
                     )
                 }
+                DTypeClass::Bool => {
+                    write!(f, "element {index} of a {dtype} tensor is {byte}; it must be 0 or 1")
+                }
                 _ => {
                     let last = (1u32 << dtype.bits()) - 1;
                     write!(f, "element {index} of a {dtype} tensor is {byte}; it must be 0 to {last}")

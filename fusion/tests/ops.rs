@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
 use fuseline_fusion::lower::{Aliases, lower};
-use fuseline_fusion::op::{Aim, Domain, Entropy as _, OPS, OpDef, Seeded, fill};
+use fuseline_fusion::op::{Aim, Domain, Entropy as _, Lowered, Named, OPS, OpDef, Seeded, fill};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{AttrValue, Literal, Signature, interp};
 use proptest::test_runner::TestCaseError;
@@ -23,9 +23,10 @@ fn aim(choice: bool) -> Aim {
     if choice { Aim::Portable } else { Aim::Everything }
 }
 
-/// The call as a program with its results as what is expected.
+/// The call as a program with its results on the first replica as what is expected.
 fn program(call: &Sampled, results: Vec<Literal>) -> Program {
-    let count = call.operands.len() as u32;
+    let operands = &call.replicas[0];
+    let count = operands.len() as u32;
     let value = |(index, data): (u32, &Arc<Literal>)| ProgramValue {
         id: ProgramId(index),
         role: if index % 2 == 0 { Role::Input } else { Role::Const },
@@ -34,7 +35,7 @@ fn program(call: &Sampled, results: Vec<Literal>) -> Program {
     let outputs: Vec<ProgramId> = (count..count + results.len() as u32).map(ProgramId).collect();
     Program {
         name: call.signature.op().name().to_owned(),
-        values: (0..).zip(&call.operands).map(value).collect(),
+        values: (0..).zip(operands).map(value).collect(),
         ops: vec![ProgramOp {
             signature: call.signature.clone(),
             operands: (0..count).map(ProgramId).collect(),
@@ -50,15 +51,21 @@ fn program(call: &Sampled, results: Vec<Literal>) -> Program {
 /// What holds for every valid call.
 fn holds(call: &Sampled) -> Result<(), String> {
     // M2, and O1: the results have the inferred types.
-    let results = interp::call(&call.signature, &call.operands).map_err(|error| error.to_string())?;
-    if !results.iter().map(|data| data.ty()).eq(call.signature.results()) {
+    let run = || interp::call_replicated(&call.signature, &call.replicas).map_err(|error| error.to_string());
+    let results = run()?;
+    if results.iter().any(|each| !each.iter().map(Literal::ty).eq(call.signature.results())) {
         return Err(format!("the results are {results:?}"));
     }
-    let again = interp::call(&call.signature, &call.operands).map_err(|error| error.to_string())?;
-    if again != results {
+    if run()? != results {
         return Err("run twice it gives other results".to_owned());
     }
-    let program = program(call, results);
+    if let [operands] = call.replicas.as_slice()
+        && interp::call(&call.signature, operands).as_ref() != Ok(&results[0])
+    {
+        return Err("as one replica it gives other results".to_owned());
+    }
+    call.signature.check_replicas(call.replicas.len()).map_err(|error| error.to_string())?;
+    let program = program(call, results[0].clone());
     let text = program.to_json();
     let back = Program::parse(&text).map_err(|error| format!("{error} in {text}"))?;
     if back != program {
@@ -72,10 +79,12 @@ fn holds(call: &Sampled) -> Result<(), String> {
     if decoded != region || decoded.graph() != region.graph() || !diff(&region, &decoded).is_empty() {
         return Err("the canonical bytes decode to another region".to_owned());
     }
-    // Lowering is total, and says every op by its name or what stands for it.
+    // Lowering is total, and says every op by its name or what stands for it; nothing stands for an exchange of nothing.
     let module = lower(&region, &outputs, &Aliases::none());
+    let nothing = matches!((call.signature.def().lower)(&call.signature.call()),
+        Lowered::Inline(body) if body.graph().nodes().is_empty());
     let says_an_op = ["stablehlo.", "chlo."].iter().any(|dialect| module.text().contains(dialect));
-    if !says_an_op || lower(&decoded, &outputs, &Aliases::none()) != module {
+    if (!nothing && !says_an_op) || lower(&decoded, &outputs, &Aliases::none()) != module {
         return Err(format!("lowered to {module}"));
     }
     // What is printed for it is read back as what it was printed for.
@@ -122,6 +131,7 @@ fn is_small_value(value: &AttrValue) -> bool {
         AttrValue::Ints(list) => list.iter().all(|&number| small(number)),
         AttrValue::Pairs(list) => list.iter().all(|&(low, high)| small(low) && small(high)),
         AttrValue::Struct(values) => values.iter().all(is_small_value),
+        AttrValue::Groups(groups) => groups.rows().flatten().all(|&id| small(id)),
         _ => true,
     }
 }
@@ -142,10 +152,16 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
     };
     if is_small(&signature) {
         let mut entropy = Seeded::new(seed);
-        let data = |ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything));
-        let operands: Vec<Arc<Literal>> = signature.operands().iter().map(data).collect();
-        match interp::call(&signature, &operands) {
+        let mut data = |ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything));
+        let replicas = match signature.named_replicas() {
+            Some(Named::All(count) | Named::Some(count)) => count.clamp(1, 8),
+            None => 1,
+        };
+        let operands: Vec<Vec<Arc<Literal>>> =
+            (0..replicas).map(|_| signature.operands().iter().map(&mut data).collect()).collect();
+        match interp::call_replicated(&signature, &operands) {
             Ok(_) => {}
+            Err(interp::EvalError::Replicas(_)) if signature.check_replicas(replicas).is_err() => {}
             Err(
                 interp::EvalError::Unspecified { .. }
                 | interp::EvalError::TooLong { .. }

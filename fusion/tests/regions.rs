@@ -73,7 +73,7 @@ impl Recording<'_> {
             signature: op.signature.clone(),
             operands: op.operands.iter().map(operand).collect(),
             results: op.results.iter().map(|&id| self.id(id)).collect(),
-            effect: Effect::Pure,
+            effect: op.signature.effect(),
             mode: self.mode,
             site: Site::Host(format!("{}:{index}", (self.name)(ProgramId(0))).into()),
         }
@@ -92,6 +92,11 @@ impl Recording<'_> {
 }
 
 fn canon(region: Region) -> CanonRegion {
+    // R4.
+    let is_ordered = |node: &fuseline_fusion::Node| node.signature().effect() == Effect::Ordered;
+    let nodes = region.graph.nodes();
+    assert!(nodes.len() == 1 || !nodes.iter().any(is_ordered), "an ordered op stands with others: {nodes:?}");
+    assert_eq!(region.effect == Effect::Ordered, nodes.iter().any(is_ordered));
     let lifted = region.inputs.iter().map(|input| input.lifted).collect();
     CanonRegion::new(region.graph, lifted)
 }

@@ -4,9 +4,14 @@
 //! device, which runs the same regions by the reference interpreter and needs no plugin: for tests, for trying the
 //! library out, and as the judge when a plugin is in doubt.
 //!
+//! A device may be several: an engine of several replicas runs every region on as many devices of one client at once, each
+//! with its own data. Regions, keys and outcomes are those of one device; what there is one of for each replica is a
+//! [`Buffer`]'s data.
+//!
 //! The set is closed, so a device is an enumeration and not a trait object. What belongs to all of them (the layout of an
 //! executable's outputs, the packing of scalars, planned faults) stands here, what is special in `pjrt` and `reference`.
 
+mod buffer;
 mod pjrt;
 mod reference;
 
@@ -16,9 +21,10 @@ use std::sync::Arc;
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{Aliases, LOWERING, ScalarPack};
-use fuseline_fusion::{Literal, Scalar, TensorType, canon};
+use fuseline_fusion::{Scalar, TensorType, canon};
 use smallvec::SmallVec;
 
+pub(crate) use self::buffer::{Buffer, Each};
 pub(crate) use self::pjrt::PjrtDevice;
 use crate::error::Stage;
 use crate::pjrt as sys;
@@ -70,7 +76,8 @@ type Result<T> = std::result::Result<T, DeviceError>;
 
 enum Kind {
     Pjrt(Box<PjrtDevice>),
-    Reference,
+    /// With so many replicas.
+    Reference(usize),
 }
 
 /// A device that regions run on.
@@ -80,12 +87,6 @@ pub(crate) struct Device {
     environment: EnvFingerprint,
     #[cfg(test)]
     later: Option<Later>,
-}
-
-/// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
-pub(crate) enum Buffer {
-    Pjrt(sys::Buffer),
-    Reference(Arc<Literal>),
 }
 
 enum Loaded {
@@ -115,7 +116,7 @@ pub(crate) struct Executed {
 
 /// The end of an execution.
 pub(crate) enum Done {
-    Plugin(sys::Event),
+    Plugin(Each<sys::Event>),
     /// A test says when.
     #[cfg(test)]
     Later(Later),
@@ -129,7 +130,17 @@ impl Done {
     /// Calls `callback` when the device is done, on any thread.
     pub(crate) fn on_ready(self, callback: impl FnOnce() + Send + 'static) {
         match self {
-            Done::Plugin(event) => event.on_ready(move |_| callback()),
+            Done::Plugin(each) => match each.as_slice() {
+                [event] => event.on_ready(move |_| callback()),
+                several => {
+                    // How it ended is for those to find out who ask for the results.
+                    let arrived = buffer::after(several.len(), move |_| callback());
+                    for event in several {
+                        let arrived = arrived.clone();
+                        event.on_ready(move |_| arrived(Ok(())));
+                    }
+                }
+            },
             #[cfg(test)]
             Done::Later(later) => later(Box::new(callback)),
         }
@@ -148,11 +159,14 @@ impl Device {
         }
     }
 
-    pub(crate) fn reference(faults: Option<Faults>) -> Device {
+    /// The reference device with so many replicas.
+    pub(crate) fn reference(replicas: usize, faults: Option<Faults>) -> Device {
+        let mut description = b"reference interpreter".to_vec();
+        description.extend_from_slice(&replicas.to_le_bytes());
         Device {
-            kind: Kind::Reference,
+            kind: Kind::Reference(replicas),
             faults,
-            environment: fingerprint(b"reference interpreter"),
+            environment: fingerprint(&description),
             #[cfg(test)]
             later: None,
         }
@@ -161,7 +175,7 @@ impl Device {
     /// A reference device whose executions end when a test says so.
     #[cfg(test)]
     pub(crate) fn slow(faults: Option<Faults>, later: Later) -> Device {
-        Device { later: Some(later), ..Device::reference(faults) }
+        Device { later: Some(later), ..Device::reference(1, faults) }
     }
 
     /// Fingerprint of everything outside a region that its executables depend on.
@@ -169,11 +183,19 @@ impl Device {
         &self.environment
     }
 
+    /// Number of replicas.
+    pub(crate) fn replicas(&self) -> usize {
+        match &self.kind {
+            Kind::Pjrt(device) => device.replicas(),
+            Kind::Reference(replicas) => *replicas,
+        }
+    }
+
     /// The PJRT device behind it, if there is one.
     pub(crate) fn pjrt(&self) -> Option<&PjrtDevice> {
         match &self.kind {
             Kind::Pjrt(device) => Some(device),
-            Kind::Reference => None,
+            Kind::Reference(_) => None,
         }
     }
 
@@ -198,7 +220,7 @@ impl Device {
                 let (executable, bytes) = device.compile(region, &outputs, &aliases)?;
                 (Loaded::Pjrt(executable), bytes)
             }
-            Kind::Reference => (Loaded::Reference, region.bytes().len() as u64),
+            Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64),
         };
         let reusable = match loaded {
             // Arguments are the parameters without the lifted ones, in order.
@@ -237,7 +259,13 @@ impl Device {
                 device.execute(loaded, args, &packed, veto)
             }
             _ => {
-                let executed = reference::execute(&executable.region, &executable.outputs, args, scalars)?;
+                let executed = reference::execute(
+                    &executable.region,
+                    &executable.outputs,
+                    args,
+                    scalars,
+                    self.replicas(),
+                )?;
                 #[cfg(test)]
                 let executed = Executed { done: self.later.clone().map(Done::Later), ..executed };
                 Ok(executed)
@@ -245,12 +273,21 @@ impl Device {
         }
     }
 
-    /// Moves host data to the device.
+    /// Moves host data to the device, the same to each replica.
     pub(crate) fn upload(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
+        self.upload_each(ty, &mut std::iter::repeat_n(bytes, self.replicas()))
+    }
+
+    /// Moves host data to the device; `parts` are those of each replica.
+    pub(crate) fn upload_each(
+        &self,
+        ty: &TensorType,
+        parts: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Result<Buffer> {
         self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
         match &self.kind {
-            Kind::Pjrt(device) => device.upload(ty, bytes),
-            Kind::Reference => reference::upload(ty, bytes),
+            Kind::Pjrt(device) => device.upload(ty, parts),
+            Kind::Reference(_) => reference::upload(ty, parts),
         }
     }
 
@@ -259,22 +296,19 @@ impl Device {
         self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
         match &self.kind {
             Kind::Pjrt(device) => device.upload_owned(ty, data),
-            Kind::Reference => reference::upload(ty, data.as_bytes()),
-        }
-    }
-
-    /// Waits for data and copies it to the host: dense, row-major.
-    pub(crate) fn download(&self, buffer: &Buffer) -> Result<Vec<u8>> {
-        self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
-        match buffer {
-            Buffer::Pjrt(buffer) => {
-                buffer.to_host().map_err(|error| DeviceError::pjrt(Stage::Execute, &error))
+            Kind::Reference(replicas) => {
+                reference::upload(ty, &mut std::iter::repeat_n(data.as_bytes(), *replicas))
             }
-            Buffer::Reference(data) => Ok(data.bytes().to_vec()),
         }
     }
 
-    /// As [`Device::download`], without waiting: `callback` gets the data, on any thread, possibly before this returns.
+    /// Waits for data and copies that of one replica to the host: dense, row-major.
+    pub(crate) fn download(&self, buffer: &Buffer, replica: usize) -> Result<Vec<u8>> {
+        self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
+        buffer.to_host(replica)
+    }
+
+    /// As [`Device::download`] of the first replica, without waiting: `callback` gets the data, on any thread, possibly before this returns.
     pub(crate) fn download_async(
         &self,
         buffer: &Buffer,
@@ -284,15 +318,7 @@ impl Device {
         {
             return callback(Err(error));
         }
-        match buffer {
-            Buffer::Pjrt(buffer) => match buffer.to_host_async() {
-                Ok(copy) => copy.on_ready(move |bytes| {
-                    callback(bytes.map_err(|error| DeviceError::pjrt(Stage::Execute, &error)));
-                }),
-                Err(error) => callback(Err(DeviceError::pjrt(Stage::Transfer, &error))),
-            },
-            Buffer::Reference(data) => callback(Ok(data.bytes().to_vec())),
-        }
+        buffer.to_host_async(callback);
     }
 }
 
@@ -308,48 +334,6 @@ fn fingerprint(description: &[u8]) -> EnvFingerprint {
     all.extend_from_slice(&LOWERING.to_le_bytes());
     all.extend_from_slice(description);
     EnvFingerprint::of(&all)
-}
-
-impl Buffer {
-    /// Element type and shape.
-    pub(crate) fn ty(&self) -> &TensorType {
-        match self {
-            Buffer::Pjrt(buffer) => buffer.ty(),
-            Buffer::Reference(data) => data.ty(),
-        }
-    }
-
-    /// Waits until the data is there; the error of the computation that makes it, if that failed.
-    pub(crate) fn wait(&self) -> Result<()> {
-        match self {
-            Buffer::Pjrt(buffer) => buffer
-                .ready_event()
-                .and_then(|event| event.wait())
-                .map_err(|error| DeviceError::pjrt(Stage::Execute, &error)),
-            Buffer::Reference(_) => Ok(()),
-        }
-    }
-
-    /// As [`Buffer::wait`], by callback, on any thread, possibly before this returns.
-    pub(crate) fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
-        match self {
-            Buffer::Pjrt(buffer) => match buffer.ready_event() {
-                Ok(event) => event.on_ready(move |ready| {
-                    callback(ready.map_err(|error| DeviceError::pjrt(Stage::Execute, &error)));
-                }),
-                Err(error) => callback(Err(DeviceError::pjrt(Stage::Execute, &error))),
-            },
-            Buffer::Reference(_) => callback(Ok(())),
-        }
-    }
-
-    /// Whether its memory was given to an output of an execution, or deleted.
-    pub(crate) fn is_gone(&self) -> bool {
-        match self {
-            Buffer::Pjrt(buffer) => buffer.is_deleted().unwrap_or(true),
-            Buffer::Reference(_) => false,
-        }
-    }
 }
 
 impl Executable {
@@ -378,12 +362,6 @@ impl Artifact for Executable {
     }
 }
 
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({})", self.ty())
-    }
-}
-
 impl fmt::Debug for Executable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Executable({:?}, outputs {:?})", self.region, self.outputs)
@@ -394,7 +372,8 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Pjrt(device) => device.fmt(f),
-            Kind::Reference => f.write_str("Device(reference interpreter)"),
+            Kind::Reference(1) => f.write_str("Device(reference interpreter)"),
+            Kind::Reference(replicas) => write!(f, "Device(reference interpreter, {replicas} replicas)"),
         }
     }
 }

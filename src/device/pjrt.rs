@@ -9,14 +9,19 @@ use fuseline_fusion::op::Numerics;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
-use super::{Buffer, DeviceError, Done, Executed, Result};
+use super::{Buffer, DeviceError, Done, Each, Executed, Result};
 use crate::error::Stage;
-use crate::pjrt::{self, Client, CompileOptions, Placement};
+use crate::pjrt::{self, Client, CompileOptions};
+use crate::sync::Mutex;
 
-/// A device of a PJRT client, and how to compile for it.
+/// A device of a PJRT client, or one for each replica, and how to compile for it.
 #[derive(Debug)]
 pub(crate) struct PjrtDevice {
-    device: pjrt::Device,
+    /// At least one.
+    devices: Each<pjrt::Device>,
+    /// Held while an execution is handed to several devices: they all get executions in one order, whatever stream they are
+    /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
+    launch: Mutex<i32>,
     /// Options by the kind of region; see [`PjrtDevice::options`].
     options: [CompileOptions; 4],
 }
@@ -51,15 +56,17 @@ const IDENTITY: &str =
     "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
 
 impl PjrtDevice {
-    /// Compiles for `device`; `flags` are set on top of the platform's defaults.
+    /// Compiles for `devices`, of which there is at least one; `flags` are set on top of the platform's defaults.
     ///
     /// # Errors
     /// When the compiler refuses one of `flags`.
     pub(crate) fn new(
-        device: pjrt::Device,
+        devices: Each<pjrt::Device>,
         flags: &[(String, pjrt::Flag)],
     ) -> std::result::Result<PjrtDevice, pjrt::Error> {
-        let mut base = CompileOptions::new().device(device.id());
+        let ids: Vec<i64> = devices.iter().map(pjrt::Device::id).collect();
+        let device = &devices[0];
+        let mut base = CompileOptions::new().devices(ids.len() as u32, 1, &ids)?;
         for (name, value) in flags {
             base = base.flag(name.clone(), value.clone());
         }
@@ -92,15 +99,20 @@ impl PjrtDevice {
             }
             options
         });
-        Ok(PjrtDevice { device, options })
+        Ok(PjrtDevice { devices, launch: Mutex::new(0), options })
     }
 
+    /// The device of the first replica.
     pub(crate) fn device(&self) -> &pjrt::Device {
-        &self.device
+        &self.devices[0]
+    }
+
+    pub(crate) fn replicas(&self) -> usize {
+        self.devices.len()
     }
 
     fn client(&self) -> &Client {
-        self.device.client()
+        self.device().client()
     }
 
     /// An injective description of everything that executables depend on.
@@ -117,8 +129,11 @@ impl PjrtDevice {
             out.bytes(name.as_bytes());
             out.bytes(format!("{value:?}").as_bytes());
         }
-        out.bytes(self.device.kind().as_bytes());
-        out.int(self.device.id());
+        out.len(self.devices.len());
+        for device in &self.devices {
+            out.bytes(device.kind().as_bytes());
+            out.int(device.id());
+        }
         for options in &self.options {
             out.bytes(&options.to_bytes());
         }
@@ -174,45 +189,85 @@ impl PjrtDevice {
         veto: &[i64],
     ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
-        let scalars = if packed.is_empty() {
-            None
-        } else {
-            let ty = TensorType::of(DType::U32, &[packed.len() as u64]).expect("a few words");
-            let place = Placement::Device(&self.device);
-            Some(self.client().buffer_from_host(&ty, pjrt::bytes_of(packed), place).map_err(fail)?)
-        };
-        let mut buffers: SmallVec<[&pjrt::Buffer; 32]> = SmallVec::with_capacity(args.len() + 1);
-        for arg in args {
-            match arg {
-                Buffer::Pjrt(buffer) => buffers.push(buffer),
-                Buffer::Reference(_) => {
-                    let message = "an argument is on the reference device".to_owned();
-                    return Err(DeviceError { stage: Stage::Execute, message, resource_exhausted: false });
-                }
-            }
-        }
-        buffers.extend(&scalars);
-        let options = pjrt::ExecuteOptions {
+        let mut options = pjrt::ExecuteOptions {
             non_donatable: veto,
             want_completion_event: true,
             ..pjrt::ExecuteOptions::default()
         };
-        let execution = executable.execute(&buffers, &options).map_err(fail)?;
-        let outputs = execution.outputs.into_iter().map(Buffer::Pjrt).collect();
-        Ok(Executed { outputs, done: execution.done.map(Done::Plugin) })
+        if let [device] = self.devices.as_slice() {
+            let scalars = self.scalars(packed, device)?;
+            let execution = executable.execute(&arguments(args, &scalars, 0)?, &options).map_err(fail)?;
+            let outputs = execution.outputs.into_iter().map(|output| Buffer::Pjrt(SmallVec::from([output])));
+            let done = execution.done.map(|event| Done::Plugin(SmallVec::from([event])));
+            return Ok(Executed { outputs: outputs.collect(), done });
+        }
+        let scalars = self.devices.iter().map(|device| self.scalars(packed, device));
+        let scalars = scalars.collect::<Result<Vec<_>>>()?;
+        let lists = scalars.iter().enumerate().map(|(replica, scalars)| arguments(args, scalars, replica));
+        let lists = lists.collect::<Result<Vec<_>>>()?;
+        let lists: Vec<&[&pjrt::Buffer]> = lists.iter().map(SmallVec::as_slice).collect();
+        let mut launch = self.launch.lock();
+        *launch = launch.checked_add(1).unwrap_or(1);
+        options.launch_id = *launch;
+        let executions = executable.execute_on_all(&lists, &options).map_err(fail)?;
+        drop(launch);
+        let mut outputs: SmallVec<[Each<pjrt::Buffer>; 4]> =
+            executable.outputs().iter().map(|_| Each::with_capacity(executions.len())).collect();
+        let mut done = Each::new();
+        for execution in executions {
+            done.extend(execution.done);
+            outputs.iter_mut().zip(execution.outputs).for_each(|(each, output)| each.push(output));
+        }
+        let done = (!done.is_empty()).then_some(Done::Plugin(done));
+        Ok(Executed { outputs: outputs.into_iter().map(Buffer::Pjrt).collect(), done })
     }
 
+    /// The packed scalars on a device, if there are any.
+    fn scalars(&self, packed: &[u32], device: &pjrt::Device) -> Result<Option<pjrt::Buffer>> {
+        if packed.is_empty() {
+            return Ok(None);
+        }
+        let ty = TensorType::of(DType::U32, &[packed.len() as u64]).expect("a few words");
+        let buffer = self.client().buffer_from_host(&ty, pjrt::bytes_of(packed), device);
+        buffer.map(Some).map_err(|error| DeviceError::pjrt(Stage::Execute, &error))
+    }
+
+    /// Data that the device may use in place; several devices get copies.
     pub(super) fn upload_owned(&self, ty: &TensorType, data: pjrt::HostData) -> Result<Buffer> {
+        let [device] = self.devices.as_slice() else {
+            return self.upload(ty, &mut std::iter::repeat_n(data.as_bytes(), self.devices.len()));
+        };
         self.client()
-            .buffer_from_owned(ty, data, Placement::Device(&self.device))
-            .map(Buffer::Pjrt)
+            .buffer_from_owned(ty, data, device)
+            .map(|buffer| Buffer::Pjrt(SmallVec::from([buffer])))
             .map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
 
-    pub(super) fn upload(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
-        self.client()
-            .buffer_from_host(ty, bytes, Placement::Device(&self.device))
-            .map(Buffer::Pjrt)
-            .map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
+    /// Host data of each replica.
+    pub(super) fn upload(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
+        let each = self.devices.iter().zip(parts);
+        let each = each.map(|(device, part)| self.client().buffer_from_host(ty, part, device));
+        let each: std::result::Result<Each<_>, _> = each.collect();
+        each.map(Buffer::Pjrt).map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
+}
+
+/// The arguments of one replica.
+fn arguments<'a>(
+    args: &[&'a Buffer],
+    scalars: &'a Option<pjrt::Buffer>,
+    replica: usize,
+) -> Result<SmallVec<[&'a pjrt::Buffer; 32]>> {
+    let mut buffers = SmallVec::with_capacity(args.len() + 1);
+    for arg in args {
+        match arg {
+            Buffer::Pjrt(each) => buffers.push(&each[replica]),
+            Buffer::Reference(_) => {
+                let message = "an argument is on the reference device".to_owned();
+                return Err(DeviceError { stage: Stage::Execute, message, resource_exhausted: false });
+            }
+        }
+    }
+    buffers.extend(scalars);
+    Ok(buffers)
 }

@@ -5,44 +5,56 @@ use std::sync::Arc;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::{Literal, Scalar, TensorType, interp};
 
-use super::{Buffer, DeviceError, Executed, Result};
+use super::{Buffer, DeviceError, Each, Executed, Result};
 use crate::error::Stage;
 
 fn refuse(stage: Stage, message: impl Into<String>) -> DeviceError {
     DeviceError { stage, message: message.into(), resource_exhausted: false }
 }
 
-pub(super) fn upload(ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
-    match Literal::from_bytes(ty.clone(), bytes.to_vec()) {
-        Ok(data) => Ok(Buffer::Reference(Arc::new(data))),
-        Err(error) => Err(refuse(Stage::Transfer, error.to_string())),
-    }
+pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
+    let upload = |part: &[u8]| Literal::from_bytes(ty.clone(), part.to_vec()).map(Arc::new);
+    let each: std::result::Result<Each<_>, _> = parts.map(upload).collect();
+    each.map(Buffer::Reference).map_err(|error| refuse(Stage::Transfer, error.to_string()))
+}
+
+/// The parameters of a region on one replica.
+fn params(
+    region: &CanonRegion,
+    args: &[&Buffer],
+    scalars: &[Scalar],
+    replica: usize,
+) -> Result<Vec<Arc<Literal>>> {
+    let (mut tensors, mut scalars) = (args.iter(), scalars.iter());
+    let param = |&lifted: &bool| {
+        let data = if lifted {
+            scalars.next().map(|scalar| Arc::new(scalar.to_literal()))
+        } else {
+            match tensors.next() {
+                Some(Buffer::Reference(each)) => each.get(replica).cloned(),
+                _ => None,
+            }
+        };
+        data.ok_or_else(|| refuse(Stage::Execute, "an argument is missing or of another device"))
+    };
+    region.lifted().iter().map(param).collect()
 }
 
 pub(super) fn execute(
     region: &CanonRegion,
     outputs: &[u32],
     args: &[&Buffer],
-    mut scalars: impl Iterator<Item = Scalar>,
+    scalars: impl Iterator<Item = Scalar>,
+    replicas: usize,
 ) -> Result<Executed> {
-    let mut tensors = args.iter();
-    let mut params = Vec::with_capacity(region.lifted().len());
-    for &lifted in region.lifted() {
-        let data = if lifted {
-            scalars.next().map(|scalar| Arc::new(scalar.to_literal()))
-        } else {
-            match tensors.next() {
-                Some(Buffer::Reference(data)) => Some(data.clone()),
-                _ => None,
-            }
-        };
-        params
-            .push(data.ok_or_else(|| refuse(Stage::Execute, "an argument is missing or of another device"))?);
-    }
-    let results = interp::run(region.graph(), &params).map_err(|error| DeviceError {
+    let scalars: Vec<Scalar> = scalars.collect();
+    let params = (0..replicas).map(|replica| params(region, args, &scalars, replica));
+    let params = params.collect::<Result<Vec<_>>>()?;
+    let results = interp::run_replicated(region.graph(), &params).map_err(|error| DeviceError {
         resource_exhausted: true,
         ..refuse(Stage::Execute, error.to_string())
     })?;
-    let outputs = outputs.iter().map(|&output| Buffer::Reference(results[output as usize].clone())).collect();
-    Ok(Executed { outputs, done: None })
+    let output =
+        |&output: &u32| Buffer::Reference(results.iter().map(|each| each[output as usize].clone()).collect());
+    Ok(Executed { outputs: outputs.iter().map(output).collect(), done: None })
 }

@@ -45,8 +45,8 @@ impl Session {
     /// donation, deletes or destroys, and whose data has the plugin's default layout.
     ///
     /// # Errors
-    /// When the stream's id stands for nothing or a trace, the engine has no plugin, the buffer is on another client or
-    /// device, or its type is none of ours. Then the caller still owns it.
+    /// When the stream's id stands for nothing or a trace, the engine has no plugin or several replicas, the buffer is on
+    /// another client or device, or its type is none of ours. Then the caller still owns it.
     pub unsafe fn adopt_buffer(&self, stream: StreamHandle, buffer: *mut c_void) -> Result<ValueHandle> {
         self.keep_tensor(self.stream(stream, "adopt_buffer").and_then(|stream| {
             let engine = stream.shared().engine();
@@ -54,6 +54,10 @@ impl Session {
                 let message = "adopt_buffer: the reference device has no PJRT buffers";
                 return Err(Error::misuse(message, Site::Unknown));
             };
+            if device.replicas() > 1 {
+                let message = "adopt_buffer: a value of an engine with several replicas has a buffer on each";
+                return Err(Error::misuse(message, Site::Unknown));
+            }
             // SAFETY: holds because the caller vouches for the buffer.
             let buffer = unsafe { device.device().adopt_buffer(buffer) }
                 .map_err(|error| Error::misuse(format!("adopt_buffer: {error}"), Site::Unknown))?;

@@ -70,12 +70,20 @@ impl Session {
         told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &Site::Unknown)))
     }
 
-    /// A value's data. Waits until it has been computed.
+    /// A value's data, on the first replica. Waits until it has been computed.
     ///
     /// # Errors
     /// When the id stands for nothing, the value failed (the error says op, call site and region), or in a callback.
     pub fn read(&self, value: ValueHandle) -> Result<Literal> {
         told(self.tensor(value, "read").and_then(|tensor| tensor.to_literal()))
+    }
+
+    /// A value's data on each replica, in their order. Waits until all of them have computed it.
+    ///
+    /// # Errors
+    /// As [`Session::read`].
+    pub fn read_replicas(&self, value: ValueHandle) -> Result<Vec<Literal>> {
+        told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.read_replicas()))
     }
 
     /// A value's data, dense and row-major, into memory of the caller's. Waits until it has been computed.
@@ -125,7 +133,8 @@ impl Session {
     /// Lends a value's PJRT buffer out. Waits until the op that makes it has been handed to the device, not for the data.
     ///
     /// # Errors
-    /// When the id stands for nothing, the value failed, is a lifted scalar, the engine has no plugin, or in a callback.
+    /// When the id stands for nothing, the value failed or is a lifted scalar, the engine has no plugin or several replicas,
+    /// or in a callback.
     pub fn lend(&self, value: ValueHandle) -> Result<Lent> {
         told(self.tensor(value, "lend").and_then(|tensor| {
             let lent = Lent { tensor };

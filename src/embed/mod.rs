@@ -16,6 +16,7 @@
 //! | loops, branches, functions of elements | [`Session::begin_body`], [`Session::record_with`], [`Session::end_body`] |
 //! | whole graphs | [`Session::begin_trace`], [`Session::end_trace`], [`Session::call`] |
 //! | ops of its own, made of recorded ones | [`Session::register`], [`Session::call`] |
+//! | ops of its own, as StableHLO text or a function | [`Session::register_op`], [`Session::call_op`] |
 //! | events and faults | [`crate::EngineConfig::event_sink`], [`crate::EngineConfig::inject_faults`] |
 //! | errors as data | [`ErrorReport`], [`take_last_error`], [`Session::take_failures`] |
 //!
@@ -91,6 +92,7 @@
 //! ```
 
 mod body;
+mod custom;
 mod foreign;
 mod host;
 mod report;

@@ -41,12 +41,17 @@ impl State {
     }
 }
 
-/// A program that is being recorded; `None` after its end.
-pub(super) struct Trace(Mutex<Option<State>>);
+/// A program that is being recorded.
+pub(super) struct Trace {
+    /// `None` after its end.
+    state: Mutex<Option<State>>,
+    /// Of the engine that it is for.
+    replicas: usize,
+}
 
 impl Trace {
     fn with<R>(&self, site: &Site, f: impl FnOnce(&mut State) -> R) -> Result<R> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match state.as_mut() {
             Some(state) => Ok(f(state)),
             None => Err(Error::misuse("the trace has ended", site.clone())),
@@ -87,6 +92,7 @@ impl Trace {
         let types = operands.iter().map(Held::ty);
         let signature =
             memo::signature(op, attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
+        signature.check_replicas(self.replicas).map_err(|error| Error::op(error, site.clone()))?;
         let mut ids = Vec::new();
         for operand in operands {
             match operand {
@@ -129,7 +135,8 @@ impl Session {
     /// # Errors
     /// When there are too many streams.
     pub fn begin_trace(&self) -> Result<StreamHandle> {
-        self.open(Lane::Trace(Arc::new(Trace(Mutex::new(Some(State::default()))))))
+        let replicas = self.0.engine.replicas();
+        self.open(Lane::Trace(Arc::new(Trace { state: Mutex::new(Some(State::default())), replicas })))
     }
 
     /// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands for nothing any more;
@@ -163,7 +170,7 @@ impl Session {
                 _ => return refuse(format!("end_trace: {output} is no value of this trace")),
             }
         }
-        let Some(State { values, inputs, scalars, ops, .. }) = trace.0.lock().take() else {
+        let Some(State { values, inputs, scalars, ops, .. }) = trace.state.lock().take() else {
             return refuse("end_trace: the trace has ended".to_owned());
         };
         // Whoever ended it gives its id back.

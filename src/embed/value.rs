@@ -113,12 +113,28 @@ impl Session {
 
     // ----- making values -----
 
-    /// A value from dense, row-major bytes, which are copied before this returns.
+    /// A value from dense, row-major bytes, which are copied before this returns, the same on every replica.
     ///
     /// # Errors
     /// When the stream's id stands for nothing or a trace, the length does not fit the type, or the device refuses.
     pub fn upload(&self, stream: StreamHandle, ty: &TensorType, bytes: &[u8]) -> Result<ValueHandle> {
         self.keep_tensor(self.stream(stream, "upload").and_then(|stream| stream.upload(ty.clone(), bytes)))
+    }
+
+    /// As [`Session::upload`], with other bytes on each replica: one slice for each.
+    ///
+    /// # Errors
+    /// As [`Session::upload`], and when there are more or fewer slices than replicas.
+    pub fn upload_per_replica(
+        &self,
+        stream: StreamHandle,
+        ty: &TensorType,
+        parts: &[&[u8]],
+    ) -> Result<ValueHandle> {
+        self.keep_tensor(
+            self.stream(stream, "upload_per_replica")
+                .and_then(|stream| stream.upload_each(ty.clone(), parts)),
+        )
     }
 
     /// A value from dense, row-major bytes that the device may use in place: they must not change while `data` is alive,

@@ -39,7 +39,7 @@ pub(super) struct Job {
     effect: Effect,
     /// The results that live on.
     pub(super) needed: OutputSet,
-    /// Bytes of those.
+    /// Bytes of those, on all replicas.
     pub(super) output_bytes: Bytes,
     /// The input from another stream that the job has asked to be told about.
     pub(super) awaits: Option<ValueId>,
@@ -81,6 +81,7 @@ impl Job {
             .filter(|output| output.live)
             .map(|output| output.value.holder().ty().bytes())
             .fold(Bytes(0), Bytes::saturating_add);
+        let output_bytes = Bytes(output_bytes.0.saturating_mul(engine.device().replicas() as u64));
         let ops = graph.nodes().len();
         let canon = CanonRegion::new(graph, inputs.iter().map(|input| input.lifted).collect());
         let key = canon.key(engine.device().environment());

@@ -199,7 +199,7 @@ impl Stream {
     /// # let engine = fuseline::Engine::reference();
     /// let x = engine.tensor(&[3.0f32, 4.0], &[2])?;
     /// let large = (&x * &x)?.sum(&[0])?.greater(&engine.scalar(1.0f32))?;
-    /// let y = engine.stream().cond(&large, x, |x| x * 0.5, |x| Ok(x))?;
+    /// let y = engine.stream().cond(&large, x, |x| x * 0.5, Ok)?;
     /// assert_eq!(y.to_vec::<f32>()?, [1.5, 2.0]);
     /// # Ok(())
     /// # }

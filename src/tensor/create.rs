@@ -6,7 +6,7 @@ use fuseline_fusion::op::{RngAlgorithm, attrs};
 use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType};
 
 use super::{Tensor, here};
-use crate::device::{Buffer, DeviceError};
+use crate::device::{Buffer, DeviceError, Each};
 use crate::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
 use crate::stream::{RecordCall, Stream};
@@ -20,30 +20,53 @@ fn refused(error: DeviceError) -> Error {
     Error::device(Arc::new(failure))
 }
 
+/// The type of elements under the given sizes.
+fn type_of<T: Element>(data: &[T], dims: &[u64]) -> Result<TensorType> {
+    let ty = TensorType::of(T::DTYPE, dims)?;
+    if data.len() as u64 != ty.elems().0 {
+        let (wanted, given) = (ty.elems().0, data.len() as u64);
+        return Err(fuseline_fusion::LiteralError::Length { ty, wanted, given }.into());
+    }
+    Ok(ty)
+}
+
 impl Stream {
     pub(crate) fn upload(&self, ty: TensorType, bytes: &[u8]) -> Result<Tensor> {
         let buffer = self.upload_buffer(&ty, bytes)?;
         Ok(self.of_data(ty, buffer))
     }
 
-    /// Moves host data to the device.
+    /// A tensor from the host data of each replica.
+    pub(crate) fn upload_each(&self, ty: TensorType, parts: &[&[u8]]) -> Result<Tensor> {
+        let engine = self.shared().engine();
+        let replicas = engine.device().replicas();
+        if parts.len() != replicas {
+            let message = format!("data for {} replicas was given, the engine has {replicas}", parts.len());
+            return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
+        }
+        engine.counters().bytes_up.add(parts.iter().map(|part| part.len() as u64).sum());
+        let buffer = engine.device().upload_each(&ty, &mut parts.iter().copied()).map_err(refused)?;
+        Ok(self.of_data(ty, buffer))
+    }
+
+    /// Moves host data to the device, the same to each replica.
     pub(crate) fn upload_buffer(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
         let engine = self.shared().engine();
-        engine.counters().bytes_up.add(bytes.len() as u64);
+        engine.counters().bytes_up.add((bytes.len() * engine.device().replicas()) as u64);
         engine.device().upload(ty, bytes).map_err(refused)
     }
 
     /// A tensor from host data that the device may use in place.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
         let engine = self.shared().engine();
-        engine.counters().bytes_up.add(data.len() as u64);
+        engine.counters().bytes_up.add((data.len() * engine.device().replicas()) as u64);
         let buffer = engine.device().upload_owned(ty, data).map_err(refused)?;
         Ok(self.of_data(ty.clone(), buffer))
     }
 
-    /// A tensor of a buffer on the engine's device.
+    /// A tensor of a buffer on the device of an engine with one replica.
     pub(crate) fn of_buffer(&self, buffer: pjrt::Buffer) -> Tensor {
-        self.of_data(buffer.ty().clone(), Buffer::Pjrt(buffer))
+        self.of_data(buffer.ty().clone(), Buffer::Pjrt(Each::from([buffer])))
     }
 
     fn of_data(&self, ty: TensorType, buffer: Buffer) -> Tensor {
@@ -56,12 +79,34 @@ impl Stream {
     /// # Errors
     /// When the sizes do not fit the number of elements, or the device refuses (out of memory).
     pub fn tensor<T: Element>(&self, data: &[T], dims: &[u64]) -> Result<Tensor> {
+        self.upload(type_of(data, dims)?, bytes_of(data))
+    }
+
+    /// As [`Stream::tensor`], with other elements on each replica: one slice for each.
+    ///
+    /// # Errors
+    /// As [`Stream::tensor`], and when there are more or fewer slices than replicas.
+    pub fn tensor_per_replica<T: Element>(&self, data: &[&[T]], dims: &[u64]) -> Result<Tensor> {
         let ty = TensorType::of(T::DTYPE, dims)?;
-        if data.len() as u64 != ty.elems().0 {
-            let (wanted, given) = (ty.elems().0, data.len() as u64);
-            return Err(fuseline_fusion::LiteralError::Length { ty, wanted, given }.into());
+        for part in data {
+            type_of(part, dims)?;
         }
-        self.upload(ty, bytes_of(data))
+        let parts: Vec<&[u8]> = data.iter().map(|part| bytes_of(part)).collect();
+        self.upload_each(ty, &parts)
+    }
+
+    /// As [`Stream::from_literal`], with other data on each replica: one literal for each, all of one type.
+    ///
+    /// # Errors
+    /// When there are more or fewer than replicas, their types differ, or the device refuses (out of memory).
+    pub fn from_literals(&self, data: &[Literal]) -> Result<Tensor> {
+        let ty = data.first().map_or_else(|| TensorType::scalar(DType::F32), |first| first.ty().clone());
+        if let Some(other) = data.iter().find(|other| *other.ty() != ty) {
+            let message = format!("data of the types {ty} and {} was given for one value", other.ty());
+            return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
+        }
+        let parts: Vec<&[u8]> = data.iter().map(Literal::bytes).collect();
+        self.upload_each(ty, &parts)
     }
 
     /// A tensor from host data. The data is copied.

@@ -5,6 +5,7 @@
 
 mod array;
 mod bodies;
+mod collective;
 mod combine;
 mod control;
 mod create;

@@ -124,7 +124,8 @@ impl Tensor {
         }
     }
 
-    /// The data, row-major. Waits until it has been computed.
+    /// The data, row-major. Waits until it has been computed. Of several replicas, the data of the first;
+    /// [`Tensor::read_replicas`] gives all of it.
     ///
     /// # Errors
     /// When the op that makes the value, or one it depends on, failed: the error says which and where it was recorded. When
@@ -141,10 +142,32 @@ impl Tensor {
         may_wait()?;
         let bytes = engine
             .device()
-            .download(buffer)
+            .download(buffer, 0)
             .map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         engine.counters().bytes_down.add(bytes.len() as u64);
         Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
+    }
+
+    /// The data of each replica, in their order. Waits until all of them have computed it.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_literal`].
+    pub fn read_replicas(&self) -> Result<Vec<Literal>> {
+        let engine = self.stream().engine();
+        let replicas = engine.device().replicas();
+        engine.counters().host_reads.add(1);
+        if let Some(scalar) = self.cell().as_scalar() {
+            return Ok(vec![scalar.to_literal(); replicas]);
+        }
+        let (buffer, maker) = data(self.settle(None)?, &Site::Unknown)?;
+        may_wait()?;
+        let read = |replica| {
+            let bytes = engine.device().download(buffer, replica);
+            let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+            engine.counters().bytes_down.add(bytes.len() as u64);
+            Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
+        };
+        (0..replicas).map(read).collect()
     }
 
     /// As [`Tensor::to_literal`], waiting for at most `timeout`. The value goes on being computed.
@@ -265,7 +288,10 @@ impl Tensor {
             return Err(none("a lifted scalar"));
         }
         match data(self.settle(None)?, &Site::Unknown)? {
-            (Buffer::Pjrt(buffer), _) => Ok(buffer),
+            (Buffer::Pjrt(each), _) => match each.as_slice() {
+                [buffer] => Ok(buffer),
+                _ => Err(none("a value of several replicas, each of which has one,")),
+            },
             (Buffer::Reference(_), _) => Err(none("a value of the reference device")),
         }
     }
@@ -322,9 +348,13 @@ impl Tensor {
             return Ok(());
         }
         let (buffer, maker) = data(self.settle(None)?, &Site::Unknown)?;
-        let download = engine.device().download(buffer);
-        let bytes = download.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
-        let (nans, infinities) = non_finite(self.ty(), &bytes);
+        let (mut nans, mut infinities) = (0, 0);
+        for replica in 0..engine.device().replicas() {
+            let download = engine.device().download(buffer, replica);
+            let bytes = download.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+            let (more_nans, more_infinities) = non_finite(self.ty(), &bytes);
+            (nans, infinities) = (nans + more_nans, infinities + more_infinities);
+        }
         if nans + infinities == 0 {
             return Ok(());
         }

@@ -13,6 +13,7 @@ use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
 use crate::encode::{DecodeError, Reader};
 use crate::graph::{Body, Graph, Ref, Refs};
+use crate::groups::Groups;
 use crate::limits::{MAX_BODY_DEPTH, MAX_RANK};
 use crate::literal::Literal;
 use crate::op::OpCode;
@@ -73,6 +74,15 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
             let len = input.count()?;
             let pairs = (0..len).map(|_| Ok((input.int()?, input.int()?)));
             AttrValue::Pairs(pairs.collect::<Result<_, DecodeError>>()?)
+        }
+        tag::GROUPS => {
+            let (rows, columns) = (input.count()?, input.count()?);
+            if (rows == 0) != (columns == 0) {
+                return Err(input.error("a table of groups with as many rows as columns ask for"));
+            }
+            let row = |input: &mut Reader<'_>| (0..columns).map(|_| input.int()).collect();
+            let rows: Vec<Vec<i64>> = (0..rows).map(|_| row(input)).collect::<Result<_, _>>()?;
+            AttrValue::Groups(Groups::new(&rows))
         }
         tag::ENUM => AttrValue::Enum(input.byte()?),
         tag::ENUMS => AttrValue::Enums(SmallVec::from_slice(input.bytes()?)),

@@ -38,6 +38,7 @@ pub(super) mod tag {
     pub(crate) const STRUCT: u8 = 12;
     pub(crate) const NAME: u8 = 13;
     pub(crate) const FLOAT: u8 = 14;
+    pub(crate) const GROUPS: u8 = 15;
 }
 
 fn write_shape(out: &mut Writer, shape: &Shape) {
@@ -81,6 +82,12 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
                 out.int(low);
                 out.int(high);
             }
+        }
+        AttrValue::Groups(groups) => {
+            out.byte(tag::GROUPS);
+            out.len(groups.rows().len());
+            out.len(groups.columns());
+            groups.rows().flatten().for_each(|&id| out.int(id));
         }
         AttrValue::Enum(member) => {
             out.byte(tag::ENUM);
@@ -140,6 +147,13 @@ fn write_body(out: &mut Writer, body: &Body) {
     }
     write_nodes(out, body.graph());
     write_operands(out, body.returns());
+}
+
+/// Encodes a body.
+pub(crate) fn encode_body(body: &Body) -> Vec<u8> {
+    let mut out = Writer::new();
+    write_body(&mut out, body);
+    out.into_vec()
 }
 
 /// Encodes a call without its operands.

@@ -131,7 +131,7 @@ impl<'a> Groups<'a> {
         let mut bounds = Vec::with_capacity(elements.len());
         let mut start = 0i64;
         for index in 0..elements.len() {
-            if index as u64 % dims.groups == 0 {
+            if (index as u64).is_multiple_of(dims.groups) {
                 start = 0;
             }
             let end = start.wrapping_add(to_int(sizes.dtype(), elements.get(index)) as i64);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{EvalCall, EvalError, run_body};
+use super::{EvalCall, EvalError, JointCall, run_body, run_body_replicated};
 use crate::literal::Literal;
 
 /// `composite`: its body.
@@ -12,4 +12,13 @@ use crate::literal::Literal;
 pub fn composite(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let results = run_body(call.body(0), call.operands)?;
     Ok(results.into_iter().map(Arc::unwrap_or_clone).collect())
+}
+
+/// `composite` on several replicas.
+///
+/// # Errors
+/// As the ops of the body.
+pub fn in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
+    let results = run_body_replicated(&call.signature.bodies()[0], call.operands)?;
+    Ok(results.into_iter().map(|each| each.into_iter().map(Arc::unwrap_or_clone).collect()).collect())
 }

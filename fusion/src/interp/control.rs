@@ -5,11 +5,18 @@ use std::sync::Arc;
 use super::function::Function;
 use super::index::{Walk, strides};
 use super::number::{Bits, Elements, Store, to_int};
-use super::{EvalCall, EvalError, MAX_STEPS, check_steps, run_body};
+use super::{EvalCall, EvalError, JointCall, MAX_STEPS, check_steps, run_body, run_body_replicated};
+use crate::graph::Body;
 use crate::literal::Literal;
+use crate::op::{Effect, OpCode, Signature};
 
 /// What an op of a loop's body counts for, in steps: running it takes about as long as visiting so many window elements.
 const STEPS_PER_OP: u64 = 64;
+
+/// What one step of a loop counts for.
+fn steps_of(bodies: &[Arc<Body>]) -> u64 {
+    STEPS_PER_OP * (1 + bodies.iter().map(|body| body.graph().nodes().len() as u64).sum::<u64>())
+}
 
 fn owned(values: Vec<Arc<Literal>>) -> Vec<Literal> {
     values.into_iter().map(Arc::unwrap_or_clone).collect()
@@ -25,11 +32,10 @@ pub fn while_loop(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 
 fn bounded_loop(call: &EvalCall<'_>, most: u64) -> Result<Vec<Literal>, EvalError> {
     let (cond, body) = (call.body(0), call.body(1));
-    let ops = 1 + cond.graph().nodes().len() as u64 + body.graph().nodes().len() as u64;
     let mut carried = call.operands.to_vec();
     let mut steps = 0;
     while Elements::of(&run_body(cond, &carried)?[0]).get(0) != 0 {
-        steps += ops * STEPS_PER_OP;
+        steps += steps_of(call.signature.bodies());
         if steps > most {
             return Err(EvalError::TooLong { op: call.signature.def().name, steps: steps.into() });
         }
@@ -38,24 +44,79 @@ fn bounded_loop(call: &EvalCall<'_>, most: u64) -> Result<Vec<Literal>, EvalErro
     Ok(owned(carried))
 }
 
-/// `if`.
+/// The branch that an operand selects: of `if`, where it is a `bool`, and of `case`, where an index without a branch, a
+/// negative one too, selects the last.
+fn branch(signature: &Signature, selector: &Literal) -> usize {
+    let index = to_int(selector.dtype(), Elements::of(selector).get(0));
+    let last = signature.bodies().len() - 1;
+    match signature.op() {
+        OpCode::If => usize::from(index == 0),
+        _ => usize::try_from(index).unwrap_or(last).min(last),
+    }
+}
+
+/// `if` and `case`.
 ///
 /// # Errors
 /// When the branch fails.
-pub fn if_else(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let branch = usize::from(Elements::of(call.operand(0)).get(0) == 0);
+pub fn branches(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let branch = branch(call.signature, call.operand(0));
     Ok(owned(run_body(call.body(branch), &call.operands[1..])?))
 }
 
-/// `case`. An index without a branch, a negative one too, selects the last.
+/// Checks that replicas which exchange data in a body agree on what they do.
+fn agree<T: PartialEq>(call: &JointCall<'_>, choices: &[T]) -> Result<(), EvalError> {
+    if call.signature.effect() == Effect::Ordered && choices.iter().any(|choice| *choice != choices[0]) {
+        return Err(EvalError::Diverged { op: call.signature.def().name });
+    }
+    Ok(())
+}
+
+/// `while` on several replicas: one whose condition says no keeps its values while the others go on.
 ///
 /// # Errors
-/// When the branch fails.
-pub fn case(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let index = to_int(call.operand(0).dtype(), Elements::of(call.operand(0)).get(0));
-    let last = call.signature.bodies().len() - 1;
-    let branch = usize::try_from(index).unwrap_or(last).min(last);
-    Ok(owned(run_body(call.body(branch), &call.operands[1..])?))
+/// As [`while_loop`], and when replicas that exchange data in a body take different numbers of steps.
+pub fn while_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
+    let bodies = call.signature.bodies();
+    let mut carried = call.operands.to_vec();
+    let mut steps = 0;
+    loop {
+        let more = run_body_replicated(&bodies[0], &carried)?;
+        let more: Vec<bool> = more.iter().map(|more| Elements::of(&more[0]).get(0) != 0).collect();
+        agree(call, &more)?;
+        if !more.contains(&true) {
+            return Ok(carried.into_iter().map(owned).collect());
+        }
+        steps += steps_of(bodies) * carried.len() as u64;
+        if steps > MAX_STEPS {
+            return Err(EvalError::TooLong { op: call.signature.def().name, steps: steps.into() });
+        }
+        let next = run_body_replicated(&bodies[1], &carried)?;
+        let each = carried.iter_mut().zip(next).zip(more);
+        each.filter(|(_, more)| *more).for_each(|((carried, next), _)| *carried = next);
+    }
+}
+
+/// `if` and `case` on several replicas: all go through each branch that one of them takes.
+///
+/// # Errors
+/// When a branch fails, or replicas that exchange data in one take different branches.
+pub fn branches_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
+    let chosen: Vec<usize> =
+        call.operands.iter().map(|operands| branch(call.signature, &operands[0])).collect();
+    agree(call, &chosen)?;
+    let captured: Vec<Vec<Arc<Literal>>> =
+        call.operands.iter().map(|operands| operands[1..].to_vec()).collect();
+    let mut results = vec![Vec::new(); chosen.len()];
+    for (branch, body) in
+        call.signature.bodies().iter().enumerate().filter(|(branch, _)| chosen.contains(branch))
+    {
+        let returned = run_body_replicated(body, &captured)?;
+        let each = results.iter_mut().zip(returned).zip(&chosen);
+        each.filter(|(_, chosen)| **chosen == branch)
+            .for_each(|((result, returned), _)| *result = owned(returned));
+    }
+    Ok(results)
 }
 
 /// `sort`, stable whether that is asked for or not. What a comparator that contradicts itself makes of the order is left

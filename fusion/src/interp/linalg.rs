@@ -229,7 +229,7 @@ fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (wide, right_hand) = (wide(dtype), Elements::of(b));
     let transposed = attr.member(3) != Transpose::No as u8;
     let mut store = Store::filled(call.result().clone(), 0);
-    let count = if rows * columns == 0 { 0 } else { b.ty().elems().get() / (rows * columns) };
+    let count = b.ty().elems().get().checked_div(rows * columns).unwrap_or(0);
     for matrix in 0..count {
         let triangle: Triangle<T> = Triangle::read(a, matrix * size * size, size, lower);
         let inverse = triangle.inverse(unit_diagonal, wide);

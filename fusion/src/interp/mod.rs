@@ -11,11 +11,15 @@
 //! range, the bits of a generator. Where XLA departs from the specification, the op's function says so, and the
 //! specification is followed.
 //!
+//! A program may run on several replicas ([`run_replicated`]): they go through its ops in step, each with its own data, and
+//! compute together what the op table says they do.
+//!
 //! Not here: anything that makes large programs fast. The cost of an op is linear in the elements (the products, the window
 //! elements) it visits, some nanoseconds each.
 
 mod arc;
 pub mod chlo;
+pub mod collective;
 mod complex;
 pub mod composite;
 pub mod contraction;
@@ -38,10 +42,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::attr::AttrView;
+use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
 use crate::limits::MAX_GRAPH_OPS;
 use crate::literal::Literal;
-use crate::op::Signature;
+use crate::op::{Replicas, Signature};
 use crate::shape::{Bytes, TensorType};
 
 /// Most bytes that one value of an interpreted program may have.
@@ -69,6 +74,13 @@ pub enum EvalError {
         op: &'static str,
         /// The number of steps, or the number after which it gave up.
         steps: u128,
+    },
+    /// An op is not for so many replicas.
+    Replicas(OpError),
+    /// Replicas that exchange data in a body took different ways through it.
+    Diverged {
+        /// The op that has the body.
+        op: &'static str,
     },
     /// What an op does is left to the plugin, so there is nothing to compare with.
     Unspecified {
@@ -100,6 +112,13 @@ impl fmt::Display for EvalError {
             }
             EvalError::TooLong { op, steps } => {
                 write!(f, "{op}: {steps} steps or more, the reference interpreter takes up to {MAX_STEPS}")
+            }
+            EvalError::Replicas(error) => error.fmt(f),
+            EvalError::Diverged { op } => {
+                write!(
+                    f,
+                    "{op}: replicas go different ways, and a collective in a body waits for all of them"
+                )
             }
             EvalError::Unspecified { op, what } => write!(f, "{op}: {what} is left to the plugin"),
             EvalError::Sizes { op, given, recorded } => {
@@ -146,6 +165,15 @@ impl<'a> EvalCall<'a> {
     }
 }
 
+/// A call with its operands' data on all replicas; what the reference implementation of a collective gets to see.
+#[derive(Clone, Copy, Debug)]
+pub struct JointCall<'a> {
+    /// Op, attributes, bodies and types.
+    pub signature: &'a Signature,
+    /// The operands' data of each replica, of the signature's operand types.
+    pub operands: &'a [Vec<Arc<Literal>>],
+}
+
 /// Checks that visiting the product of all sizes does not take too long.
 fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
     let sizes = || sizes.iter().flat_map(|sizes| sizes.iter().copied());
@@ -169,15 +197,39 @@ pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Lite
         operands.iter().map(|data| data.ty()).eq(signature.operands()),
         "bug: operands do not have the types of {signature:?}",
     );
-    let op = signature.def().name;
-    for ty in signature.results() {
-        if ty.bytes() > MAX_VALUE_BYTES {
-            return Err(EvalError::TooLarge { op, ty: ty.clone() });
-        }
-    }
+    check_sizes(signature)?;
     let results = (signature.def().eval)(&EvalCall { signature, operands })?;
     debug_assert!(
         results.iter().map(Literal::ty).eq(signature.results()),
+        "bug: {signature:?} was evaluated to {results:?}",
+    );
+    Ok(results)
+}
+
+fn check_sizes(signature: &Signature) -> Result<(), EvalError> {
+    match signature.results().iter().find(|ty| ty.bytes() > MAX_VALUE_BYTES) {
+        None => Ok(()),
+        Some(ty) => Err(EvalError::TooLarge { op: signature.def().name, ty: ty.clone() }),
+    }
+}
+
+/// Runs one call on several replicas; `operands` are those of each replica, and so are the results.
+///
+/// # Errors
+/// As [`call`], and when the call is not for so many replicas.
+pub fn call_replicated(
+    signature: &Signature,
+    operands: &[Vec<Arc<Literal>>],
+) -> Result<Vec<Vec<Literal>>, EvalError> {
+    let joint = match signature.def().replicas {
+        Replicas::Together(joint) | Replicas::InStep(joint) if signature.is_joint() => joint,
+        _ => return operands.iter().map(|operands| call(signature, operands)).collect(),
+    };
+    check_sizes(signature)?;
+    let results = joint(&JointCall { signature, operands })?;
+    debug_assert!(
+        results.len() == operands.len()
+            && results.iter().all(|each| each.iter().map(Literal::ty).eq(signature.results())),
         "bug: {signature:?} was evaluated to {results:?}",
     );
     Ok(results)
@@ -194,15 +246,47 @@ pub fn run(graph: &Graph, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, 
     assert!(params.iter().map(|data| data.ty()).eq(graph.params()), "parameters of other types");
     let mut results: Vec<Arc<Literal>> = Vec::with_capacity(graph.result_count().min(MAX_GRAPH_OPS));
     for node in graph.nodes() {
-        let operands: Vec<Arc<Literal>> = node
-            .operands()
-            .iter()
-            .map(|&operand| match operand {
-                Ref::Param(index) => params[index as usize].clone(),
-                Ref::Result(index) => results[index as usize].clone(),
-            })
-            .collect();
+        let operands = pick(node.operands(), params, &results);
         results.extend(call(node.signature(), &operands)?.into_iter().map(Arc::new));
+    }
+    Ok(results)
+}
+
+/// The data that references stand for.
+fn pick(values: &[Ref], params: &[Arc<Literal>], results: &[Arc<Literal>]) -> Vec<Arc<Literal>> {
+    let data = |&value: &Ref| match value {
+        Ref::Param(index) => params[index as usize].clone(),
+        Ref::Result(index) => results[index as usize].clone(),
+    };
+    values.iter().map(data).collect()
+}
+
+/// Runs a graph on several replicas, one op after the other on all of them; `params` are those of each replica, and so are
+/// the results.
+///
+/// # Errors
+/// As [`call_replicated`].
+///
+/// # Panics
+/// When a replica's parameters do not have the types of the graph.
+pub fn run_replicated(
+    graph: &Graph,
+    params: &[Vec<Arc<Literal>>],
+) -> Result<Vec<Vec<Arc<Literal>>>, EvalError> {
+    for params in params {
+        assert!(params.iter().map(|data| data.ty()).eq(graph.params()), "parameters of other types");
+    }
+    let mut results: Vec<Vec<Arc<Literal>>> = vec![Vec::new(); params.len()];
+    for node in graph.nodes() {
+        let operands: Vec<_> = params
+            .iter()
+            .zip(&results)
+            .map(|(params, results)| pick(node.operands(), params, results))
+            .collect();
+        let made = call_replicated(node.signature(), &operands)?;
+        for (results, made) in results.iter_mut().zip(made) {
+            results.extend(made.into_iter().map(Arc::new));
+        }
     }
     Ok(results)
 }
@@ -213,12 +297,17 @@ pub fn run(graph: &Graph, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, 
 /// As [`call`].
 pub fn run_body(body: &Body, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, EvalError> {
     let results = run(body.graph(), params)?;
-    Ok(body
-        .returns()
-        .iter()
-        .map(|&value| match value {
-            Ref::Param(index) => params[index as usize].clone(),
-            Ref::Result(index) => results[index as usize].clone(),
-        })
-        .collect())
+    Ok(pick(body.returns(), params, &results))
+}
+
+/// Runs a body on several replicas, as [`run_replicated`].
+///
+/// # Errors
+/// As [`call_replicated`].
+pub fn run_body_replicated(
+    body: &Body,
+    params: &[Vec<Arc<Literal>>],
+) -> Result<Vec<Vec<Arc<Literal>>>, EvalError> {
+    let results = run_replicated(body.graph(), params)?;
+    Ok(params.iter().zip(&results).map(|(params, results)| pick(body.returns(), params, results)).collect())
 }

@@ -79,6 +79,8 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
     match (value, def.kind) {
         (AttrValue::Int(value), AttrKind::Int32) => format!("{value} : i32"),
         (AttrValue::Int(value), _) => format!("{value} : i64"),
+        // Only written when it is true.
+        (AttrValue::Bool(_), AttrKind::Unit) => "unit".to_owned(),
         (AttrValue::Bool(value), _) => value.to_string(),
         // By its bits, which MLIR takes for a float too: there is no other spelling of infinities and NaN.
         (AttrValue::Float(value), _) => format!("0x{:08X} : f32", value.get().to_bits()),
@@ -90,6 +92,12 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
             let rows = list(pairs, |(low, high)| format!("[{low}, {high}]"));
             let rows = if pairs.is_empty() { rows } else { format!("[{rows}]") };
             format!("dense<{rows}> : tensor<{}x2xi64>", pairs.len())
+        }
+        (AttrValue::Groups(groups), _) => {
+            let (rows, columns) = (groups.rows().len(), groups.columns());
+            let row = |row: &[i64]| format!("[{}]", list(row, i64::to_string));
+            let table = if rows == 0 { String::new() } else { format!("[{}]", list(groups.rows(), row)) };
+            format!("dense<{table}> : tensor<{rows}x{columns}xi64>")
         }
         (AttrValue::Enum(member), AttrKind::Enum(def)) => {
             format!("#{prefix}<{} {}>", def.name, def.members[usize::from(*member)])
@@ -166,6 +174,7 @@ impl Printer {
         put!(self, "\"{}\"({operands})", signature.op().qualified());
         let attrs: Vec<String> = signature
             .stated_attrs()
+            .filter(|(def, value)| def.kind != AttrKind::Unit || **value == AttrValue::Bool(true))
             .map(|(def, value)| format!("{} = {}", def.name, attribute(signature.def().dialect, def, value)))
             .collect();
         if !attrs.is_empty() {

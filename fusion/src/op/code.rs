@@ -45,6 +45,8 @@ opcodes! {
     Digamma = 109, Erf = 110, Erfc = 111, ErfInv = 112, IsInf = 113, IsNegInf = 114, IsPosInf = 115, Lgamma = 116,
     Mulhi = 117, NextAfter = 118, Polygamma = 119, RaggedDot = 120, Scan = 121, Sinh = 122, Square = 123, TopK = 124,
     Zeta = 125,
+    AllGather = 141, AllReduce = 142, AllToAll = 143, CollectiveBroadcast = 144, CollectivePermute = 145,
+    PartitionId = 146, ReduceScatter = 147, ReplicaId = 148,
     Composite = 161,
 }
 

@@ -7,7 +7,7 @@ use super::sample::{Sample, Sampler};
 use crate::attr::AttrDef;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
-use crate::interp::{EvalCall, EvalError};
+use crate::interp::{EvalCall, EvalError, JointCall};
 use crate::literal::Literal;
 
 /// How many operands an op takes.
@@ -142,6 +142,22 @@ pub enum Effect {
     Ordered,
 }
 
+/// How the replicas of a program take part in a call. What each computes by itself is the row's `eval`.
+#[derive(Clone, Copy, Debug)]
+pub enum Replicas {
+    /// Each computes it by itself.
+    Apart,
+    /// All of them compute it together: what one gets depends on the operands of others, or on which one it is. The
+    /// function gives the results of each.
+    Together(Joint),
+    /// Control flow: each by itself, unless a body has an op that they compute together; then they go through the bodies
+    /// in step, by the function.
+    InStep(Joint),
+}
+
+/// Results of each replica from the operands of all.
+pub type Joint = fn(&JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError>;
+
 /// The MLIR dialect that an op's name belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -195,6 +211,8 @@ pub struct OpDef {
     pub numerics: Numerics,
     /// What it does besides computing.
     pub effect: Effect,
+    /// How the replicas of a program take part in it.
+    pub replicas: Replicas,
     /// Types of the results, from operand types, attributes and bodies that fit the row.
     pub infer: fn(&Call<'_>) -> Result<Results, OpError>,
     /// What the lowering prints in place of the op, where XLA does not do what the specification says.

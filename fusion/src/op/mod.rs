@@ -26,10 +26,13 @@ mod table;
 
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
-pub use def::{Bodies, BodyDef, Dialect, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+pub use def::{
+    Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, Numerics, OpDef, OperandGroup, Operands, Replicas,
+};
 pub use expand::Lowered;
 pub(crate) use expand::unsigned;
 pub use neutral::{extreme, neutral};
+pub use rules::collective::Named;
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
     SampledValue, Sampler, Seeded, fill, tolerance,

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use super::call::{Call, Results};
 use super::code::OpCode;
-use super::def::{Effect, OpDef};
+use super::def::{Effect, OpDef, Replicas};
+use super::rules::collective::Named;
 use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
 use crate::canon;
 use crate::error::{Fault, OpError};
@@ -31,6 +32,7 @@ pub struct Signature {
     results: Results,
     depth: usize,
     effect: Effect,
+    joint: bool,
     encoded: Box<[u8]>,
 }
 
@@ -67,7 +69,7 @@ impl Signature {
                 format!("the limit is {MAX_BODY_DEPTH}"),
             ));
         }
-        let ordered = def.effect == Effect::Ordered || bodies.iter().any(|body| body.is_ordered());
+        let (effect, joint) = parallel(def, bodies)?;
         let encoded = canon::encode_call(op, &attrs, bodies);
         Ok(Signature {
             op,
@@ -76,7 +78,8 @@ impl Signature {
             operands: OperandTypes::from(operands),
             results,
             depth,
-            effect: if ordered { Effect::Ordered } else { Effect::Pure },
+            effect,
+            joint,
             encoded,
         })
     }
@@ -135,6 +138,31 @@ impl Signature {
         self.effect
     }
 
+    /// Whether replicas compute it together: what one gets depends on others, or on which one it is.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        self.joint
+    }
+
+    /// Checks that a program of so many replicas may have the call.
+    ///
+    /// # Errors
+    /// When the groups of a collective, here or in a body, leave out a replica or name one that is not there.
+    pub fn check_replicas(&self, replicas: usize) -> Result<(), OpError> {
+        if !self.joint {
+            return Ok(());
+        }
+        super::rules::collective::fits(&self.call(), replicas)?;
+        let inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
+        inner.map(|node| node.signature()).try_for_each(|signature| signature.check_replicas(replicas))
+    }
+
+    /// The replicas that the call names, if it is a collective.
+    #[must_use]
+    pub fn named_replicas(&self) -> Option<Named> {
+        super::rules::collective::named(&self.call())
+    }
+
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
     #[must_use]
     pub fn encoded(&self) -> &[u8] {
@@ -168,6 +196,33 @@ impl Signature {
             && self.attrs == *attrs
             && self.bodies.as_slice() == bodies
     }
+}
+
+/// Effect of a call, and whether replicas compute it together: its own or, for control flow, that of its bodies. Other
+/// bodies are applied to some elements at a time, where neither has a meaning.
+fn parallel(def: &'static OpDef, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
+    let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together(_)));
+    for (index, body) in bodies.iter().enumerate() {
+        for inner in body.graph().nodes().iter().map(|node| node.signature()) {
+            if inner.effect == Effect::Pure && !inner.joint {
+                continue;
+            }
+            if !matches!(def.replicas, Replicas::InStep(_)) {
+                return Err(OpError::new(
+                    def.name,
+                    Fault::Body,
+                    format!("{} has {}", def.bodies.name(index), inner.op),
+                    "ops with effects and ops that depend on the replica stand in bodies of control flow only",
+                )
+                .hint(format!("compute {} outside", inner.op)));
+            }
+            joint |= inner.joint;
+            if inner.effect == Effect::Ordered {
+                effect = Effect::Ordered;
+            }
+        }
+    }
+    Ok((effect, joint))
 }
 
 fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(), OpError> {

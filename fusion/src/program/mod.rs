@@ -13,6 +13,7 @@ mod check;
 mod json;
 mod locate;
 mod parse;
+mod tuple;
 mod write;
 
 use std::fmt;

@@ -8,10 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::json::At;
+use super::tuple::Tuples;
 use super::{Check, Problem, Program, ProgramError, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Ref};
+use crate::groups::Groups;
 use crate::limits::{MAX_BODY_DEPTH, MAX_CONSTANT_BYTES, MAX_GRAPH_OPS};
 use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
@@ -39,12 +41,12 @@ pub(super) fn program(text: &str) -> Result<Program> {
     }
     let mut ops = Vec::new();
     for at in root.get("ops")?.list()? {
-        ops.push(reader.op(&at)?);
+        ops.extend(reader.op(&at)?);
     }
     let mut outputs = Vec::new();
     let mut output_types = Vec::new();
     for at in root.get("outputs")?.list()? {
-        let id = id(&at)?;
+        let id = reader.tuples.tensor(&at, id(&at)?)?;
         output_types.push(reader.defined(&at, id)?.clone());
         outputs.push(id);
     }
@@ -111,7 +113,7 @@ fn check(at: &At<'_>) -> Result<Check> {
     }
 }
 
-fn id(at: &At<'_>) -> Result<ProgramId> {
+pub(super) fn id(at: &At<'_>) -> Result<ProgramId> {
     u32::try_from(at.int()?).map(ProgramId).map_err(|_| at.error("an id is an integer from 0 to 2^32 - 1"))
 }
 
@@ -121,7 +123,7 @@ fn dtype(at: &At<'_>) -> Result<DType> {
     DType::from_mlir(name).ok_or_else(unknown)
 }
 
-fn ty(at: &At<'_>) -> Result<TensorType> {
+pub(super) fn ty(at: &At<'_>) -> Result<TensorType> {
     let dtype = dtype(&at.get("dtype")?)?;
     let shape = at.get("shape")?;
     let mut dims = Vec::new();
@@ -146,13 +148,15 @@ struct Reader {
     /// Data of the values, for bodies that use them as constants.
     data: HashMap<ProgramId, Arc<Literal>>,
     ops: usize,
+    tuples: Tuples,
 }
 
 impl Reader {
     fn define(&mut self, at: &At<'_>, id: ProgramId, ty: TensorType) -> Result<()> {
+        let twice = self.tuples.contains(id);
         match self.types.insert(id, ty) {
-            None => Ok(()),
-            Some(_) => Err(at.error(format!("id {} is defined twice", id.0))),
+            None if !twice => Ok(()),
+            _ => Err(at.error(format!("id {} is defined twice", id.0))),
         }
     }
 
@@ -183,12 +187,17 @@ impl Reader {
         Ok(())
     }
 
-    fn op(&mut self, at: &At<'_>) -> Result<ProgramOp> {
+    /// An op; `None` for one that only makes or opens a tuple.
+    fn op(&mut self, at: &At<'_>) -> Result<Option<ProgramOp>> {
         self.count_op(at)?;
+        if Tuples::concerns(at.get("op")?.string()?) {
+            self.tuples.read(at, &self.types)?;
+            return Ok(None);
+        }
         let mut operands = Vec::new();
         let mut types = Vec::new();
         for operand in at.get("operands")?.list()? {
-            let id = id(&operand)?;
+            let id = self.tuples.tensor(&operand, id(&operand)?)?;
             types.push(self.defined(&operand, id)?.clone());
             operands.push(id);
         }
@@ -197,7 +206,7 @@ impl Reader {
         for (id, ty) in results.iter().zip(&declared) {
             self.define(at, *id, ty.clone())?;
         }
-        Ok(ProgramOp { signature, operands, results })
+        Ok(Some(ProgramOp { signature, operands, results }))
     }
 
     /// Reads op, attributes and bodies and checks them against operand types and declared result types.
@@ -248,7 +257,7 @@ impl Reader {
             let mut types = Vec::new();
             for operand in op.get("operands")?.list()? {
                 operands.push(self.resolve(&operand, &mut graph, &mut inside)?);
-                types.push(self.types[&id(&operand)?].clone());
+                types.push(self.types[&self.tuples.tensor(&operand, id(&operand)?)?].clone());
             }
             let (results, declared) = results(&op)?;
             let signature = self.signature(&op, &types, &declared, depth)?;
@@ -267,7 +276,7 @@ impl Reader {
 
     /// A value used in a body: its own, or a constant from outside, which is copied into the body.
     fn resolve(&self, at: &At<'_>, graph: &mut Graph, inside: &mut HashMap<ProgramId, Ref>) -> Result<Ref> {
-        let id = id(at)?;
+        let id = self.tuples.tensor(at, id(at)?)?;
         if let Some(&value) = inside.get(&id) {
             return Ok(value);
         }
@@ -330,7 +339,7 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
     };
     Ok(match kind {
         AttrKind::Int | AttrKind::Int32 => AttrValue::Int(at.int()?),
-        AttrKind::Bool => AttrValue::Bool(at.boolean()?),
+        AttrKind::Bool | AttrKind::Unit => AttrValue::Bool(at.boolean()?),
         AttrKind::Float => at.float()?.into(),
         AttrKind::Ints => AttrValue::Ints(at.ints()?.into()),
         AttrKind::Bools => AttrValue::Bools(at.list()?.iter().map(At::boolean).collect::<Result<_>>()?),
@@ -339,10 +348,17 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
             for pair in at.list()? {
                 match pair.ints()?.as_slice() {
                     &[low, high] => pairs.push((low, high)),
-                    _ => return Err(pair.error("a padding is [low, high]")),
+                    _ => return Err(pair.error("a pair is two integers")),
                 }
             }
             AttrValue::Pairs(pairs)
+        }
+        AttrKind::Groups => {
+            let rows: Vec<Vec<i64>> = at.list()?.iter().map(At::ints).collect::<Result<_>>()?;
+            if rows.iter().any(|row| row.len() != rows[0].len()) {
+                return Err(at.error("groups are rows of one length, the shorter ones filled up with -1"));
+            }
+            AttrValue::Groups(Groups::new(&rows))
         }
         AttrKind::Enum(def) => AttrValue::Enum(member(at, def.members)?),
         AttrKind::Enums(def) => {

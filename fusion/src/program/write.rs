@@ -86,6 +86,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
         (AttrValue::Ints(values), _) => json!(values.as_slice()),
         (AttrValue::Bools(values), _) => json!(values.as_slice()),
         (AttrValue::Pairs(pairs), _) => json!(pairs.as_slice()),
+        (AttrValue::Groups(groups), _) => json!(groups.rows().collect::<Vec<_>>()),
         (AttrValue::Enum(member), AttrKind::Enum(def)) => json!(def.members[usize::from(*member)]),
         (AttrValue::Enums(members), AttrKind::Enums(def)) => {
             members.iter().map(|&member| def.members[usize::from(member)]).collect()

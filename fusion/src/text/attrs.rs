@@ -9,6 +9,7 @@ use super::error::{Problem, Result};
 use super::scan::{Scanner, fault, other};
 use crate::attr::{AttrDef, AttrKind, AttrValue, EnumDef, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
+use crate::groups::Groups;
 use crate::limits::{MAX_CONSTANT_BYTES, MAX_RANK};
 use crate::op::attrs::compare_for;
 use crate::op::{Comparison, OpDef};
@@ -107,7 +108,16 @@ impl<'t> Scanner<'t> {
     /// A dictionary between braces; each value is read by `entry`, from its key and its place.
     pub(super) fn dictionary(
         &mut self,
+        entry: impl FnMut(&mut Scanner<'t>, &str, usize) -> Result<()>,
+    ) -> Result<()> {
+        self.flagged_dictionary(entry, |_, _| false)
+    }
+
+    /// As [`Scanner::dictionary`]; a key alone is a flag, which `flag` takes or does not.
+    fn flagged_dictionary(
+        &mut self,
         mut entry: impl FnMut(&mut Scanner<'t>, &str, usize) -> Result<()>,
+        mut flag: impl FnMut(&str, usize) -> bool,
     ) -> Result<()> {
         self.list(["{", "}"], |scanner| {
             let at = scanner.place();
@@ -115,8 +125,7 @@ impl<'t> Scanner<'t> {
             if scanner.eat("=") {
                 return entry(scanner, &key, at);
             }
-            // A key alone is a flag. No op has one that is not of a dialect.
-            if is_skipped("", &key) {
+            if is_skipped("", &key) || flag(&key, at) {
                 Ok(())
             } else {
                 Err(other(at, format!("the attribute {key} has no value")))
@@ -131,7 +140,13 @@ impl<'t> Scanner<'t> {
         schema: &'static [AttrDef],
         stated: &mut Stated<'t>,
     ) -> Result<()> {
-        self.dictionary(|scanner, key, at| {
+        let mut flags = Vec::new();
+        let flag = |key: &str, at| {
+            let def = stated_def(schema, key).filter(|def| def.kind == AttrKind::Unit);
+            flags.extend(def.map(|def| (def.name, at)));
+            def.is_some()
+        };
+        let entry = |scanner: &mut Scanner<'t>, key: &str, at| {
             if let Some(def) = stated_def(schema, key) {
                 let value = scanner.attribute(def.kind)?;
                 return stated.set(schema, key, value, at);
@@ -142,7 +157,9 @@ impl<'t> Scanner<'t> {
                 return Ok(());
             }
             scanner.skip(op, key, at)
-        })
+        };
+        self.flagged_dictionary(entry, flag)?;
+        flags.into_iter().try_for_each(|(name, at)| stated.set(schema, name, AttrValue::Bool(true), at))
     }
 
     /// Goes over the value of an attribute that says nothing about what is computed.
@@ -182,9 +199,18 @@ impl<'t> Scanner<'t> {
                 AttrValue::from(f32::from_bits(bits as u32))
             }
             AttrKind::Bool => AttrValue::Bool(self.flag()?),
+            AttrKind::Unit => {
+                self.expect_word("unit")?;
+                AttrValue::Bool(true)
+            }
             AttrKind::Ints => AttrValue::Ints(self.integers()?),
             AttrKind::Bools => AttrValue::Bools(self.flags()?.into()),
             AttrKind::Pairs => AttrValue::Pairs(self.pairs()?),
+            AttrKind::Groups => {
+                let (dims, ids) = self.dense_integers(2)?;
+                let columns = usize::try_from(dims[1]).unwrap_or(usize::MAX).max(1);
+                AttrValue::Groups(Groups::new(&ids.chunks(columns).collect::<Vec<_>>()))
+            }
             AttrKind::Enum(def) => AttrValue::Enum(self.member(def)?),
             AttrKind::Enums(def) => {
                 let mut members = Vec::new();
@@ -444,5 +470,54 @@ impl<'t> Scanner<'t> {
             values.extend([AttrValue::Int(first), AttrValue::Int(second), AttrValue::Ints(spatial)]);
         }
         Ok(AttrValue::Struct(values.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::attr::AttrValue;
+    use crate::groups::Groups;
+    use crate::op::{OpCode, attrs};
+    use crate::text::TextModule;
+
+    fn attrs_of(stated: &str) -> Result<crate::Attrs, String> {
+        let text = format!(
+            "module {{ func.func public @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {{
+               %0 = \"stablehlo.all_reduce\"(%arg0) <{{{stated}}}> ({{
+               ^bb0(%arg1: tensor<f32>, %arg2: tensor<f32>):
+                 %1 = stablehlo.add %arg1, %arg2 : tensor<f32>
+                 stablehlo.return %1 : tensor<f32>
+               }}) : (tensor<4xf32>) -> tensor<4xf32>
+               return %0 : tensor<4xf32> }} }}"
+        );
+        let module = TextModule::parse(&text).map_err(|error| error.to_string())?;
+        let node = &module.main().graph().nodes()[0];
+        assert_eq!(node.signature().op(), OpCode::AllReduce);
+        Ok(node.signature().attrs().clone())
+    }
+
+    /// As JAX writes it; a unit attribute is a key alone.
+    #[test]
+    fn groups_channels_and_flags_are_read() {
+        let groups = "replica_groups = dense<[[0, 1], [2, -1]]> : tensor<2x2xi64>";
+        let two = Groups::new(&[vec![0, 1], vec![2]]);
+        assert_eq!(attrs_of(groups), Ok(attrs::all_reduce(two.clone())));
+        let channel = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
+        let handle = AttrValue::Struct(Box::new([1.into(), 1.into()]));
+        let wanted = crate::Attrs::from([two.into(), handle, true.into()]);
+        for flag in ["use_global_device_ids", "use_global_device_ids = unit"] {
+            assert_eq!(attrs_of(&format!("{channel}, {groups}, {flag}")), Ok(wanted.clone()));
+        }
+        let splat = attrs_of("replica_groups = dense<0> : tensor<1x1xi64>");
+        assert_eq!(splat, Ok(attrs::all_reduce(Groups::all(1))));
+        for (stated, wanted) in [
+            (format!("{groups}, use_global_device_ids, use_global_device_ids"), "given twice"),
+            (format!("{groups}, replica"), "the attribute replica has no value"),
+            ("replica_groups = dense<[0, 1]> : tensor<2xi64>".to_owned(), "a tensor of 2 dimensions"),
+            ("replica_groups = dense<7> : tensor<1000000x1000000xi64>".to_owned(), "too large"),
+        ] {
+            let error = attrs_of(&stated).expect_err("it is not right");
+            assert!(error.contains(wanted), "{stated}: {error}");
+        }
     }
 }

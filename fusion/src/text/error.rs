@@ -55,12 +55,17 @@ pub struct TextError(Box<Repr>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Repr {
+    place: Option<Place>,
+    problem: Problem,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Place {
     line: usize,
     column: usize,
     /// What of the line is shown, and how many characters of it stand before the place.
     quoted: String,
     indent: usize,
-    problem: Problem,
 }
 
 /// Most characters of a line that a message shows before the place, and after it.
@@ -85,19 +90,25 @@ impl TextError {
         let head = shown(&before[skipped..]);
         let indent = head.chars().count();
         let quoted = head + &shown(&after[..end]);
-        TextError(Box::new(Repr { line, column, quoted, indent, problem: fault.problem }))
+        let place = Some(Place { line, column, quoted, indent });
+        TextError(Box::new(Repr { place, problem: fault.problem }))
     }
 
-    /// Line of the place, from 1.
+    /// An op that is refused although the text is right.
+    pub(crate) fn of_op(error: OpError) -> TextError {
+        TextError(Box::new(Repr { place: None, problem: Problem::Op(error) }))
+    }
+
+    /// Line of the place, from 1; 0 where it is not the text that is wrong.
     #[must_use]
     pub fn line(&self) -> usize {
-        self.0.line
+        self.0.place.as_ref().map_or(0, |place| place.line)
     }
 
-    /// Column of the place in characters, from 1.
+    /// Column of the place in characters, from 1; 0 where it is not the text that is wrong.
     #[must_use]
     pub fn column(&self) -> usize {
-        self.0.column
+        self.0.place.as_ref().map_or(0, |place| place.column)
     }
 
     /// What is wrong.
@@ -120,7 +131,8 @@ impl TextError {
 
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Repr { line, column, quoted, indent, problem } = &*self.0;
+        let Repr { place, problem } = &*self.0;
+        let Some(Place { line, column, quoted, indent }) = place else { return problem.fmt(f) };
         writeln!(f, "line {line}, column {column}: {problem}")?;
         writeln!(f, "  | {quoted}")?;
         write!(f, "  | {:indent$}^", "")

@@ -4,9 +4,10 @@
 use std::env;
 use std::sync::Arc;
 
-use fuseline_fusion::op::{Aim, Choices, Domain, Entropy, OpDef, SampleOperand, Sampler, fill};
+use fuseline_fusion::op::{Aim, Choices, Domain, Entropy, OpDef, Replicas, SampleOperand, Sampler, fill};
 use fuseline_fusion::{
-    AttrValue, Attrs, Body, DType, DTypeSet, Graph, Literal, OpError, Ref, Shape, Signature, TensorType,
+    AttrValue, Attrs, Body, DType, DTypeSet, Graph, Groups, Literal, OpError, Ref, Shape, Signature,
+    TensorType,
 };
 use proptest::collection::{VecStrategy, vec};
 use proptest::num::u32::Any;
@@ -28,11 +29,11 @@ pub fn choices(most: usize) -> VecStrategy<Any> {
     vec(proptest::num::u32::ANY, 0..=most)
 }
 
-/// A call with its operands' data.
+/// A call with its operands' data on each replica.
 #[derive(Clone, Debug)]
 pub struct Sampled {
     pub signature: Arc<Signature>,
-    pub operands: Vec<Arc<Literal>>,
+    pub replicas: Vec<Vec<Arc<Literal>>>,
 }
 
 /// Types that a sampled call may take its operands from.
@@ -51,17 +52,23 @@ fn pool() -> Vec<TensorType> {
 /// A call of the op; `None` when the choices lead nowhere.
 pub fn sampled(def: &'static OpDef, entropy: &mut dyn Entropy, aim: Aim) -> Option<Sampled> {
     let pool = pool();
-    let sample = Sampler::new(def, &mut *entropy, &pool, DTypeSet::ANY, aim).sample()?;
+    let replicas = match def.replicas {
+        Replicas::Apart => 1,
+        _ => pick(entropy, &[2, 3, 4, 6, 1]),
+    };
+    let sampler = Sampler::new(def, &mut *entropy, &pool, DTypeSet::ANY, aim);
+    let sample = sampler.replicas(replicas).sample()?;
     let mut data = |operand: &SampleOperand| match operand {
         SampleOperand::Pool(index) => Arc::new(fill(&mut *entropy, &pool[*index], Domain::Any, aim)),
         SampleOperand::Fresh(ty, domain) => Arc::new(fill(&mut *entropy, ty, *domain, aim)),
         SampleOperand::Given(data) => data.clone(),
     };
-    let operands: Vec<Arc<Literal>> = sample.operands.iter().map(&mut data).collect();
-    let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+    let replicas: Vec<Vec<Arc<Literal>>> =
+        (0..replicas).map(|_| sample.operands.iter().map(&mut data).collect()).collect();
+    let types: Vec<TensorType> = replicas[0].iter().map(|data| data.ty().clone()).collect();
     let signature = Signature::infer(def.code, sample.attrs, &sample.bodies, &types)
         .unwrap_or_else(|error| panic!("a sample of {} is refused: {error}", def.name));
-    Some(Sampled { signature: Arc::new(signature), operands })
+    Some(Sampled { signature: Arc::new(signature), replicas })
 }
 
 /// The call as a graph of one op over parameters, one per operand.
@@ -184,6 +191,17 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
             let mut list = list.to_vec();
             hostile_list(entropy, &mut list, &mut |entropy| (int(entropy), int(entropy)));
             AttrValue::Pairs(list.into())
+        }
+        AttrValue::Groups(groups) => {
+            let mut rows: Vec<Vec<i64>> = groups.rows().map(<[i64]>::to_vec).collect();
+            let at = place(entropy, rows.len());
+            match rows.get_mut(at) {
+                Some(row) if entropy.draw(3) > 0 => {
+                    hostile_list(entropy, row, &mut |entropy| int(entropy));
+                }
+                _ => hostile_list(entropy, &mut rows, &mut |entropy| vec![int(entropy)]),
+            }
+            AttrValue::Groups(Groups::new(&rows))
         }
         AttrValue::Enum(_) => AttrValue::Enum(pick(entropy, &[0, 1, 2, 3, 4, 5, 6, 255])),
         AttrValue::Enums(list) => {

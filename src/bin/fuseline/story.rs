@@ -206,6 +206,7 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
         (AttrValue::Ints(values), _) => format!("{:?}", values.as_slice()),
         (AttrValue::Bools(values), _) => format!("{:?}", values.as_slice()),
         (AttrValue::Pairs(pairs), _) => format!("{:?}", pairs.as_slice()),
+        (AttrValue::Groups(groups), _) => format!("{groups:?}"),
         (AttrValue::Enum(member), AttrKind::Enum(def)) => def.members[usize::from(*member)].to_owned(),
         (AttrValue::Enums(members), AttrKind::Enums(def)) => {
             members.iter().map(|&member| def.members[usize::from(member)]).collect::<Vec<_>>().join(" ")

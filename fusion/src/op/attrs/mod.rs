@@ -4,6 +4,7 @@
 //! else has to know it.
 
 mod chlo;
+mod collective;
 mod composite;
 mod control;
 mod dynamic;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub(super) use chlo::{RAGGED_DOT, SCAN, TOP_K};
 pub use chlo::{RaggedDotDimensionNumbers, ragged_dot, scan, top_k};
+pub use collective::*;
 pub(super) use composite::COMPOSITE;
 pub use composite::composite;
 pub(super) use control::SORT;

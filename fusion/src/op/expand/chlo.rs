@@ -11,7 +11,7 @@ use crate::literal::Literal;
 use crate::op::attrs::{self, DotDimensionNumbers};
 use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
-use crate::op::rules::chlo::{Ragged, RaggedDims};
+use crate::op::rules::chlo::{Ragged, RaggedDims, ScanDims};
 use crate::shape::{Shape, TensorType};
 
 /// Ops of one operand.
@@ -29,6 +29,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
             expanded(in_f32(call, dtype))
         }
+        // The plugins legalise the dialect for floats of 16 bits and more.
+        _ if dtype.is_small_float() => expanded(in_f32(call, dtype)),
         _ => Lowered::Itself,
     }
 }
@@ -48,23 +50,23 @@ fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let dtype = if given.size() <= 2 { DType::F32 } else { given };
     let (mut graph, params) = Builder::of(call);
     let x = graph.convert(params[0], given, dtype)?;
-    let magnitude = graph.op(OpCode::Abs, Attrs::none(), &[x])?;
+    let magnitude = graph.plain(OpCode::Abs, &[x])?;
     let log_half = graph.splat(0.5f64.ln(), dtype, shape)?;
-    let rising = graph.op(OpCode::Add, Attrs::none(), &[magnitude, log_half])?;
-    let rising = graph.op(OpCode::Exponential, Attrs::none(), &[rising])?;
-    let falling = graph.op(OpCode::Subtract, Attrs::none(), &[log_half, magnitude])?;
-    let falling = graph.op(OpCode::Exponential, Attrs::none(), &[falling])?;
-    let far = graph.op(OpCode::Subtract, Attrs::none(), &[rising, falling])?;
-    let grown = graph.op(OpCode::ExponentialMinusOne, Attrs::none(), &[magnitude])?;
+    let rising = graph.plain(OpCode::Add, &[magnitude, log_half])?;
+    let rising = graph.plain(OpCode::Exponential, &[rising])?;
+    let falling = graph.plain(OpCode::Subtract, &[log_half, magnitude])?;
+    let falling = graph.plain(OpCode::Exponential, &[falling])?;
+    let far = graph.plain(OpCode::Subtract, &[rising, falling])?;
+    let grown = graph.plain(OpCode::ExponentialMinusOne, &[magnitude])?;
     let one = graph.splat(1.0f64, dtype, shape)?;
-    let divisor = graph.op(OpCode::Add, Attrs::none(), &[grown, one])?;
-    let quotient = graph.op(OpCode::Divide, Attrs::none(), &[grown, divisor])?;
-    let near = graph.op(OpCode::Add, Attrs::none(), &[grown, quotient])?;
+    let divisor = graph.plain(OpCode::Add, &[grown, one])?;
+    let quotient = graph.plain(OpCode::Divide, &[grown, divisor])?;
+    let near = graph.plain(OpCode::Add, &[grown, quotient])?;
     let half = graph.splat(0.5f64, dtype, shape)?;
-    let near = graph.op(OpCode::Multiply, Attrs::none(), &[near, half])?;
+    let near = graph.plain(OpCode::Multiply, &[near, half])?;
     let less = attrs::compare_for(Comparison::Lt, dtype);
     let is_near = graph.op(OpCode::Compare, less, &[magnitude, one])?;
-    let result = graph.op(OpCode::Select, Attrs::none(), &[is_near, near, far])?;
+    let result = graph.plain(OpCode::Select, &[is_near, near, far])?;
     let result = graph.with_sign_of(result, x, dtype, shape)?;
     let result = graph.convert(result, dtype, given)?;
     Ok(graph.returning(&[result]))
@@ -77,8 +79,8 @@ impl Builder {
         let value = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
         let sign = self.op(OpCode::BitcastConvert, attrs::convert(word), &[sign])?;
         let bit = self.word(1 << (dtype.bits() - 1), word, shape)?;
-        let sign = self.op(OpCode::And, Attrs::none(), &[sign, bit])?;
-        let signed = self.op(OpCode::Or, Attrs::none(), &[value, sign])?;
+        let sign = self.plain(OpCode::And, &[sign, bit])?;
+        let signed = self.plain(OpCode::Or, &[value, sign])?;
         self.op(OpCode::BitcastConvert, attrs::convert(dtype), &[signed])
     }
 }
@@ -88,6 +90,7 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
         OpCode::Mulhi => expanded(upper_half_of_halves(call)),
+        _ if call.operand(0).dtype().is_small_float() => expanded(in_f32(call, call.operand(0).dtype())),
         _ => Lowered::Itself,
     }
 }
@@ -100,7 +103,7 @@ fn upper_half(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let lhs = graph.convert(params[0], dtype, wide)?;
     let rhs = graph.convert(params[1], dtype, wide)?;
-    let product = graph.op(OpCode::Multiply, Attrs::none(), &[lhs, rhs])?;
+    let product = graph.plain(OpCode::Multiply, &[lhs, rhs])?;
     let bits = graph.splat(dtype.bits() as u8, wide, shape)?;
     let shift = if signed { OpCode::ShiftRightArithmetic } else { OpCode::ShiftRightLogical };
     let upper = graph.op(shift, Attrs::none(), &[product, bits])?;
@@ -117,15 +120,15 @@ fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
     let shift = if signed { OpCode::ShiftRightArithmetic } else { OpCode::ShiftRightLogical };
     let (mut graph, params) = Builder::of(call);
     let (bits, mask) = (graph.splat(32u8, dtype, shape)?, graph.splat(u64::from(u32::MAX), dtype, shape)?);
-    let lower = |graph: &mut Builder, value| graph.op(OpCode::And, Attrs::none(), &[value, mask]);
+    let lower = |graph: &mut Builder, value| graph.plain(OpCode::And, &[value, mask]);
     let upper = |graph: &mut Builder, value| graph.op(shift, Attrs::none(), &[value, bits]);
-    let product = |graph: &mut Builder, a, b| graph.op(OpCode::Multiply, Attrs::none(), &[a, b]);
-    let sum = |graph: &mut Builder, a, b| graph.op(OpCode::Add, Attrs::none(), &[a, b]);
+    let product = |graph: &mut Builder, a, b| graph.plain(OpCode::Multiply, &[a, b]);
+    let sum = |graph: &mut Builder, a, b| graph.plain(OpCode::Add, &[a, b]);
     let (a0, a1) = (lower(&mut graph, params[0])?, upper(&mut graph, params[0])?);
     let (b0, b1) = (lower(&mut graph, params[1])?, upper(&mut graph, params[1])?);
     // The product of the lower halves is unsigned whatever the type is.
     let lowest = product(&mut graph, a0, b0)?;
-    let carried = graph.op(OpCode::ShiftRightLogical, Attrs::none(), &[lowest, bits])?;
+    let carried = graph.plain(OpCode::ShiftRightLogical, &[lowest, bits])?;
     let crossed = product(&mut graph, a1, b0)?;
     let first = sum(&mut graph, crossed, carried)?;
     let crossed = product(&mut graph, a0, b1)?;
@@ -178,7 +181,7 @@ fn masked_dot(call: &Call<'_>) -> Result<Lowered, OpError> {
         Ragged::Free { group } => {
             let bounds = graph.group_bounds(params[2], call.operand(2))?;
             let product = graph.dot(call, dot, params[0], params[1])?;
-            let ty = graph.type_of(product);
+            let ty = graph.ty(product);
             // Where dimensions of the operands went: batching, free of lhs, free of rhs.
             let batch = dims.dot.lhs_batch;
             let free = |operand: &TensorType, batch: &[i64], contract: &[i64]| -> Vec<i64> {
@@ -240,10 +243,6 @@ struct Bounds {
 }
 
 impl Builder {
-    fn type_of(&self, value: Ref) -> TensorType {
-        self.0.type_of(value).expect("bug: a value that does not exist").clone()
-    }
-
     /// A scalar of zero.
     fn zero_scalar(&mut self, dtype: DType) -> Result<Ref, OpError> {
         let zero = Literal::zeros(TensorType::scalar(dtype));
@@ -267,7 +266,7 @@ impl Builder {
         let zero = self.zero_scalar(ty.dtype())?;
         let zeros =
             self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(ty.shape().clone(), &[]), &[zero])?;
-        self.op(OpCode::Select, Attrs::none(), &[mask, value, zeros])
+        self.plain(OpCode::Select, &[mask, value, zeros])
     }
 
     /// Sums of the sizes along the last dimension: the end of each group, and without its own size the start.
@@ -280,8 +279,8 @@ impl Builder {
         let add = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::I64))?);
         let along = attrs::reduce_window(&window, &vec![1; rank], &padding);
         let ends = self.0.push(OpCode::ReduceWindow, along, &[add], &[sizes, zero])?[0];
-        let starts = self.op(OpCode::Subtract, Attrs::none(), &[ends, sizes])?;
-        let ty = self.type_of(ends);
+        let starts = self.plain(OpCode::Subtract, &[ends, sizes])?;
+        let ty = self.ty(ends);
         Ok(Bounds { starts, ends, ty })
     }
 
@@ -311,6 +310,57 @@ impl Builder {
         let compare = |direction| attrs::compare_for(direction, DType::I64);
         let from = self.op(OpCode::Compare, compare(Comparison::Ge), &[index, starts])?;
         let to = self.op(OpCode::Compare, compare(Comparison::Lt), &[index, ends])?;
-        self.op(OpCode::And, Attrs::none(), &[from, to])
+        self.plain(OpCode::And, &[from, to])
     }
+}
+
+/// The plugins (API 0.81) do not know `scan`, which is a loop over the slices.
+pub(in crate::op) fn scan(call: &Call<'_>) -> Lowered {
+    expanded(loop_over_slices(call))
+}
+
+fn loop_over_slices(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let ScanDims { axis, size, reverse, inputs, outputs } = ScanDims::of(call)?;
+    let results = (call.def.infer)(call)?;
+    let body = &call.bodies[0];
+    let (mut graph, params) = Builder::of(call);
+    let (inputs, inits) = params.split_at(inputs);
+    let mut state = Vec::new();
+    for ty in &results[..outputs] {
+        state.push(graph.splat(false, ty.dtype(), ty.shape())?);
+    }
+    state.extend(inits);
+    if size == 0 {
+        return Ok(graph.returning(&state));
+    }
+    let step = |graph: &mut Builder, number: Ref, state: &[Ref], inputs: &[Ref]| {
+        let mut at = number;
+        if reverse {
+            let last = graph.number(size as i64 - 1)?;
+            at = graph.plain(OpCode::Subtract, &[last, number])?;
+        }
+        let zero = graph.number(0)?;
+        let starts = |rank: usize| (0..rank).map(move |dim| if dim == axis { at } else { zero });
+        let mut arguments = Vec::new();
+        for (&input, slice) in inputs.iter().zip(body.graph().params()) {
+            let mut sizes: Vec<i64> = graph.ty(input).dims().iter().map(|&dim| dim as i64).collect();
+            sizes[axis] = 1;
+            let operands: Vec<Ref> = std::iter::once(input).chain(starts(sizes.len())).collect();
+            let cut = graph.op(OpCode::DynamicSlice, attrs::dynamic_slice(&sizes), &operands)?;
+            arguments.push(graph.reshaped(cut, slice.shape())?);
+        }
+        arguments.extend(&state[outputs..]);
+        let mut next = graph.inline(body, &arguments);
+        for (output, &whole) in next[..outputs].iter_mut().zip(state) {
+            let ty = graph.ty(whole);
+            let mut dims = ty.dims().to_vec();
+            dims[axis] = 1;
+            let update = graph.reshaped(*output, call.ty(ty.dtype(), &dims)?.shape())?;
+            let operands: Vec<Ref> = [whole, update].into_iter().chain(starts(dims.len())).collect();
+            *output = graph.plain(OpCode::DynamicUpdateSlice, &operands)?;
+        }
+        Ok(next)
+    };
+    let last = graph.repeat(size, &state, inputs, step)?;
+    Ok(graph.returning(&last))
 }

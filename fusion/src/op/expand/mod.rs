@@ -9,6 +9,7 @@
 
 mod bits;
 mod chlo;
+mod collective;
 mod combine;
 mod complex;
 mod control;
@@ -20,8 +21,11 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(super) use bits::{bitcast_convert, reduce_precision};
-pub(super) use chlo::{ragged_dot, top_k};
+pub(super) use bits::{bitcast_convert, compare, reduce_precision};
+pub(super) use chlo::{ragged_dot, scan, top_k};
+pub(super) use collective::{
+    all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
+};
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
 pub(super) use complex::part;
 pub(super) use control::{map, sort};
@@ -30,7 +34,7 @@ pub(super) use normalize::batch_norm;
 
 use super::attrs;
 use super::call::Call;
-use super::code::{Comparison, OpCode};
+use super::code::{Comparison, OpCode, RngDistribution};
 use super::def::Dialect;
 use super::rules::contraction::{ConvDims, conv_attr};
 use crate::attr::{AttrValue, Attrs};
@@ -210,9 +214,31 @@ fn in_f32(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {
 
 /// XLA's generator makes words of 32 and 64 bits and aborts the process when it is asked for shorter integers. Those are
 /// drawn as words: they lie between the same ends.
+///
+/// A uniform float that is rounded up to `b`, which is not among those to draw, becomes `a`: to `a` alone half as many are
+/// rounded as to the others.
 pub(super) fn rng(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
-    if dtype.is_float() || dtype.bits() >= 32 { Lowered::Itself } else { expanded(drawn_wide(call, dtype)) }
+    let uniform = call.attr().member(0) == RngDistribution::Uniform as u8;
+    match dtype.is_float() {
+        true if uniform => expanded(drawn_below(call)),
+        false if dtype.bits() < 32 => expanded(drawn_wide(call, dtype)),
+        _ => Lowered::Itself,
+    }
+}
+
+fn drawn_below(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, params) = Builder::of(call);
+    let drawn = graph.op(call.def.code, call.attrs.clone(), &params)?;
+    let mut ends = [params[0], params[1]];
+    for end in &mut ends {
+        let shape = call.attr().shape(1).clone();
+        *end = graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[*end])?;
+    }
+    let below = attrs::compare_for(Comparison::Lt, call.operand(0).dtype());
+    let below = graph.op(OpCode::Compare, below, &[drawn, ends[1]])?;
+    let result = graph.op(OpCode::Select, Attrs::none(), &[below, drawn, ends[0]])?;
+    Ok(graph.returning(&[result]))
 }
 
 fn drawn_wide(call: &Call<'_>, dtype: DType) -> Result<Lowered, OpError> {

@@ -95,9 +95,9 @@ impl<'a> RaggedDims<'a> {
             prefix.extend((0..ragged).filter(|&axis| !used(axis)).map(|axis| axis as usize));
             Ragged::Free { group: 0 }
         };
-        let groups = match sizes.dims() {
-            &[groups] => groups,
-            &[ref prefixes @ .., groups] if prefix.iter().map(|&axis| &lhs.dims()[axis]).eq(prefixes) => {
+        let groups = match *sizes.dims() {
+            [groups] => groups,
+            [ref prefixes @ .., groups] if prefix.iter().map(|&axis| &lhs.dims()[axis]).eq(prefixes) => {
                 groups
             }
             _ => {

@@ -5,6 +5,7 @@
 //! would leave 63 bits, and allocates nothing larger than its operands' ranks.
 
 pub(crate) mod chlo;
+pub(crate) mod collective;
 pub(super) mod composite;
 pub(crate) mod contraction;
 pub(super) mod control;

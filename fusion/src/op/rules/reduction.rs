@@ -9,7 +9,7 @@ use crate::op::call::{Call, Results, one};
 use crate::shape::TensorType;
 
 /// Whether an element of type `from` may be combined in type `to`: same family, no fewer bits.
-fn promotes(from: DType, to: DType) -> bool {
+pub(super) fn promotes(from: DType, to: DType) -> bool {
     from == to || (from.class() == to.class() && from.bits() < to.bits())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Sample, Sampler};
 use crate::attr::Attrs;
 use crate::graph::{Body, Graph, Ref};
-use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, attrs};
+use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, Replicas, attrs};
 use crate::shape::TensorType;
 
 /// Whether a portable program may have the op inside a composite, where [`super::ProgramSampler`] does not see it. What it
@@ -21,11 +21,16 @@ pub(in crate::op) fn composite(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let portable = sampler.portable();
     let fits = |def: &&'static OpDef| {
         let is_composite = def.code == OpCode::Composite;
-        !is_composite && def.effect == Effect::Pure && (!portable || is_simple(def))
+        let alone = sampler.depth == 0 || !matches!(def.replicas, Replicas::Together(_));
+        !is_composite && alone && def.effect == Effect::Pure && (!portable || is_simple(def))
     };
     let rows: Vec<&'static OpDef> = OPS.iter().filter(fits).collect();
     let def = sampler.one_of(&rows)?;
-    let inner = Sampler::new(def, &mut *sampler.entropy, sampler.pool, sampler.dtypes, sampler.aim);
+    let inner = Sampler {
+        depth: sampler.depth,
+        replicas: sampler.replicas,
+        ..Sampler::new(def, &mut *sampler.entropy, sampler.pool, sampler.dtypes, sampler.aim)
+    };
     let Sample { operands, attrs, bodies } = inner.sample()?;
     let mut graph = Graph::new();
     let types = operands.iter().map(|operand| operand.ty(sampler.pool));

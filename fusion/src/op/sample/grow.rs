@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Domain, SampleOperand, Sampler, fill};
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::Literal;
-use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, attrs};
+use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, Replicas, attrs};
 use crate::shape::TensorType;
 
 /// Most ops that a body is given.
@@ -61,7 +61,13 @@ impl Sampler<'_> {
                 Ops::Scalar => def.fusibility == Fusibility::Elementwise && def.bodies.is_empty(),
             };
             // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into bodies for them.
-            kind && def.effect == Effect::Pure && !(self.portable() && def.code == OpCode::BitcastConvert)
+            // Replicas may run the body of a loop or a branch in step, and nothing inside.
+            let alone = match def.replicas {
+                Replicas::Together(_) => self.depth == 0 && matches!(self.def.replicas, Replicas::InStep(_)),
+                _ => true,
+            };
+            let bitcast = self.portable() && def.code == OpCode::BitcastConvert;
+            kind && alone && def.effect == Effect::Pure && !bitcast
         };
         let rows: Vec<&'static OpDef> = OPS.iter().filter(fits).collect();
         let def = self.one_of(&rows)?;
@@ -74,6 +80,7 @@ impl Sampler<'_> {
             dtypes: self.dtypes,
             aim: self.aim,
             depth: self.depth + 1,
+            replicas: self.replicas,
         };
         let sample = inner.sample()?;
         if ops == Ops::Scalar && sample.operands.iter().any(|operand| operand.ty(&pool).rank() > 0) {

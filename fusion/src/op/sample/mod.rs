@@ -15,6 +15,7 @@
 
 mod bodies;
 pub(super) mod chlo;
+pub(super) mod collective;
 pub(super) mod composite;
 pub(super) mod contraction;
 pub(super) mod control;
@@ -190,6 +191,7 @@ pub struct Sampler<'a> {
     pool: &'a [TensorType],
     dtypes: DTypeSet,
     aim: Aim,
+    replicas: usize,
     /// How deep in bodies the call is.
     depth: usize,
 }
@@ -218,7 +220,14 @@ impl<'a> Sampler<'a> {
         dtypes: DTypeSet,
         aim: Aim,
     ) -> Sampler<'a> {
-        Sampler { def, entropy, pool, dtypes, aim, depth: 0 }
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1 }
+    }
+
+    /// Samples calls for a program of so many replicas; without it, for a program of one.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Sampler<'a> {
+        self.replicas = replicas.max(1);
+        self
     }
 
     /// A call of the op; `None` when the choices lead nowhere.

@@ -26,7 +26,7 @@ use crate::interp::number::{Bits, Elements, Store, from_f64, joined, parts, to_f
 use crate::literal::Literal;
 use crate::op::rules::chlo::ScanDims;
 use crate::op::rules::contraction::DotDims;
-use crate::op::{Fusibility, Numerics, OPS, OpCode, OpDef, Signature};
+use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, Signature};
 use crate::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::shape::TensorType;
 
@@ -172,6 +172,10 @@ impl ProgramSampler {
     pub fn step(&mut self, entropy: &mut dyn Entropy) -> Option<&ProgramOp> {
         let rows: Vec<&'static OpDef> = OPS.iter().filter(|def| (self.options.accepts)(def)).collect();
         let def = *rows.get(entropy.draw(rows.len() as u32) as usize)?;
+        // An op with an effect is a region by itself; few of them leave regions of some size.
+        if def.effect == Effect::Ordered && entropy.draw(8) != 7 {
+            return None;
+        }
         // Only values that the op may take are offered to it.
         let offered: Vec<usize> = (0..self.values.len())
             .filter(|&id| !self.needs_exact(def) || self.values[id].is_exact())
@@ -434,6 +438,8 @@ fn numerics(signature: &Signature) -> Numerics {
         {
             signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
         }
+        // A program of one replica has nothing to combine with.
+        (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Numerics::Exact,
         // Selecting jumps, so the operands are exact; what is left is to add up.
         (OpCode::SelectAndScatter, ..) => body_numerics(&signature.bodies()[1]),
         _ => signature.def().numerics,
@@ -545,7 +551,9 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
 fn converts_back(integers: &Literal, converted: &Literal) -> bool {
     let elements = Elements::of(integers);
     let back = |(index, x): (usize, f64)| to_int(integers.dtype(), elements.get(index)) == x as i128;
-    floats(converted).enumerate().all(back)
+    // Of complex numbers, the real parts.
+    let per_element = floats_per_element(converted.dtype()).max(1);
+    floats(converted).step_by(per_element).enumerate().all(back)
 }
 
 /// Runs a call on data made from each operand and its place.

@@ -63,6 +63,7 @@ const fn predicate(code: OpCode, name: &'static str, summary: &'static str) -> O
         code,
         name,
         summary,
+        rule: "The result is bool, of the operand's shape.",
         dtypes: DTypeSet::FLOAT,
         numerics: Numerics::Step,
         infer: elementwise::predicate,
@@ -78,6 +79,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::TopK,
         name: "top_k",
         summary: "The k greatest elements along the last dimension, greatest first, and where they stand; of equal ones the first.",
+        rule: "`k` is 0 to the size of the last dimension, which it replaces. The results are the values, of the operand's element type, and their places, i32.",
         attrs: &attrs::TOP_K,
         dtypes: DTypeSet::ORDERED,
         fusibility: Fusibility::Opaque,
@@ -92,6 +94,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::RaggedDot,
         name: "ragged_dot",
         summary: "Products of lhs and rhs summed over the contracting dimensions, a dimension of lhs falling into groups: rows with a rhs of their own each, or sums with a result of their own each.",
+        rule: "`group_sizes` are integers with one element per group. The ragged dimension is one of lhs: kept, contracting or batching; where it is kept, rhs has a dimension of groups, where it is contracting, the result has one in front.",
         operands: Operands::Fixed(&["lhs", "rhs", "group_sizes"]),
         attrs: &attrs::RAGGED_DOT,
         // What lies in no group is zero, which that type does not have.
@@ -108,6 +111,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Scan,
         name: "scan",
         summary: "The body applied to one slice of the inputs after the other along a dimension, with values carried from each to the next; returns its outputs, and the values carried last.",
+        rule: "The inputs have one size along `dimension`; the body sees a slice of each without it. The results are the outputs with that dimension, then the carried values.",
         operands: Operands::Rest { fixed: &[], rest: "inputs and inits", min: 1 },
         attrs: &attrs::SCAN,
         bodies: Bodies::Fixed(&[BodyDef {
@@ -117,6 +121,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         numerics: Numerics::Rounded,
         infer: chlo::scan,
+        lower: expand::scan,
         eval: interp::chlo::scan,
         sample: sample::chlo::scan,
         ..ROW

@@ -4,7 +4,7 @@ use super::ROW;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, Operands, Replicas};
 use crate::op::expand;
 use crate::op::rules::composite;
 use crate::op::sample;
@@ -19,6 +19,7 @@ pub(super) const ROWS: &[OpDef] = &[OpDef {
     bodies: Bodies::Fixed(&[BodyDef { name: "decomposition", rule: "the operands' types to the results'" }]),
     fusibility: Fusibility::Opaque,
     numerics: Numerics::Step,
+    replicas: Replicas::InStep(interp::composite::in_step),
     infer: composite::composite,
     lower: expand::composite,
     eval: interp::composite::composite,

@@ -5,7 +5,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas};
 use crate::op::expand;
 use crate::op::rules::control;
 use crate::op::sample;
@@ -27,6 +27,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Rounded,
         infer: control::while_loop,
+        replicas: Replicas::InStep(interp::control::while_in_step),
         eval: interp::control::while_loop,
         sample: sample::control::while_loop,
         ..ROW
@@ -46,7 +47,8 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Rounded,
         infer: control::if_else,
-        eval: interp::control::if_else,
+        replicas: Replicas::InStep(interp::control::branches_in_step),
+        eval: interp::control::branches,
         sample: sample::control::if_else,
         ..ROW
     },
@@ -62,7 +64,8 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         numerics: Numerics::Rounded,
         infer: control::case,
-        eval: interp::control::case,
+        replicas: Replicas::InStep(interp::control::branches_in_step),
+        eval: interp::control::branches,
         sample: sample::control::case,
         ..ROW
     },

@@ -1,5 +1,6 @@
 //! The op table: one row per op, in families.
 
+mod collective;
 mod composite;
 mod contraction;
 mod control;
@@ -14,7 +15,7 @@ mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands};
+use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands, Replicas};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -36,6 +37,7 @@ const ROW: OpDef = OpDef {
     fusibility: Fusibility::Elementwise,
     numerics: Numerics::Exact,
     effect: Effect::Pure,
+    replicas: Replicas::Apart,
     infer: rules::elementwise::unary,
     lower: expand::itself,
     eval: interp::elementwise::map,
@@ -62,6 +64,7 @@ const FAMILIES: &[&[OpDef]] = &[
     chlo::UNARY,
     chlo::BINARY,
     chlo::ROWS,
+    collective::ROWS,
 ];
 
 const COUNT: usize = {

@@ -60,6 +60,7 @@ pub(super) const ROWS: &[OpDef] = &[
         code: OpCode::Rng,
         name: "rng",
         summary: "Numbers drawn from a distribution by the plugin, other ones each time.",
+        rule: "`a` and `b` are scalars of one type, the bounds of a uniform or the mean and deviation of a normal distribution (of floats). The result has their element type and the recorded sizes, which the operand `shape` says.",
         operands: Operands::Fixed(&["a", "b", "shape"]),
         attrs: &attrs::RNG,
         // XLA's generator has no shorter floats and no complex numbers.

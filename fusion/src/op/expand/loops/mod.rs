@@ -51,7 +51,7 @@ pub(super) fn is_scalar_code(body: &Body) -> bool {
 }
 
 impl Builder {
-    fn number(&mut self, value: i64) -> Result<Ref, OpError> {
+    pub(super) fn number(&mut self, value: i64) -> Result<Ref, OpError> {
         self.splat(value, DType::I64, &Shape::scalar())
     }
 
@@ -59,11 +59,11 @@ impl Builder {
         self.op(OpCode::Compare, attrs::compare_for(direction, DType::I64), &[lhs, rhs])
     }
 
-    fn plain(&mut self, op: OpCode, operands: &[Ref]) -> Result<Ref, OpError> {
+    pub(super) fn plain(&mut self, op: OpCode, operands: &[Ref]) -> Result<Ref, OpError> {
         self.op(op, Attrs::none(), operands)
     }
 
-    fn reshaped(&mut self, value: Ref, shape: &Shape) -> Result<Ref, OpError> {
+    pub(super) fn reshaped(&mut self, value: Ref, shape: &Shape) -> Result<Ref, OpError> {
         self.op(OpCode::Reshape, attrs::reshape(shape.clone()), &[value])
     }
 
@@ -121,7 +121,7 @@ impl Builder {
     }
 
     /// So many steps that change the state; a step sees its number, the state and the captured values.
-    fn repeat(
+    pub(super) fn repeat(
         &mut self,
         count: u64,
         state: &[Ref],

@@ -1,0 +1,113 @@
+//! Ops that a user defines: functions with a name.
+//!
+//! A [`CustomOp`] is recorded as a call of `composite` with the function as its body, so it has everything that an op of the
+//! table has: checked types, a place in keys, a reference implementation, fusion with its neighbours, several devices.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::attr::Attrs;
+use crate::canon::encode_body;
+use crate::error::OpError;
+use crate::graph::Body;
+use crate::op::{OpCode, Signature, attrs};
+use crate::shape::TensorType;
+use crate::text::{TextError, TextModule};
+
+/// A function with a name, to be called like an op. Its types are fixed.
+#[derive(Clone)]
+pub struct CustomOp {
+    signature: Arc<Signature>,
+    fingerprint: [u8; 32],
+}
+
+impl CustomOp {
+    /// Gives a function a name.
+    ///
+    /// # Errors
+    /// When the name is none ([`crate::attr::is_name`]), or the function does not fit the limits.
+    pub fn new(name: &str, body: Arc<Body>) -> Result<CustomOp, OpError> {
+        let fingerprint = *blake3::hash(&encode_body(&body)).as_bytes();
+        let params = body.graph().params().to_vec();
+        let signature = Signature::infer(OpCode::Composite, attrs::composite(name), &[body], &params)?;
+        Ok(CustomOp { signature: Arc::new(signature), fingerprint })
+    }
+
+    /// Gives a name to the function of a StableHLO module, as `jax.export` and other front ends write it: see
+    /// [`TextModule`] for what is read. With it every function that XLA can compile becomes an op.
+    ///
+    /// # Errors
+    /// When the text is not such a module, or the name is none.
+    ///
+    /// ```
+    /// use fuseline_fusion::CustomOp;
+    ///
+    /// let text = "
+    ///     func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    ///       %half = stablehlo.constant dense<5.000000e-01> : tensor<4xf32>
+    ///       %0 = stablehlo.multiply %x, %half : tensor<4xf32>
+    ///       return %0 : tensor<4xf32>
+    ///     }";
+    /// let op = CustomOp::from_stablehlo("my.half", text)?;
+    /// assert_eq!(op.operands(), op.results());
+    ///
+    /// let wrong = CustomOp::from_stablehlo("my.half", &text.replace("%x, %half", "%x, %y")).unwrap_err();
+    /// assert_eq!((wrong.line(), wrong.column()), (4, 35));
+    /// # Ok::<(), fuseline_fusion::text::TextError>(())
+    /// ```
+    pub fn from_stablehlo(name: &str, text: &str) -> Result<CustomOp, TextError> {
+        let module = TextModule::parse(text)?;
+        CustomOp::new(name, module.main().clone()).map_err(TextError::of_op)
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.signature.attrs().view().name(0)
+    }
+
+    /// The function.
+    #[must_use]
+    pub fn body(&self) -> &Arc<Body> {
+        &self.signature.bodies()[0]
+    }
+
+    /// The attributes of a call of it.
+    #[must_use]
+    pub fn attrs(&self) -> &Attrs {
+        self.signature.attrs()
+    }
+
+    /// Types of the operands that it takes.
+    #[must_use]
+    pub fn operands(&self) -> &[TensorType] {
+        self.signature.operands()
+    }
+
+    /// Types of its results.
+    #[must_use]
+    pub fn results(&self) -> &[TensorType] {
+        self.signature.results()
+    }
+
+    /// BLAKE3 of the function's canonical encoding: equal exactly for functions that consist of the same ops.
+    #[must_use]
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
+    }
+}
+
+impl PartialEq for CustomOp {
+    fn eq(&self, other: &Self) -> bool {
+        self.signature == other.signature
+    }
+}
+
+impl Eq for CustomOp {}
+
+impl fmt::Debug for CustomOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ops = self.body().graph().nodes().len();
+        write!(f, "CustomOp({}, {ops} ops, {:?} -> {:?})", self.name(), self.operands(), self.results())
+    }
+}

@@ -1,0 +1,184 @@
+//! Data on a device, one part for each replica.
+//!
+//! A value of an engine with one replica, which is what most engines are, is one buffer. With several, every replica has a
+//! buffer of its own, of the same type; what is asked of the value is asked of all of them: it is ready when they all are, and
+//! has failed when one has.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::{Literal, TensorType};
+use smallvec::SmallVec;
+
+use super::{DeviceError, Result};
+use crate::error::Stage;
+use crate::pjrt as sys;
+use crate::sync::Mutex;
+
+/// One of something for each replica, in their order.
+pub(crate) type Each<T> = SmallVec<[T; 1]>;
+
+/// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
+pub(crate) enum Buffer {
+    Pjrt(Each<sys::Buffer>),
+    Reference(Each<Arc<Literal>>),
+}
+
+/// What calls back once, after `count` outcomes have been told to it, with the first failure there was.
+pub(super) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
+where
+    F: FnOnce(Result<()>) + Send + 'static,
+{
+    let state = Arc::new(Mutex::new((count, Ok(()), Some(callback))));
+    move |outcome| {
+        let mut state = state.lock();
+        let (left, first, callback) = &mut *state;
+        *left -= 1;
+        if first.is_ok() {
+            *first = outcome;
+        }
+        if *left == 0
+            && let Some(callback) = callback.take()
+        {
+            let outcome = std::mem::replace(first, Ok(()));
+            drop(state);
+            callback(outcome);
+        }
+    }
+}
+
+/// The error of a computation, as found when its result is asked for.
+fn failed(error: sys::Error) -> DeviceError {
+    DeviceError::pjrt(Stage::Execute, &error)
+}
+
+/// Calls back when a PJRT buffer's data is there.
+fn when_ready(buffer: &sys::Buffer, callback: impl FnOnce(Result<()>) + Send + 'static) {
+    match buffer.ready_event() {
+        Ok(event) => event.on_ready(move |ready| callback(ready.map_err(failed))),
+        Err(error) => callback(Err(failed(error))),
+    }
+}
+
+impl Buffer {
+    /// Element type and shape, on each replica.
+    pub(crate) fn ty(&self) -> &TensorType {
+        match self {
+            Buffer::Pjrt(each) => each[0].ty(),
+            Buffer::Reference(each) => each[0].ty(),
+        }
+    }
+
+    /// Waits until the data is there; the error of the computation that makes it, if that failed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match self {
+            Buffer::Pjrt(each) => {
+                let wait = |buffer: &sys::Buffer| buffer.ready_event().and_then(|event| event.wait());
+                // All of them, so that none is still being computed when this returns.
+                let waited: Vec<_> = each.iter().map(wait).collect();
+                waited.into_iter().collect::<std::result::Result<(), _>>().map_err(failed)
+            }
+            Buffer::Reference(_) => Ok(()),
+        }
+    }
+
+    /// As [`Buffer::wait`], by callback, on any thread, possibly before this returns.
+    pub(crate) fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        match self {
+            Buffer::Pjrt(each) => match each.as_slice() {
+                [buffer] => when_ready(buffer, callback),
+                several => {
+                    let arrived = after(several.len(), callback);
+                    several.iter().for_each(|buffer| when_ready(buffer, arrived.clone()));
+                }
+            },
+            Buffer::Reference(_) => callback(Ok(())),
+        }
+    }
+
+    /// Whether its memory was given to an output of an execution, or deleted.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Buffer::Pjrt(each) => each.iter().any(|buffer| buffer.is_deleted().unwrap_or(true)),
+            Buffer::Reference(_) => false,
+        }
+    }
+
+    /// The data of one replica, dense, row-major, once all of them have computed it.
+    pub(super) fn to_host(&self, replica: usize) -> Result<Vec<u8>> {
+        match self {
+            Buffer::Pjrt(each) => {
+                if each.len() > 1 {
+                    self.wait()?;
+                }
+                each[replica].to_host().map_err(failed)
+            }
+            Buffer::Reference(each) => Ok(each[replica].bytes().to_vec()),
+        }
+    }
+
+    /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data, on any thread, possibly before
+    /// this returns.
+    pub(super) fn to_host_async(&self, callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static) {
+        let each = match self {
+            Buffer::Pjrt(each) => each,
+            Buffer::Reference(each) => return callback(Ok(each[0].bytes().to_vec())),
+        };
+        let copy = match each[0].to_host_async() {
+            Ok(copy) => copy,
+            Err(error) => return callback(Err(DeviceError::pjrt(Stage::Transfer, &error))),
+        };
+        let [_, others @ ..] = each.as_slice() else { return callback(Ok(Vec::new())) };
+        if others.is_empty() {
+            return copy.on_ready(move |bytes| callback(bytes.map_err(failed)));
+        }
+        let copied = Arc::new(Mutex::new(Vec::new()));
+        let bytes = copied.clone();
+        let arrived = after(each.len(), move |outcome| {
+            callback(outcome.map(|()| std::mem::take(&mut *bytes.lock())));
+        });
+        others.iter().for_each(|other| when_ready(other, arrived.clone()));
+        copy.on_ready(move |bytes| {
+            arrived(bytes.map(|bytes| *copied.lock() = bytes).map_err(failed));
+        });
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = match self {
+            Buffer::Pjrt(each) => each.len(),
+            Buffer::Reference(each) => each.len(),
+        };
+        match count {
+            1 => write!(f, "Buffer({})", self.ty()),
+            _ => write!(f, "Buffer({} on {count} replicas)", self.ty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_first_failure_is_told_once_after_all_outcomes() {
+        let failure = |message: &str| DeviceError {
+            stage: Stage::Execute,
+            message: message.to_owned(),
+            resource_exhausted: false,
+        };
+        let (send, receive) = mpsc::channel();
+        let tell = after(3, move |outcome: Result<()>| {
+            send.send(outcome.err().map(|error| error.message)).expect("somebody listens");
+        });
+        tell.clone()(Ok(()));
+        tell.clone()(Err(failure("one")));
+        assert!(receive.try_recv().is_err(), "one outcome is missing");
+        tell(Err(failure("two")));
+        assert_eq!(receive.try_recv(), Ok(Some("one".to_owned())));
+        assert!(receive.try_recv().is_err(), "it was told before");
+    }
+}

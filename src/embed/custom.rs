@@ -1,0 +1,41 @@
+//! Ops by name: functions that were registered with the engine.
+
+use fuseline_fusion::{CustomOp, OpCode, Site};
+use smallvec::SmallVec;
+
+use super::report::told;
+use super::value::{Call, Made};
+use super::{Session, StreamHandle, ValueHandle};
+use crate::error::{Error, Result};
+
+impl Session {
+    /// Makes an op known by its name, for every session of the engine: see [`crate::Engine::register_op`].
+    ///
+    /// # Errors
+    /// When another function has the name.
+    pub fn register_op(&self, op: CustomOp) -> Result<()> {
+        told(self.engine().register_op(op)).map(drop)
+    }
+
+    /// Records a call of the op that was registered under a name, on a stream or into a trace. It is one op of the program,
+    /// other than [`Session::call`], which records the ops of a function one by one.
+    ///
+    /// # Errors
+    /// When there is no op of that name, an id stands for nothing, or the operands do not have the types of the function.
+    pub fn call_op(
+        &self,
+        stream: StreamHandle,
+        name: &str,
+        operands: &[ValueHandle],
+        site: Site,
+    ) -> Result<SmallVec<[Made; 1]>> {
+        let Some(op) = self.engine().custom_op(name) else {
+            let message = format!("call_op: no op is registered as {name:?}");
+            return told(Err(Error::misuse(message, site)));
+        };
+        let bodies = std::slice::from_ref(op.body());
+        let call =
+            Call { bodies, ..Call::new(OpCode::Composite, operands).with(op.attrs().clone()).at(site) };
+        self.record(stream, call)
+    }
+}
