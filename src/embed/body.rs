@@ -42,7 +42,8 @@ impl Session {
     /// let body = session.begin_body(OpCode::While, Site::Unknown)?;
     /// let y = session.placeholder(body, &ty)?;
     /// let twice = session.record(body, Call::new(OpCode::Add, &[y, y]))?;
-    /// let call = Call::new(OpCode::While, &[start]);
+    /// let operands = [start];
+    /// let call = Call::new(OpCode::While, &operands);
     /// let end = session.record_with(stream, call, &[(condition, &[less[0].id]), (body, &[twice[0].id])])?;
     /// assert_eq!(session.read(end[0].id)?.to_vec::<f32>()?, [12.0]);
     /// # Ok(())

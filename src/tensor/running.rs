@@ -1,7 +1,6 @@
 //! Running reductions along a dimension: element `i` of the result combines the elements 0 to `i`.
 //!
-//! Each is one `reduce_window` whose window reaches back to the first element. XLA splits such windows into blocks, so that the
-//! work grows with the number of elements and not with its square.
+//! Each is one `reduce_window` whose window reaches back to the first element.
 
 use std::sync::Arc;
 

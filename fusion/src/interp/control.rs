@@ -204,3 +204,167 @@ pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
         .collect();
     Ok(vec![Store::collect(ty, results?.into_iter()).finish()])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Attrs;
+    use crate::graph::{Body, Graph, Ref};
+    use crate::op::{Comparison, ComparisonType, OpCode, Signature, attrs};
+    use crate::{DType, Element, TensorType};
+
+    fn data<T: Element>(dims: &[u64], values: &[T]) -> Arc<Literal> {
+        Arc::new(Literal::from_slice(dims, values).expect("as many values as places"))
+    }
+
+    fn body(params: &[TensorType], make: impl FnOnce(&mut Graph, &[Ref]) -> Vec<Ref>) -> Arc<Body> {
+        let mut graph = Graph::new();
+        let params: Vec<Ref> = params.iter().map(|ty| graph.param(ty.clone())).collect();
+        let returns = make(&mut graph, &params);
+        Arc::new(Body::new(graph, &returns).expect("the returns exist"))
+    }
+
+    fn push(graph: &mut Graph, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
+        graph.push(op, attrs, &[], operands).expect("fits")[0]
+    }
+
+    fn constant(graph: &mut Graph, value: Literal) -> Ref {
+        push(graph, OpCode::Constant, attrs::constant(Arc::new(value)), &[])
+    }
+
+    fn signature(op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[Arc<Literal>]) -> Signature {
+        let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+        Signature::infer(op, attrs, bodies, &types).expect("fits")
+    }
+
+    fn run(op: OpCode, attrs: Attrs, bodies: &[Arc<Body>], operands: &[Arc<Literal>]) -> Vec<Literal> {
+        super::super::call(&signature(op, attrs, bodies, operands), operands).expect("runs")
+    }
+
+    /// A loop whose condition always holds, or never.
+    fn constant_loop(holds: bool) -> (Signature, [Arc<Literal>; 1]) {
+        let operands = [data(&[2], &[1i8, 2])];
+        let types = [operands[0].ty().clone()];
+        let cond = body(&types, |graph, _| vec![constant(graph, Literal::scalar(holds))]);
+        let step = body(&types, |graph, params| {
+            vec![push(graph, OpCode::Add, Attrs::none(), &[params[0], params[0]])]
+        });
+        (signature(OpCode::While, Attrs::none(), &[cond, step], &operands), operands)
+    }
+
+    #[test]
+    fn a_loop_ends_by_its_condition_or_at_the_limit() {
+        let (never, operands) = constant_loop(false);
+        let call = EvalCall { signature: &never, operands: &operands };
+        assert_eq!(while_loop(&call).expect("runs")[0], *operands[0]);
+        let (always, operands) = constant_loop(true);
+        let call = EvalCall { signature: &always, operands: &operands };
+        // One op in the condition, one in the body, and the step itself.
+        let error = bounded_loop(&call, 10 * 3 * STEPS_PER_OP).expect_err("it has no end");
+        assert_eq!(error, EvalError::TooLong { op: "while", steps: (11 * 3 * STEPS_PER_OP).into() });
+    }
+
+    #[test]
+    fn an_index_without_a_branch_takes_the_last() {
+        let branch = |value: u8| body(&[], move |graph, _| vec![constant(graph, Literal::scalar(value))]);
+        for branches in 1..4_u8 {
+            let bodies: Vec<Arc<Body>> = (0..branches).map(branch).collect();
+            for (index, wanted) in
+                [(0, 0), (1, 1), (2, 2), (3, 3), (-1, 9), (i32::MIN, 9), (i32::MAX, 9), (256, 9)]
+            {
+                let found = run(OpCode::Case, Attrs::none(), &bodies, &[data(&[], &[index])]);
+                assert_eq!(found, [Literal::scalar(wanted.min(branches - 1))], "{index} of {branches}");
+            }
+        }
+        for (pred, wanted) in [(true, 4u8), (false, 5)] {
+            let bodies = [branch(4), branch(5)];
+            let found = run(OpCode::If, Attrs::none(), &bodies, &[data(&[], &[pred])]);
+            assert_eq!(found, [Literal::scalar(wanted)]);
+        }
+    }
+
+    /// A comparator of the first of several operands.
+    fn by_first(dtypes: &[DType], direction: Comparison, order: ComparisonType) -> Arc<Body> {
+        let pair = |&dtype: &DType| [TensorType::scalar(dtype), TensorType::scalar(dtype)];
+        let params: Vec<TensorType> = dtypes.iter().flat_map(pair).collect();
+        body(&params, |graph, params| {
+            vec![push(graph, OpCode::Compare, attrs::compare(direction, order), &params[..2])]
+        })
+    }
+
+    #[test]
+    fn sorting_goes_along_one_dimension_and_takes_the_other_operands_along() {
+        let keys = data(&[2, 3, 2], &[3i32, 1, 1, 2, 2, 0, 5, 5, 5, 4, 4, 6]);
+        let places: Vec<u16> = (0..12).collect();
+        let operands = [keys, data(&[2, 3, 2], &places)];
+        let dtypes = [DType::I32, DType::U16];
+        let comparator = [by_first(&dtypes, Comparison::Lt, ComparisonType::Signed)];
+        for (axis, keys, places) in [
+            (0, [3, 1, 1, 2, 2, 0, 5, 5, 5, 4, 4, 6], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+            (1, [1, 0, 2, 1, 3, 2, 4, 4, 5, 5, 5, 6], [2, 5, 4, 1, 0, 3, 10, 9, 6, 7, 8, 11]),
+            (2, [1, 3, 1, 2, 0, 2, 5, 5, 4, 5, 4, 6], [1, 0, 2, 3, 5, 4, 6, 7, 9, 8, 10, 11]),
+        ] {
+            let sorted = run(OpCode::Sort, attrs::sort(axis, true), &comparator, &operands);
+            assert_eq!(sorted[0].to_vec::<i32>().expect("i32"), keys, "along {axis}");
+            assert_eq!(sorted[1].to_vec::<u16>().expect("u16"), places, "along {axis}");
+        }
+        let empty = [data::<i32>(&[0, 4], &[]), data::<u16>(&[0, 4], &[])];
+        for axis in 0..2 {
+            assert_eq!(run(OpCode::Sort, attrs::sort(axis, true), &comparator, &empty)[1], *empty[1]);
+        }
+    }
+
+    /// However a comparator contradicts itself, the elements are the same afterwards; equal ones keep their order where it
+    /// does not.
+    #[test]
+    fn a_sort_is_stable_and_a_permutation_by_any_comparator() {
+        let values: Vec<f32> = (0..50u16)
+            .map(|i| match i % 5 {
+                0 => f32::NAN,
+                1 => -0.0,
+                2 => 0.0,
+                _ => f32::from(i * 37 % 11) - 5.0,
+            })
+            .collect();
+        let places: Vec<i64> = (0..50).collect();
+        for count in [0, 1, 2, 3, 8, 31, 50] {
+            let operands = [data(&[count as u64], &values[..count]), data(&[count as u64], &places[..count])];
+            for order in [ComparisonType::Float, ComparisonType::TotalOrder] {
+                for direction in Comparison::ALL {
+                    let comparator = [by_first(&[DType::F32, DType::I64], direction, order)];
+                    let sorted = run(OpCode::Sort, attrs::sort(0, false), &comparator, &operands);
+                    let moved = sorted[1].to_vec::<i64>().expect("i64");
+                    let mut back = moved.clone();
+                    back.sort_unstable();
+                    assert_eq!(back, places[..count], "{direction:?} {order:?}");
+                    let key = |&place: &i64| values[place as usize];
+                    if order == ComparisonType::TotalOrder && direction == Comparison::Lt {
+                        let mut wanted = places[..count].to_vec();
+                        wanted.sort_by(|a, b| key(a).total_cmp(&key(b)));
+                        assert_eq!(moved, wanted);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_map_may_change_the_type_and_ignore_its_operands() {
+        let operands = [data(&[2], &[1i8, -1]), data(&[2], &[0.5f32, 2.0])];
+        let types = [TensorType::scalar(DType::I8), TensorType::scalar(DType::F32)];
+        let convert = body(&types, |graph, params| {
+            let wide = push(graph, OpCode::Convert, attrs::convert(DType::F32), &params[..1]);
+            vec![push(
+                graph,
+                OpCode::Compare,
+                attrs::compare_for(Comparison::Gt, DType::F32),
+                &[wide, params[1]],
+            )]
+        });
+        let found = run(OpCode::Map, attrs::dimensions(&[0]), &[convert], &operands);
+        assert_eq!(found[0].to_vec::<bool>().expect("bool"), [true, false]);
+        let seven = body(&types, |graph, _| vec![constant(graph, Literal::scalar(7u64))]);
+        let found = run(OpCode::Map, attrs::dimensions(&[0]), &[seven], &operands);
+        assert_eq!(found[0].to_vec::<u64>().expect("u64"), [7, 7]);
+    }
+}

@@ -6,7 +6,7 @@
 //! operands, the same returns, and nothing besides. Each op has then passed the op table once more, so a module that is
 //! accepted is a well-typed one, and a name or an attribute that broke out of its place would be seen.
 //!
-//! The cost is that of reading: linear in the text, and about a hundredth of the time that XLA takes to compile it.
+//! The cost is that of reading: linear in the text.
 
 use std::fmt;
 

@@ -48,6 +48,17 @@ impl Signature {
         bodies: &[Arc<Body>],
         operands: &[TensorType],
     ) -> Result<Signature, OpError> {
+        Signature::infer_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
+    }
+
+    /// The same with bodies that nest up to `most` deep.
+    pub(super) fn infer_within(
+        most: usize,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[TensorType],
+    ) -> Result<Signature, OpError> {
         let def = op.def();
         check_arity(def, operands.len(), bodies)?;
         attr::check(def.name, def.attrs, &attrs)?;
@@ -61,12 +72,12 @@ impl Signature {
             ));
         }
         let depth = bodies.iter().map(|body| body.depth() + 1).max().unwrap_or(0);
-        if depth > MAX_BODY_DEPTH {
+        if depth > most {
             return Err(OpError::new(
                 def.name,
                 Fault::Limit,
                 format!("bodies nest {depth} deep"),
-                format!("the limit is {MAX_BODY_DEPTH}"),
+                format!("the limit is {most}"),
             ));
         }
         let (effect, joint) = parallel(def, bodies)?;

@@ -5,6 +5,9 @@
 //! [`Program::parse`] checks everything that can be checked without running: every op goes through the op table and
 //! must have the result types that the file declares.
 //!
+//! A region sees its arguments and the constants of the program. The branches of `if` and `case`, which capture values in
+//! StableHLO, take them as arguments here: one per operand after the first.
+//!
 //! A file that is wrong gives a [`ProgramError`] that says where (`ops[3].attrs.dimensions`) and what; a file that uses
 //! an op or element type which the op table does not have yet gives one that says so, so that a test can skip it by
 //! name.

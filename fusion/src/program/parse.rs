@@ -282,9 +282,11 @@ impl Reader {
         }
         let Some(data) = self.data.get(&id) else {
             self.defined(at, id)?;
-            return Err(
-                at.error(format!("id {} is computed outside the region, which can only use constants", id.0))
-            );
+            return Err(at.error(format!(
+                "id {} is computed outside the region, which sees nothing but constants from there; make it an operand \
+                 of the op and an argument of its regions",
+                id.0
+            )));
         };
         let attrs = crate::op::attrs::constant(data.clone());
         let made = graph
