@@ -51,7 +51,12 @@ fn complex(x: &Tensor) -> Result<Tensor> {
         Some(dtype) => x.convert(dtype),
         None => {
             let given = format!("the tensor is {}", x.ty());
-            let error = OpError::new(OpCode::Fft.name(), Fault::DType, given, "its elements do not promote to complex numbers");
+            let error = OpError::new(
+                OpCode::Fft.name(),
+                Fault::DType,
+                given,
+                "its elements do not promote to complex numbers",
+            );
             Err(Error::op(error, Site::Rust(std::panic::Location::caller())))
         }
     }

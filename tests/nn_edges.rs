@@ -4,7 +4,9 @@
 
 mod support;
 
-use fuseline::nn::{self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics};
+use fuseline::nn::{
+    self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics,
+};
 use fuseline::random::Generator;
 use fuseline::{DType, Engine, EngineConfig, Error, Origin, Result, Stage, Tensor};
 use support::on_engines;
@@ -21,7 +23,8 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
 }
 
 fn count_up(engine: &Engine, dims: &[u64]) -> Tensor {
-    let data: Vec<f32> = (0..dims.iter().product::<u64>()).map(|i| ((i * 7) % 11) as f32 / 4.0 - 1.0).collect();
+    let data: Vec<f32> =
+        (0..dims.iter().product::<u64>()).map(|i| ((i * 7) % 11) as f32 / 4.0 - 1.0).collect();
     engine.tensor(&data, dims).unwrap()
 }
 
@@ -56,7 +59,9 @@ fn narrow_floats_are_computed_in_f32() {
             }),
             ("rms_norm", |x| nn::rms_norm(x, &x.narrow(0, 0, 1)?.squeeze(0)?, 1e-3)),
             ("avg_pool", |x| nn::avg_pool(&x.reshape(&[1, 1, 4, 6])?, &Pool::new(&[2, 3]))),
-            ("adaptive_avg_pool", |x| nn::adaptive_avg_pool(&x.reshape(&[1, 1, 4, 6])?, &[3, 4], Layout::ChannelsFirst)),
+            ("adaptive_avg_pool", |x| {
+                nn::adaptive_avg_pool(&x.reshape(&[1, 1, 4, 6])?, &[3, 4], Layout::ChannelsFirst)
+            }),
             ("resize", |x| {
                 let settings = Resize { method: Method::Cubic, ..Resize::default() };
                 nn::resize(&x.reshape(&[1, 1, 4, 6])?, &[5, 9], settings)
@@ -78,7 +83,11 @@ fn narrow_floats_are_computed_in_f32() {
             let unit = if narrow.dtype() == DType::F16 { 1e-3 } else { 8e-3 };
             for (a, b) in numbers(&narrow).into_iter().zip(numbers(&wide)) {
                 // Devices may round the last bit of the f32 differently, which may be that of a tie.
-                assert!((a - b).abs() <= unit * b.abs().max(1e-2), "{name} as {}: {a} instead of {b}", narrow.dtype());
+                assert!(
+                    (a - b).abs() <= unit * b.abs().max(1e-2),
+                    "{name} as {}: {a} instead of {b}",
+                    narrow.dtype()
+                );
             }
         }
         // 4,096 ones in bf16: a sum in bf16 stops at 256.
@@ -239,14 +248,20 @@ fn labels_at_their_edges() -> Result<()> {
     assert!(losses(&bytes, &ignoring)[1] > 0.0);
     // More classes than the labels' type counts.
     let wide = zeros(&engine, DType::F32, &[1, 300]);
-    assert!((nn::cross_entropy(&wide, &engine.tensor(&[44u8], &[1])?)?.item::<f32>()? - 300f32.ln()).abs() < 1e-5);
+    assert!(
+        (nn::cross_entropy(&wide, &engine.tensor(&[44u8], &[1])?)?.item::<f32>()? - 300f32.ln()).abs() < 1e-5
+    );
     assert_eq!(engine.tensor(&[44u8], &[1])?.one_hot(300, DType::F32)?.sum(&[1])?.item::<f32>()?, 1.0);
     assert_eq!(engine.tensor(&[-1i8], &[1])?.one_hot(300, DType::I32)?.sum(&[1])?.item::<i32>()?, 0);
     // Probabilities of zero ask for nothing.
     let low = engine.tensor(&[0.0f32, f32::NEG_INFINITY], &[1, 2])?;
     let sure = engine.tensor(&[1.0f32, 0.0], &[1, 2])?;
     assert_eq!(nn::cross_entropy(&low, &sure)?.item::<f32>()?, 0.0);
-    assert_eq!(nn::cross_entropy(&zeros(&engine, DType::F32, &[0, 3]), &zeros(&engine, DType::I32, &[0]))?.item::<f32>()?, 0.0);
+    assert_eq!(
+        nn::cross_entropy(&zeros(&engine, DType::F32, &[0, 3]), &zeros(&engine, DType::I32, &[0]))?
+            .item::<f32>()?,
+        0.0
+    );
     Ok(())
 }
 
@@ -265,7 +280,10 @@ fn losses_refuse_shapes_that_only_broadcast() -> Result<()> {
     refused(nn::cross_entropy(&x, &row), "probabilities have the shape of the logits");
     let weights = CrossEntropy { weights: Some(&row), ..CrossEntropy::default() };
     let labels = zeros(&engine, DType::I32, &[3]);
-    refused(nn::cross_entropy_with(&zeros(&engine, DType::F32, &[3, 4]), &labels, &weights), "one number per class");
+    refused(
+        nn::cross_entropy_with(&zeros(&engine, DType::F32, &[3, 4]), &labels, &weights),
+        "one number per class",
+    );
     refused(nn::nll(&x, &labels, &CrossEntropy::default()), "one label");
     refused(nn::cosine_similarity(&x, &row, 2, 1e-8), "dimension 2");
     Ok(())
@@ -289,7 +307,10 @@ fn norms_refuse_weights_that_do_not_fit() -> Result<()> {
     refused(nn::batch_norm(&x, &statistics, &of(&[3]), &of(&[4]), 1, 0.1), "");
     refused(nn::batch_norm(&x, &statistics, &of(&[4]), &of(&[4]), 2, 0.1), "one number per feature");
     let short = RunningStatistics { mean: of(&[1]), variance: of(&[4]) };
-    refused(nn::batch_norm_train(&x, &short, &of(&[4]), &of(&[4]), 1, 0.1, 0.1), "running statistics are vectors");
+    refused(
+        nn::batch_norm_train(&x, &short, &of(&[4]), &of(&[4]), 1, 0.1, 0.1),
+        "running statistics are vectors",
+    );
     refused(nn::glu(&x, 2), "even");
     Ok(())
 }
