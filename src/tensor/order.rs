@@ -5,7 +5,7 @@
 
 use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Body, DType, Fault, Graph, OpCode, OpError, TensorType};
+use fuseline_fusion::{Attrs, Body, DType, DTypeClass, Fault, Graph, OpCode, OpError, TensorType};
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
@@ -160,14 +160,21 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// When the elements are complex, or their type does not hold `fill`.
+    /// When the elements are complex, or their type does not hold `fill`: integers hold whole numbers of their range, bools 0 and
+    /// 1, and floats any real number, rounded.
     #[track_caller]
     pub fn unique(&self, size: u64, fill: impl Into<Number>) -> Result<Unique> {
         let site = here();
-        let fill = fill.into();
-        let Some(fill) = scalar_as(self, fill, self.dtype()) else {
-            let given = format!("{fill:?} was given to fill up {}", self.dtype());
-            let error = OpError::new("sort", Fault::DType, given, "it must be one of the element type");
+        let (number, dtype) = (fill.into(), self.dtype());
+        if dtype.is_complex() {
+            let given = format!("the tensor is {}", self.ty());
+            let error = OpError::new("sort", Fault::DType, given, "complex numbers have no order");
+            return Err(Tensor::refuse(error, site));
+        }
+        let fill = scalar_as(self, number, dtype).filter(|_| fills(number, dtype));
+        let Some(fill) = fill else {
+            let given = format!("{number} was given to fill up {dtype}");
+            let error = OpError::new("sort", Fault::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
         };
         let total = self.ty().elems().0;
@@ -253,6 +260,25 @@ impl Tensor {
         }
         self.record(OpCode::Gather, attrs::gather(dims, &sizes, false), &[self, indices], site)
     }
+}
+
+/// Whether elements of a type may be filled up with a number: with any real one if they are floats, which round it, or else with
+/// one that is exactly an element.
+fn fills(number: Number, dtype: DType) -> bool {
+    let value = match number {
+        Number::Complex(_) => return false,
+        _ if dtype.is_float() => return true,
+        // Whether an integer type holds an integer is looked at where it is converted.
+        Number::Int(value) => return dtype != DType::Bool || matches!(value, 0 | 1),
+        Number::Float(value) => value,
+    };
+    let power = |bits: u32| 2f64.powi(bits as i32);
+    let (low, high) = match dtype.class() {
+        DTypeClass::Bool => (0.0, 2.0),
+        DTypeClass::Signed => (-power(dtype.bits() - 1), power(dtype.bits() - 1)),
+        _ => (0.0, power(dtype.bits())),
+    };
+    value.fract() == 0.0 && low <= value && value < high
 }
 
 /// Whether the first of two elements comes before the second: `a < b`, with NaN above everything, or the other way round. Of
