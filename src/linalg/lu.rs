@@ -35,6 +35,13 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
     let permutation = rows.broadcast_to(&batched(a, m, 1))?;
     let odd = stream.zeros(DType::Bool, &batched(a, 1, 1))?;
     let rounds = i32::try_from(m.min(n)).unwrap_or(i32::MAX);
+    if rounds == 0 {
+        return Ok(Lu {
+            factors: a.clone(),
+            permutation: permutation.squeeze(-1)?,
+            odd: odd.squeeze(-1)?.squeeze(-1)?,
+        });
+    }
     let state = (wide, permutation, odd);
     let (factors, permutation, odd) = stream.for_range(0..rounds, state, |k, (a, permutation, odd)| {
         let zero = a.on_stream().zeros(a.dtype(), &[])?;

@@ -6,7 +6,11 @@ use crate::tensor::{Tensor, constant_like};
 
 /// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`, `[batch..., least, columns]`, where
 /// `least` is the smaller of the sizes; by Householder's reflections (Golub and Van Loan, "Matrix computations", algorithm 5.2.1).
-/// Signs are LAPACK's: a diagonal element of `r` has the opposite sign of the element that it came from.
+///
+/// The factors are real, and their signs are LAPACK's, and so NumPy's: a reflection turns a column to the side of the axis that its diagonal
+/// element is not on, so that this element of `r` has the other sign; where nothing is left below the diagonal there is no
+/// reflection, and the element stays. So for a square matrix the last one keeps its sign, and the identity is its own `q` and `r`. If
+/// the first columns depend on each other, the later columns of `q` are orthonormal, but which they are is up to rounding.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.
@@ -32,6 +36,10 @@ fn factored(a: &Tensor, wanted: u64) -> Result<(Tensor, Tensor)> {
     let wide = computed("qr", a, false)?;
     let count = m.min(n);
     let stream = a.on_stream();
+    if count == 0 {
+        let q = eye(&stream, a.dtype(), m, wanted)?.broadcast_to(&batched(a, m, wanted))?;
+        return Ok((q, stream.zeros(a.dtype(), &batched(a, wanted, n))?));
+    }
     let (rows, columns) = (places(&stream, m, true)?, places(&stream, n, false)?);
     let reflections = places(&stream, count, false)?;
     // Squares of elements up to 1 do not overflow.

@@ -64,8 +64,10 @@ def linalg():
         # NumPy before version 2 counts singular values up to 1e-15; the precision of the type is what version 2 does.
         limit = np.finfo(float).eps * max(m, n)
         add("pinv", [a], np.linalg.pinv(a, rcond=limit))
-        add("qr", [a], list(np.linalg.qr(a)))
-        add("qr_complete", [a], list(np.linalg.qr(a, mode="complete")))
+        # Of a matrix of lower rank the factors beyond its rank are made of rounding errors.
+        if np.all(np.isin(np.linalg.matrix_rank(a), [0, min(m, n)])):
+            add("qr", [a], list(np.linalg.qr(a)))
+            add("qr_complete", [a], list(np.linalg.qr(a, mode="complete")))
         add("tril", [a], np.tril(a, -1), diagonal=-1)
         add("triu", [a], np.triu(a, 1), diagonal=1)
         if a.ndim == 2:
@@ -85,7 +87,8 @@ def order():
         for axis in range(-1, x.ndim - 1):
             add("sort", [x], np.sort(x, axis, kind="stable"), axis=axis)
             add("argsort", [x], np.argsort(x, axis, kind="stable"), axis=axis)
-    for x in [numbers(32, 7), numbers(33, 2, 3, 4), holes]:
+    # NumPy takes differences of neighbours, and so finds NaN where one of them is infinite.
+    for x in [numbers(32, 7), numbers(33, 2, 3, 4), np.where(np.isinf(holes), 0.5, holes)]:
         for axis in range(-1, x.ndim - 1):
             add("median", [x], np.median(x, axis), axis=axis)
             for share in [0.0, 0.1, 0.25, 0.9, 1.0]:
@@ -102,6 +105,30 @@ def order():
         add("diagonal", [x], np.diagonal(x, axis1=axes[0], axis2=axes[1]), first=axes[0], second=axes[1])
     x, y = numbers(41, 2, 3, 4), numbers(42, 4, 3, 5)
     add("tensordot", [x, y], np.tensordot(x, y, ([1, 2], [1, 0])), lhs=[1, -1], rhs=[1, 0])
+
+
+def parts_of_networks():
+    x = numbers(60, 2, 3, 4)
+    for axes in [[0], [-1], [0, 2], [0, 1, 2]]:
+        add("mean", [x], np.mean(x, tuple(axes)), axes=axes)
+    # Of equal elements the first come first, and NaN is larger than all.
+    ties = integers(61, -2, 3, 4, 6)
+    holes = numbers(62, 3, 5)
+    holes[0, 2] = holes[1, 0] = holes[1, 4] = np.nan
+    for x in [ties, holes]:
+        for axis in [0, 1]:
+            for k in [0, 1, 3]:
+                # A sort that is stable from the back gives equal elements in reverse, so the back is turned twice.
+                places = np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+                places = np.take(places, range(k), axis)
+                add("topk", [x], [np.take_along_axis(x, places, axis), places], k=k, axis=axis)
+    indices = integers(63, 0, 5, 2, 3)
+    add("one_hot", [indices], np.eye(5)[indices], classes=5)
+    # What is no class has a row of zeros.
+    add("one_hot", [np.array([1, -1, 5, 0])], np.eye(6)[[1, 5, 5, 0]][:, :5], classes=5)
+    table = numbers(64, 5, 2, 2)
+    add("embedding", [table, indices], table[indices])
+    add("embedding", [table, np.array(3)], table[3])
 
 
 def parts(z):
@@ -128,6 +155,7 @@ def add(name, inputs, outputs, **settings):
 def main():
     linalg()
     order()
+    parts_of_networks()
     transforms()
     CASES.save("numpy.json")
 
