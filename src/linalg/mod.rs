@@ -11,12 +11,14 @@
 //! | [`qr`], [`qr_complete`] | Householder's reflections, a column a round |
 //! | [`eigh`] | Jacobi's rotations, half as many at a time as there are columns |
 //! | [`svd`], [`pinv`], [`lstsq`] | the same on one side (Hestenes) |
+//! | [`grad`] | vector-Jacobian products of [`cholesky`], [`triangular_solve`], [`solve`] and [`inv`] |
 //!
 //! `f32` and `f64` are computed as they are, narrower floats in `f32`. Integers are refused: convert them to the float type that is
 //! meant. LU and what is made of it take complex matrices too. A singular matrix gives infinities and NaN where its inverse is
 //! asked for, as division does, and no error: nobody waits for the device to find out.
 
 mod eigen;
+pub mod grad;
 mod lu;
 mod qr;
 mod svd;
