@@ -5,7 +5,7 @@ mod support;
 
 use fuseline::random::Generator;
 use fuseline::{DType, Engine, EngineConfig, Mode, Origin, Result, Tensor, nn, with_mode};
-use support::{engines, on_engines};
+use support::{engines, everywhere, on_engines};
 
 const COUNT: u64 = 20_000;
 
@@ -66,6 +66,25 @@ fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
     for other in &all[1..] {
         assert_eq!(&all[0], other);
     }
+}
+
+/// The known answers that come with the paper's implementation (Random123's `kat_vectors`, `threefry2x32 20`).
+#[test]
+fn the_bits_are_those_of_threefry() {
+    let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let answers = [
+        ([0, 0], [0, 0], [0x6b20_0159, 0x99ba_4efe]),
+        ([u32::MAX; 2], [u32::MAX; 2], [0x1cb9_96fc, 0xbb00_2be7]),
+        ([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3], [0xc492_3a9c, 0x483d_f7a0]),
+    ];
+    everywhere(|engine| {
+        for (key, counter, [low, high]) in answers {
+            let state = engine.tensor(&[word(key[0], key[1]), word(counter[0], counter[1])], &[2])?;
+            let bits = Generator::from_state(state)?.bits(DType::U64, &[1])?;
+            assert_eq!(bits.to_vec::<u64>()?, [word(low, high)]);
+        }
+        Ok(())
+    });
 }
 
 #[test]

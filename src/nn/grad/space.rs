@@ -96,11 +96,11 @@ pub fn avg_pool(dims: &[u64], pool: &Pool, gradient: &Tensor) -> Result<Tensor> 
     check_gradient("avg_pool", gradient, &windows.result(dims))?;
     let shares = divided(&gradient.widened()?, pool, &positions)?;
     let (mut low, mut high) = (Vec::new(), Vec::new());
-    for axis in 0..dims.len() {
+    for (axis, (&from, &to)) in dims.iter().zip(gradient.dims()).enumerate() {
         let before = windows.span(axis) - 1 - windows.padding[axis].0;
-        let spread = (gradient.dims()[axis] as i64 - 1) * windows.strides[axis] + 1;
+        let spread = (to as i64 - 1) * windows.strides[axis] + 1;
         low.push(before);
-        high.push(dims[axis] as i64 + windows.span(axis) - 1 - spread - before);
+        high.push(from as i64 + windows.span(axis) - 1 - spread - before);
     }
     let between: Vec<i64> = windows.strides.iter().map(|stride| stride - 1).collect();
     let spread = shares.pad(&constant_like(&shares, 0.0)?, &low, &high, &between)?;
