@@ -1,8 +1,9 @@
 //! Vector-Jacobian products of linear algebra on real matrices, as [`nn::grad`](crate::nn::grad) has those of its functions.
 //!
-//! `gradient` is that of the result, and what is returned has the shape of the operand. The rules take the results that the forward
-//! computation has anyway. They are those of Giles, "An extended collection of matrix derivative results for forward and reverse mode
-//! automatic differentiation" (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky decomposition" (2016).
+//! `gradient` is that of the result, and what is returned has the shape of the operand. The rules take the results that the
+//! forward computation has anyway. They are those of Giles, "An extended collection of matrix derivative results for forward and
+//! reverse mode automatic differentiation" (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky
+//! decomposition" (2016).
 
 use fuseline_fusion::Fault;
 
@@ -57,8 +58,8 @@ fn halved(a: &Tensor) -> Result<Tensor> {
     times(&tril(a, 0)?.add(&tril(a, -1)?)?, 0.5)
 }
 
-/// Of [`triangular_solve`](super::triangular_solve), to `a` and to `b`, which has sizes `b`; from its result `x`. The gradient of `a` is zero
-/// where `a` is not read.
+/// Of [`triangular_solve`](super::triangular_solve), to `a` and to its right side, which has sizes `b`; from its result `x`. The
+/// gradient of `a` is zero where `a` is not read.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.
@@ -81,7 +82,8 @@ pub fn triangular_solve(
     Ok([of_a, unbroadcast(&of_b, b)?.narrowed(gradient.dtype())?])
 }
 
-/// Of [`solve`](super::solve), to `a` and to `b`, which has sizes `b`; from its result `x`: `a^-T g`, and that times `-x^T`.
+/// Of [`solve`](super::solve), to `a` and to its right side, which has sizes `b`; from its result `x`: to the right side
+/// `a^-T g`, to `a` that times `-x^T`.
 ///
 /// # Errors
 /// When the shapes do not fit, or the elements are complex.

@@ -7,10 +7,10 @@ use crate::tensor::{Tensor, constant_like};
 /// `a = q r` with orthonormal columns of `q`, `[batch..., rows, least]`, and upper triangular `r`, `[batch..., least, columns]`, where
 /// `least` is the smaller of the sizes; by Householder's reflections (Golub and Van Loan, "Matrix computations", algorithm 5.2.1).
 ///
-/// The factors are real, and their signs are LAPACK's, and so NumPy's: a reflection turns a column to the side of the axis that its diagonal
-/// element is not on, so that this element of `r` has the other sign; where nothing is left below the diagonal there is no
-/// reflection, and the element stays. So for a square matrix the last one keeps its sign, and the identity is its own `q` and `r`. If
-/// the first columns depend on each other, the later columns of `q` are orthonormal, but which they are is up to rounding.
+/// Signs are LAPACK's, and so NumPy's: a reflection turns a column to the side of the axis that its diagonal element is not on, so
+/// that this element of `r` has the other sign; where nothing is left below the diagonal there is no reflection, and the element
+/// stays. So the last one of a square matrix keeps its sign, and the identity has itself for `q` and for `r`. Where columns depend
+/// on those before them, the columns of `q` are orthonormal all the same, but which ones they are is up to rounding.
 ///
 /// # Errors
 /// When the tensor has fewer than two dimensions or the elements are not floats.

@@ -147,8 +147,8 @@ pub fn pinv(a: &Tensor) -> Result<Tensor> {
     v.matmul(&u.swap_axes(-1, -2)?)?.narrowed(a.dtype())
 }
 
-/// The shortest `x` for which `|a x - b|` is least, for any `a`; `b` is a matrix, or a vector if it has one dimension. Singular values count as
-/// in [`pinv`].
+/// The shortest `x` for which `|a x - b|` is least, for any `a`; `b` is a matrix, or a vector if it has one dimension. Singular
+/// values count as in [`pinv`].
 ///
 /// # Errors
 /// When the shapes do not fit or the elements are not floats.

@@ -81,7 +81,8 @@ pub fn gelu(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     gradient.mul(&plus(&times(&t, 0.5)?, 0.5)?.add(&steep)?)
 }
 
-/// Of [`gelu_exact`](super::gelu_exact), times the distribution function of normal numbers at `x` plus `x` times their density there.
+/// Of [`gelu_exact`](super::gelu_exact): times the distribution function of normal numbers at `x`, plus `x` times their density
+/// there.
 ///
 /// # Errors
 /// When the shapes differ.
@@ -93,8 +94,8 @@ pub fn gelu_exact(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     gradient.mul(&below.add(&x.mul(&density)?)?)
 }
 
-/// Of [`dropout`](super::dropout) with the given rate. `before` is the generator as it was before the call, a clone: what was dropped then is
-/// drawn once more and dropped from the gradient, so nothing has to be kept.
+/// Of [`dropout`](super::dropout) with the given rate. `before` is the generator as it was before the call, a clone: what was
+/// dropped then is drawn once more and dropped from the gradient, so nothing has to be kept.
 ///
 /// # Errors
 /// As [`dropout`](super::dropout).

@@ -21,8 +21,8 @@ fn check_gradient(op: &'static str, gradient: &Tensor, result: &[u64]) -> Result
 
 // ----- pools -----
 
-/// Of [`nn::max_pool`], to its operand: the gradient of each position at the place of its largest element, the first of several. Where
-/// there is NaN under the window, its gradient goes to any of the elements or to none.
+/// Of [`nn::max_pool`], to its operand: the gradient of each position at the place of its largest element, the first of several.
+/// Where there is NaN under the window, its gradient goes to any of the elements or to none.
 ///
 /// One `select_and_scatter`; if the window is dilated, which that op cannot say, some ops for each of its elements.
 ///
@@ -84,8 +84,8 @@ fn scattered_maxima(x: &Tensor, largest: &Tensor, windows: &Windows, gradient: &
     }
 }
 
-/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets the share of every position that it is under. The
-/// gradient's elements are set a stride apart and summed over a window that moves by one.
+/// Of [`nn::avg_pool`], to its operand, which has sizes `dims`: each element gets the share of every position that it is under.
+/// The gradient's elements are set a stride apart and summed over a window that moves by one.
 ///
 /// # Errors
 /// When the window does not fit the operand, or the gradient has other sizes than the result.
