@@ -34,6 +34,8 @@
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
 //! | [`promote`] | what operands of different element types and shapes become |
+//! | [`fft`] | Fourier transforms |
+//! | [`linalg`] | solving, factorising, eigenvalues, on batches of matrices |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`random`] | random numbers from a generator whose state is a value |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
@@ -87,9 +89,11 @@ mod engine;
 mod error;
 mod event;
 mod execute;
+pub mod fft;
 #[cfg(feature = "ndarray")]
 mod interop;
 mod limits;
+pub mod linalg;
 pub mod nn;
 pub mod pjrt;
 pub mod random;
@@ -126,7 +130,7 @@ pub use num_complex::Complex;
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
-pub use tensor::{Read, Tensor, promote};
+pub use tensor::{Order, Read, Tensor, Unique, promote};
 pub use trace::TensorTree;
 
 /// The example in README.md runs.

@@ -28,7 +28,8 @@ use crate::error::{Error, Result};
 use crate::promote::Number;
 use crate::stream::Stream;
 use crate::tensor::{Tensor, constant_like, scalar_as, times};
-use crate::{DType, OpCode};
+use crate::trace::TensorTree;
+use crate::{DType, OpCode, Order};
 
 /// What an error of this module names as the op.
 const NAME: &str = "rng_bit_generator";
@@ -134,14 +135,9 @@ impl Generator {
     /// Bits for floats of a type, and how many each element has.
     #[track_caller]
     fn bits_for(&mut self, dtype: DType, dims: &[u64]) -> Result<(Tensor, u32)> {
-        match dtype {
+        match wide_of(dtype)? {
             DType::F64 => Ok((self.bits(DType::U64, dims)?, 64)),
-            DType::F32 | DType::F16 | DType::BF16 => Ok((self.bits(DType::U32, dims)?, 32)),
-            _ => {
-                let given = format!("random {dtype} were asked for");
-                let error = OpError::new(NAME, Fault::DType, given, "they are f16, bf16, f32 or f64");
-                Err(refused(error.hint("draw one of these and convert it")))
-            }
+            _ => Ok((self.bits(DType::U32, dims)?, 32)),
         }
     }
 
@@ -192,6 +188,75 @@ impl Generator {
         bits.rem(&span)?.convert(dtype)?.add(&first)
     }
 
+    /// Normally distributed numbers with mean 0 and variance 1, as `sqrt(2) erf_inv(u)` for `u` between -1 and 1.
+    ///
+    /// # Errors
+    /// As [`Generator::uniform`].
+    #[track_caller]
+    pub fn normal(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
+        let wide = wide_of(dtype)?;
+        let unit = self.open_unit(wide, dims)?;
+        let place = crate::tensor::plus(&times(&unit, 2.0)?, -1.0)?;
+        times(&place.erf_inv()?, std::f64::consts::SQRT_2)?.narrowed(dtype)
+    }
+
+    /// Normally distributed numbers with mean 0 and variance 1 of which only those from `low` to `high` count. The limits are
+    /// lifted scalars.
+    ///
+    /// # Errors
+    /// As [`Generator::uniform`], and when `low` is not below `high`.
+    #[track_caller]
+    pub fn truncated_normal(&mut self, dtype: DType, dims: &[u64], low: f64, high: f64) -> Result<Tensor> {
+        if low >= high || low.is_nan() || high.is_nan() {
+            let given = format!("limits of {low} and {high} were given");
+            return Err(refused(OpError::new(
+                NAME,
+                Fault::Attribute,
+                given,
+                "the first is below the second",
+            )));
+        }
+        let wide = wide_of(dtype)?;
+        let stream = self.state.on_stream();
+        let limits = stream.scalar(low).reshape(&[1])?;
+        let limits = Tensor::concatenate(&[&limits, &stream.scalar(high).reshape(&[1])?], 0)?;
+        // Where the limits are between -1 and 1; in f64, whatever the type of the numbers.
+        let ends = times(&limits, std::f64::consts::FRAC_1_SQRT_2)?.erf()?;
+        let (first, last) = (ends.narrow(0, 0, 1)?, ends.narrow(0, 1, 2)?);
+        let span = last.sub(&first)?.reshape(&[])?.convert(wide)?;
+        let unit = self.open_unit(wide, dims)?;
+        let place = unit.mul(&span)?.add(&first.reshape(&[])?.convert(wide)?)?;
+        let numbers = times(&place.erf_inv()?, std::f64::consts::SQRT_2)?;
+        // Rounding must not lead out of the range, nor to the infinities at its ends.
+        let (low, high) = (stream.scalar(low).convert(wide)?, stream.scalar(high).convert(wide)?);
+        numbers.clamp(&low, &high)?.narrowed(dtype)
+    }
+
+    /// The numbers 0 to below `count` in random order, as `i32`: each order is as likely as any other.
+    ///
+    /// They are sorted by random numbers of 64 bits, of which two are equal with a chance of `count^2 / 2^65`.
+    ///
+    /// # Errors
+    /// When there are more numbers than `i32` has.
+    #[track_caller]
+    pub fn permutation(&mut self, count: u64) -> Result<Tensor> {
+        if count > i32::MAX as u64 {
+            let given = format!("an order of {count} numbers was asked for");
+            return Err(refused(OpError::new(NAME, Fault::Limit, given, "they are i32")));
+        }
+        self.bits(DType::U64, &[count])?.argsort(0, Order::Ascending)
+    }
+
+    /// The slices of `x` along dimension `axis` in random order.
+    ///
+    /// # Errors
+    /// When the dimension does not exist.
+    #[track_caller]
+    pub fn shuffle(&mut self, x: &Tensor, axis: i64) -> Result<Tensor> {
+        let place = x.axis(OpCode::Gather, axis)?;
+        x.take(&self.permutation(x.dims()[place])?, axis)
+    }
+
     /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from them.
     ///
     /// # Errors
@@ -223,6 +288,27 @@ impl Generator {
         let logits = logits.widened()?;
         let noise = self.gumbel(logits.dtype(), &[samples, logits.dims()].concat())?;
         noise.add(&logits)?.argmax(axis)
+    }
+}
+
+/// A loop can carry a generator.
+impl TensorTree for Generator {
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Generator {
+        Generator { state: f(&self.state) }
+    }
+}
+
+/// The type that random floats are computed in.
+#[track_caller]
+fn wide_of(dtype: DType) -> Result<DType> {
+    match dtype {
+        DType::F64 => Ok(DType::F64),
+        DType::F32 | DType::F16 | DType::BF16 => Ok(DType::F32),
+        _ => {
+            let given = format!("random {dtype} were asked for");
+            let error = OpError::new(NAME, Fault::DType, given, "they are f16, bf16, f32 or f64");
+            Err(refused(error.hint("draw one of these and convert it")))
+        }
     }
 }
 

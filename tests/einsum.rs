@@ -5,10 +5,10 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use fuseline::{Complex, DType, Engine, EngineConfig, Literal, Origin, Result, Stage, Tensor, einsum};
+use fuseline::{Complex, DType, Engine, Literal, Mode, Origin, Result, Stage, Tensor, einsum};
 use proptest::prelude::*;
 use serde_json::Value;
-use support::on_engines;
+use support::in_each_mode;
 use support::reference::{Case, cases};
 
 fn numpy() -> Vec<Case> {
@@ -21,15 +21,18 @@ fn equation(case: &Case) -> &str {
 
 #[test]
 fn equations_mean_what_they_mean_to_numpy() {
-    on_engines(EngineConfig::new, |engine| {
+    in_each_mode(|engine, mode| {
         let mut recorded = Vec::new();
-        for case in numpy().into_iter().filter(|case| case.name == "einsum") {
+        let cases: Vec<Case> = numpy().into_iter().filter(|case| case.name == "einsum").collect();
+        assert!(cases.len() > 40);
+        // Without fusion every op of every shape is a module for the plugin, so it gets a part.
+        let step = if engine.pjrt_device().is_some() && mode != Mode::Fused { 5 } else { 1 };
+        for case in cases.into_iter().step_by(step) {
             let inputs: Vec<Tensor> =
                 case.inputs.iter().map(|input| engine.from_literal(input)).collect::<Result<_>>()?;
             let sum = einsum(equation(&case), &inputs.iter().collect::<Vec<_>>())?;
             recorded.push((case, sum));
         }
-        assert!(recorded.len() > 40);
         for (case, sum) in recorded {
             assert_eq!(case.difference(&sum.to_literal()?, &case.outputs[0], 0.0), None);
         }

@@ -5,7 +5,7 @@ mod support;
 
 use fuseline::random::Generator;
 use fuseline::{DType, Engine, EngineConfig, Mode, Origin, Result, Tensor, nn, with_mode};
-use support::{engines, on_engines};
+use support::{engines, everywhere, on_engines};
 
 const COUNT: u64 = 20_000;
 
@@ -46,6 +46,7 @@ fn draw_all(generator: &mut Generator) -> Result<Vec<Tensor>> {
         generator.uniform(DType::BF16, &[], 0.0, 1.0)?,
         generator.bernoulli(0.3, &[11])?,
         generator.randint(DType::I16, &[11], -5, 6)?,
+        generator.permutation(9)?,
         generator.categorical(&logits, 0, &[6])?,
         generator.split()?.uniform(DType::F64, &[3], 0.0, 1.0)?,
         generator.fold_in(3)?.bits(DType::U32, &[2])?,
@@ -65,6 +66,25 @@ fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
     for other in &all[1..] {
         assert_eq!(&all[0], other);
     }
+}
+
+/// The known answers that come with the paper's implementation (Random123's `kat_vectors`, `threefry2x32 20`).
+#[test]
+fn the_bits_are_those_of_threefry() {
+    let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let answers = [
+        ([0, 0], [0, 0], [0x6b20_0159, 0x99ba_4efe]),
+        ([u32::MAX; 2], [u32::MAX; 2], [0x1cb9_96fc, 0xbb00_2be7]),
+        ([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3], [0xc492_3a9c, 0x483d_f7a0]),
+    ];
+    everywhere(|engine| {
+        for (key, counter, [low, high]) in answers {
+            let state = engine.tensor(&[word(key[0], key[1]), word(counter[0], counter[1])], &[2])?;
+            let bits = Generator::from_state(state)?.bits(DType::U64, &[1])?;
+            assert_eq!(bits.to_vec::<u64>()?, [word(low, high)]);
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -171,6 +191,20 @@ fn other_distributions_have_their_moments() -> Result<()> {
         assert!(data.iter().all(|x| x.is_finite()), "{dtype}");
         distributed(&data, 0.577_215_664_901_532_9, std::f64::consts::PI.powi(2) / 6.0);
     }
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let data = numbers(&generator.normal(dtype, &[COUNT])?);
+        assert!(data.iter().all(|x| x.is_finite()), "{dtype}");
+        distributed(&data, 0.0, 1.0);
+        // As many beyond two deviations as there should be, 4.55 in a hundred.
+        let far = data.iter().filter(|x| x.abs() > 2.0).count() as f64 / COUNT as f64;
+        assert!((far - 0.0455).abs() < 0.01, "{dtype}: {far}");
+        let data = numbers(&generator.truncated_normal(dtype, &[COUNT], -2.0, 2.0)?);
+        assert!(data.iter().all(|x| (-2.0..=2.0).contains(x)), "{dtype}");
+        distributed(&data, 0.0, 0.773_741_3);
+        let data = numbers(&generator.truncated_normal(dtype, &[COUNT], 0.0, f64::INFINITY)?);
+        assert!(data.iter().all(|x| *x >= 0.0 && x.is_finite()), "{dtype}");
+        distributed(&data, (2.0 / std::f64::consts::PI).sqrt(), 1.0 - 2.0 / std::f64::consts::PI);
+    }
     for probability in [0.0, 0.2, 1.0, -1.0, 2.0] {
         let data = numbers(&generator.bernoulli(probability, &[COUNT])?);
         let p: f64 = probability.clamp(0.0, 1.0);
@@ -207,6 +241,8 @@ fn random_integers_reach_both_limits_and_no_further() -> Result<()> {
         generator.randint(DType::F32, &[1], 0, 3),
         generator.uniform(DType::I32, &[1], 0.0, 3.0),
         generator.bits(DType::U16, &[1]),
+        generator.normal(DType::I32, &[1]),
+        generator.truncated_normal(DType::F32, &[1], 1.0, 1.0),
     ] {
         let error = refused.unwrap_err();
         assert_eq!(error.origin(), Origin::User);
@@ -236,6 +272,52 @@ fn classes_come_with_their_probabilities() -> Result<()> {
     let by_column = by_column.to_vec::<i32>()?;
     assert!(by_column.chunks(3).all(|row| row[..2] == [0, 1]));
     assert!((0..2).all(|class| by_column.chunks(3).any(|row| row[2] == class)));
+    Ok(())
+}
+
+#[test]
+fn permutations_are_all_as_likely() -> Result<()> {
+    let engine = Engine::reference();
+    let mut generator = generator(&engine);
+    let order = generator.permutation(1000)?.to_vec::<i32>()?;
+    assert_ne!(order, (0..1000).collect::<Vec<_>>());
+    let mut sorted = order;
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
+    // Of three numbers there are six orders.
+    let mut counts = std::collections::BTreeMap::new();
+    let orders: Vec<Tensor> = (0..1200).map(|_| generator.permutation(3)).collect::<Result<_>>()?;
+    for order in orders {
+        *counts.entry(order.to_vec::<i32>()?).or_insert(0) += 1;
+    }
+    assert!(counts.len() == 6 && counts.values().all(|&count| (140..260).contains(&count)), "{counts:?}");
+
+    let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
+    let shuffled = generator.shuffle(&x, 1)?.to_vec::<f32>()?;
+    let (top, bottom) = shuffled.split_at(3);
+    assert!(top.iter().zip(bottom).all(|(a, b)| a + 3.0 == *b), "columns stay together: {shuffled:?}");
+    assert_eq!(generator.permutation(0)?.dims(), [0]);
+    assert!(generator.permutation(1 << 32).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_loop_carries_a_generator() -> Result<()> {
+    on_engines(EngineConfig::new, |engine| {
+        let mut outside = generator(engine);
+        let mut expected = engine.stream().zeros(DType::F32, &[4])?;
+        for _ in 0..3 {
+            expected = (&expected + &outside.uniform(DType::F32, &[4], 0.0, 1.0)?)?;
+        }
+        let start = (generator(engine), engine.stream().zeros(DType::F32, &[4])?);
+        let (after, sum) = engine.stream().for_range(0..3, start, |_, (mut generator, sum)| {
+            let more = generator.uniform(DType::F32, &[4], 0.0, 1.0)?;
+            Ok((generator, sum.add(&more)?))
+        })?;
+        assert_eq!(sum.to_vec::<f32>()?, expected.to_vec::<f32>()?);
+        assert_eq!(after.state().to_vec::<u64>()?, outside.state().to_vec::<u64>()?);
+        Ok(())
+    });
     Ok(())
 }
 

@@ -6,6 +6,8 @@ mod random;
 #[path = "../examples/common/tape.rs"]
 mod tape;
 
+use fuseline::nn::{Layout, Method, Pool, Resize};
+use fuseline::random::Generator;
 use fuseline::{DType, Engine, Result, Tensor};
 use random::Random;
 use tape::{Tape, Var};
@@ -107,6 +109,20 @@ fn convolutions() {
 #[test]
 fn mean_pooling() {
     check(&[&[2, 4, 6, 2]], |v| v[0].mean_pool(2));
+}
+
+#[test]
+fn pools_and_images_of_another_size() {
+    let pool = Pool { stride: vec![1, 2], layout: Layout::ChannelsLast, ..Pool::new(&[2, 2]) };
+    check(&[&[2, 4, 5, 2]], |v| v[0].max_pool(&pool));
+    check(&[&[2, 4, 5, 2]], |v| v[0].avg_pool(&pool));
+    let settings = Resize { method: Method::Linear, ..Resize::default() };
+    check(&[&[1, 2, 3, 4]], |v| v[0].resize(&[5, 2], settings));
+}
+
+#[test]
+fn dropout() {
+    check(&[&[20]], |v| v[0].dropout(0.4, &mut Generator::new(&v[0].value().on_stream(), 3)?));
 }
 
 #[test]

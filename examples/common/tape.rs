@@ -15,7 +15,8 @@
 use std::cell::RefCell;
 
 use fuseline::nn::grad::{self, Convolution, unbroadcast};
-use fuseline::nn::{self, CrossEntropy};
+use fuseline::nn::{self, CrossEntropy, Pool, Resize};
+use fuseline::random::Generator;
 use fuseline::{Result, Tensor};
 
 /// From the gradient of a result to that of an input.
@@ -261,7 +262,35 @@ impl<'t> Var<'t> {
         self.reshape(&squares)?.sum(&[2, 4])?.scale(1.0 / (size * size) as f64)
     }
 
+    /// [`nn::max_pool`].
+    pub(crate) fn max_pool(&self, pool: &Pool) -> Result<Var<'t>> {
+        let value = nn::max_pool(&self.value, pool)?;
+        let (x, pool) = (self.value.clone(), pool.clone());
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::max_pool(&x, &pool, g)))]))
+    }
+
+    /// [`nn::avg_pool`].
+    pub(crate) fn avg_pool(&self, pool: &Pool) -> Result<Var<'t>> {
+        let value = nn::avg_pool(&self.value, pool)?;
+        let (dims, pool) = (self.dims().to_vec(), pool.clone());
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::avg_pool(&dims, &pool, g)))]))
+    }
+
+    /// [`nn::resize`].
+    pub(crate) fn resize(&self, sizes: &[u64], settings: Resize) -> Result<Var<'t>> {
+        let value = nn::resize(&self.value, sizes, settings)?;
+        let dims = self.dims().to_vec();
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::resize(&dims, settings, g)))]))
+    }
+
     // ----- composites -----
+
+    /// [`nn::dropout`].
+    pub(crate) fn dropout(&self, rate: f64, generator: &mut Generator) -> Result<Var<'t>> {
+        let before = generator.clone();
+        let value = nn::dropout(&self.value, rate, generator)?;
+        Ok(self.tape.result(value, [(self, Box::new(move |g| grad::dropout(rate, &before, g)))]))
+    }
 
     /// [`nn::softmax`] along the last dimension.
     pub(crate) fn softmax(&self) -> Result<Var<'t>> {

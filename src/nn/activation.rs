@@ -123,6 +123,17 @@ pub fn gelu(x: &Tensor) -> Result<Tensor> {
     times(x, 0.5)?.mul(&plus(&gate, 1.0)?)
 }
 
+/// The Gaussian error linear unit as it is defined: `x` times the normal distribution function at `x`, computed as
+/// `x erfc(-x / sqrt(2)) / 2`, which keeps the small values far below zero.
+///
+/// # Errors
+/// When the elements are not floats.
+#[track_caller]
+pub fn gelu_exact(x: &Tensor) -> Result<Tensor> {
+    let tail = times(x, -std::f64::consts::FRAC_1_SQRT_2)?.erfc()?;
+    times(x, 0.5)?.mul(&tail)
+}
+
 /// `min(max(x, low), high)`. NaN stays.
 ///
 /// # Errors

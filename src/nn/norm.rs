@@ -6,6 +6,7 @@ use super::{unfit, unset};
 use crate::error::Result;
 use crate::promote::promote_types;
 use crate::tensor::{Tensor, plus};
+use crate::trace::TensorTree;
 
 /// `(x - mean) / sqrt(variance + epsilon)` over the given dimensions, and the factor `1 / sqrt(variance + epsilon)`, which a
 /// gradient needs and which has size 1 in those dimensions. The variance is the biased one. Both results have at least 32
@@ -136,6 +137,13 @@ pub struct RunningStatistics {
     pub mean: Tensor,
     /// The variances, a vector.
     pub variance: Tensor,
+}
+
+/// A loop can carry them.
+impl TensorTree for RunningStatistics {
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> RunningStatistics {
+        RunningStatistics { mean: f(&self.mean), variance: f(&self.variance) }
+    }
 }
 
 /// Batch normalisation in evaluation (Ioffe and Szegedy, 2015): `(x - mean) / sqrt(variance + epsilon) * gamma + beta` for each

@@ -3,6 +3,7 @@
 use super::unfit;
 use crate::error::Result;
 use crate::tensor::{Tensor, constant_like};
+use crate::trace::TensorTree;
 
 /// Settings of [`adam`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +36,13 @@ pub struct AdamState {
     pub mean: Tensor,
     /// Running mean of their squares.
     pub square: Tensor,
+}
+
+/// A loop can carry it.
+impl TensorTree for AdamState {
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> AdamState {
+        AdamState { value: f(&self.value), mean: f(&self.mean), square: f(&self.square) }
+    }
 }
 
 impl AdamState {

@@ -1,6 +1,6 @@
 //! Pooling: what lies under the positions of a window, combined.
 
-use fuseline_fusion::{DType, Literal, OpCode};
+use fuseline_fusion::{DType, Literal, OpCode, TensorType};
 
 use super::{Layout, unfit, unset};
 use crate::error::Result;
@@ -43,7 +43,7 @@ impl Pool {
 
 /// The positions of a window along one dimension.
 #[derive(Clone, Copy, Debug)]
-struct Positions {
+pub(super) struct Positions {
     /// Elements of the dimension.
     length: i64,
     size: i64,
@@ -72,11 +72,11 @@ impl Positions {
 
 /// The positions along each dimension of space.
 #[track_caller]
-fn positions(op: &'static str, x: &Tensor, pool: &Pool) -> Result<Vec<Positions>> {
+pub(super) fn positions(op: &'static str, x: &TensorType, pool: &Pool) -> Result<Vec<Positions>> {
     let space = pool.size.len();
     let lists = [&pool.stride, &pool.padding, &pool.dilation];
-    if x.rank() != space + 2 || space == 0 || lists.iter().any(|list| list.len() != space) {
-        let given = format!("the tensor is {} and the pool {pool:?}", x.ty());
+    if x.shape().rank() != space + 2 || space == 0 || lists.iter().any(|list| list.len() != space) {
+        let given = format!("the tensor is {x} and the pool {pool:?}");
         let rule =
             "the tensor has a batch, features and space, and the lists one entry per dimension of space";
         return Err(unfit(op, given, rule));
@@ -101,8 +101,7 @@ fn positions(op: &'static str, x: &Tensor, pool: &Pool) -> Result<Vec<Positions>
         let span = dilation * (size - 1) + 1;
         let room = length + 2 * padding - span;
         if length == 0 || room < 0 {
-            let given =
-                format!("dimension {axis} of {} has {length} elements, a window spans {span}", x.ty());
+            let given = format!("dimension {axis} of {x} has {length} elements, a window spans {span}");
             return Err(unfit(op, given, format!("with a padding of {padding} at either edge one must fit")));
         }
         let mut count = room / stride + 1;
@@ -115,17 +114,51 @@ fn positions(op: &'static str, x: &Tensor, pool: &Pool) -> Result<Vec<Positions>
     Ok(all)
 }
 
-/// What lies under each position, combined by `op`.
-#[track_caller]
-fn windowed(x: &Tensor, op: OpCode, pool: &Pool, positions: &[Positions]) -> Result<Tensor> {
-    let rank = x.rank();
-    let (mut sizes, mut strides, mut dilations) = (vec![1; rank], vec![1; rank], vec![1; rank]);
-    let mut padding = vec![(0, 0); rank];
-    for (axis, at) in (pool.layout.first_spatial()..).zip(positions) {
-        (sizes[axis], strides[axis], dilations[axis]) = (at.size, at.stride, at.dilation);
-        padding[axis] = (at.padding, at.high);
+/// A window as ops take it: one entry per dimension of the tensor.
+pub(super) struct Windows {
+    pub(super) sizes: Vec<i64>,
+    pub(super) strides: Vec<i64>,
+    pub(super) dilations: Vec<i64>,
+    pub(super) padding: Vec<(i64, i64)>,
+    /// Number of positions; `None` outside of space.
+    counts: Vec<Option<i64>>,
+}
+
+impl Windows {
+    pub(super) fn new(rank: usize, pool: &Pool, positions: &[Positions]) -> Windows {
+        let ones = vec![1; rank];
+        let mut windows = Windows {
+            sizes: ones.clone(),
+            strides: ones.clone(),
+            dilations: ones,
+            padding: vec![(0, 0); rank],
+            counts: vec![None; rank],
+        };
+        for (axis, at) in (pool.layout.first_spatial()..).zip(positions) {
+            windows.sizes[axis] = at.size;
+            windows.strides[axis] = at.stride;
+            windows.dilations[axis] = at.dilation;
+            windows.padding[axis] = (at.padding, at.high);
+            windows.counts[axis] = Some(at.count);
+        }
+        windows
     }
-    x.reduce_dilated_window(op, &sizes, &strides, &dilations, &padding)
+
+    /// Elements from the first to the last of the window along a dimension.
+    pub(super) fn span(&self, axis: usize) -> i64 {
+        (self.sizes[axis] - 1) * self.dilations[axis] + 1
+    }
+
+    /// Sizes of the result for those of the operand.
+    pub(super) fn result(&self, dims: &[u64]) -> Vec<u64> {
+        dims.iter().zip(&self.counts).map(|(&dim, count)| count.map_or(dim, |count| count as u64)).collect()
+    }
+
+    /// What lies under each position, combined by `op`.
+    #[track_caller]
+    fn combine(&self, x: &Tensor, op: OpCode) -> Result<Tensor> {
+        x.reduce_dilated_window(op, &self.sizes, &self.strides, &self.dilations, &self.padding)
+    }
 }
 
 /// The largest element under each position, of tensors `[batch, features, space...]`; NaN if there is one. One `reduce_window`.
@@ -134,7 +167,7 @@ fn windowed(x: &Tensor, op: OpCode, pool: &Pool, positions: &[Positions]) -> Res
 /// When the window does not fit the tensor.
 #[track_caller]
 pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
-    windowed(x, OpCode::Maximum, pool, &positions("max_pool", x, pool)?)
+    Windows::new(x.rank(), pool, &positions("max_pool", x.ty(), pool)?).combine(x, OpCode::Maximum)
 }
 
 /// The mean of the elements under each position. One `reduce_window`, and a division by what [`Pool::count_padding`] and
@@ -144,8 +177,14 @@ pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
 /// When the window does not fit the tensor, or the elements are not floats.
 #[track_caller]
 pub fn avg_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
-    let positions = positions("avg_pool", x, pool)?;
-    let total = windowed(&x.widened()?, OpCode::Add, pool, &positions)?;
+    let positions = positions("avg_pool", x.ty(), pool)?;
+    let total = Windows::new(x.rank(), pool, &positions).combine(&x.widened()?, OpCode::Add)?;
+    divided(&total, pool, &positions)?.narrowed(x.dtype())
+}
+
+/// Something at each position, divided by the number of elements that count there.
+#[track_caller]
+pub(super) fn divided(total: &Tensor, pool: &Pool, positions: &[Positions]) -> Result<Tensor> {
     let counts: Vec<Vec<i64>> = positions.iter().map(|at| at.elements(pool.count_padding)).collect();
     let mut uniform = 1;
     let mut varying: Option<Tensor> = None;
@@ -156,7 +195,7 @@ pub fn avg_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
         }
         let numbers: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
         let axis = pool.layout.first_spatial() + i;
-        let factor = along(&total, axis, &numbers)?;
+        let factor = along(total, axis, &numbers)?;
         varying = Some(match varying {
             Some(product) => product.mul(&factor)?,
             None => factor,
@@ -165,9 +204,9 @@ pub fn avg_pool(x: &Tensor, pool: &Pool) -> Result<Tensor> {
     let divisor = match varying {
         Some(varying) if uniform == 1 => varying,
         Some(varying) => times(&varying, uniform as f64)?,
-        None => constant_like(&total, uniform as f64)?,
+        None => constant_like(total, uniform as f64)?,
     };
-    total.div(&divisor)?.narrowed(x.dtype())
+    total.div(&divisor)
 }
 
 /// The `p`-th root of the sum of the `p`-th powers of the absolute elements under each position. Where a window sticks out
@@ -180,10 +219,10 @@ pub fn lp_pool(x: &Tensor, p: f64, pool: &Pool) -> Result<Tensor> {
     if p.is_nan() || p <= 0.0 {
         return Err(unset("lp_pool", format!("p is {p}"), "it must be positive"));
     }
-    let positions = positions("lp_pool", x, pool)?;
+    let windows = Windows::new(x.rank(), pool, &positions("lp_pool", x.ty(), pool)?);
     let wide = x.widened()?.abs()?;
     let powers = wide.pow(&constant_like(&wide, p)?)?;
-    let total = windowed(&powers, OpCode::Add, pool, &positions)?;
+    let total = windows.combine(&powers, OpCode::Add)?;
     total.pow(&constant_like(&total, 1.0 / p)?)?.narrowed(x.dtype())
 }
 
@@ -208,7 +247,7 @@ fn numbers_of(dtype: DType, numbers: &[f64], dims: &[u64]) -> Result<Literal> {
 
 /// First and last but one element of each of `count` stretches that cover `length` elements: from `floor(i length / count)` to
 /// `ceil((i + 1) length / count)`.
-fn stretches(length: u64, count: u64) -> Vec<(u64, u64)> {
+pub(super) fn stretches(length: u64, count: u64) -> Vec<(u64, u64)> {
     (0..count).map(|i| (i * length / count, ((i + 1) * length).div_ceil(count))).collect()
 }
 
@@ -233,7 +272,7 @@ fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> 
 }
 
 #[track_caller]
-fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result<()> {
+pub(super) fn check_sizes(op: &'static str, x: &Tensor, sizes: &[u64]) -> Result<()> {
     if x.rank() != sizes.len() + 2 || sizes.contains(&0) || x.dims().contains(&0) {
         let given = format!("the tensor is {} and the sizes {sizes:?}", x.ty());
         let rule = "the tensor has a batch, features and space, none of them empty, and the sizes one entry per dimension of space";

@@ -35,13 +35,13 @@ pub struct Resize {
 }
 
 /// What each element of the result is made of along one dimension: places, each with its weight.
-struct Tap {
-    places: Vec<i32>,
-    weights: Vec<f64>,
+pub(super) struct Tap {
+    pub(super) places: Vec<i32>,
+    pub(super) weights: Vec<f64>,
 }
 
 /// The taps along a dimension that goes from `from` to `to` elements.
-fn taps(settings: Resize, from: u64, to: u64) -> Vec<Tap> {
+pub(super) fn taps(settings: Resize, from: u64, to: u64) -> Vec<Tap> {
     let last = from as i64 - 1;
     let tap = |place: &dyn Fn(u64) -> (i64, f64)| {
         let (places, weights) =

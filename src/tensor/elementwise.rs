@@ -114,6 +114,33 @@ impl Tensor {
         self.record(OpCode::IsFinite, Attrs::none(), &[self], here())
     }
 
+    /// The real part of each element; a float is its own.
+    ///
+    /// # Errors
+    /// When the elements are neither floats nor complex.
+    #[track_caller]
+    pub fn real(&self) -> Result<Tensor> {
+        self.record(OpCode::Real, Attrs::none(), &[self], here())
+    }
+
+    /// The imaginary part of each element; 0 of a float.
+    ///
+    /// # Errors
+    /// When the elements are neither floats nor complex.
+    #[track_caller]
+    pub fn imag(&self) -> Result<Tensor> {
+        self.record(OpCode::Imag, Attrs::none(), &[self], here())
+    }
+
+    /// Complex numbers with these real and the given imaginary parts. The operands promote and broadcast.
+    ///
+    /// # Errors
+    /// When the operands do not promote or broadcast, or are neither `f32` nor `f64`.
+    #[track_caller]
+    pub fn with_imag(&self, imag: &Tensor) -> Result<Tensor> {
+        self.binary(OpCode::Complex, Attrs::none(), imag, here())
+    }
+
     /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those two promote, and all three
     /// broadcast.
     ///

@@ -11,6 +11,7 @@ mod control;
 mod create;
 mod elementwise;
 mod operators;
+mod order;
 pub mod promote;
 mod read;
 mod reduce;
@@ -25,6 +26,7 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site, TensorType, ValueId};
 
+pub use order::{Order, Unique};
 pub use read::Read;
 
 use crate::error::{Error, Result};

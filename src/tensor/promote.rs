@@ -33,6 +33,8 @@
 //! NumPy's rule: shapes are aligned at the last dimension, a missing dimension counts as 1, and of two sizes that meet one must be
 //! 1 or both equal. A size of 1 stretches; also to 0.
 
+use std::fmt;
+
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, DType, DTypeClass, Fault, OpCode, OpError, Scalar, Shape, Site};
 use num_complex::Complex;
@@ -228,6 +230,16 @@ pub enum Number {
     Float(f64),
     /// A complex number, its parts rounded to those of the promoted type.
     Complex(Complex<f64>),
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Int(value) => value.fmt(f),
+            Number::Float(value) => value.fmt(f),
+            Number::Complex(value) => value.fmt(f),
+        }
+    }
 }
 
 impl From<i64> for Number {

@@ -36,7 +36,7 @@ POINTS = np.array([
 def activations():
     for name, function in {
         "relu": F.relu, "relu6": F.relu6, "selu": F.selu, "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
-        "log_sigmoid": F.logsigmoid, "silu": F.silu, "mish": F.mish,
+        "log_sigmoid": F.logsigmoid, "silu": F.silu, "mish": F.mish, "gelu_exact": F.gelu,
         "gelu": lambda x: F.gelu(x, approximate="tanh"), "hard_sigmoid": F.hardsigmoid, "hard_swish": F.hardswish,
         "softsign": F.softsign,
     }.items():

@@ -79,9 +79,14 @@ pub(crate) fn check_program(
 
 /// Runs a test on every engine there is in every mode.
 pub(crate) fn everywhere(test: impl Fn(&Engine) -> Result<()>) {
+    in_each_mode(|engine, _| test(engine));
+}
+
+/// As [`everywhere`], for a test that does less in some modes.
+pub(crate) fn in_each_mode(test: impl Fn(&Engine, Mode) -> Result<()>) {
     on_engines(EngineConfig::new, |engine| {
         for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
-            with_mode(mode, || test(engine)).inspect_err(|_| println!("in {mode:?} mode"))?;
+            with_mode(mode, || test(engine, mode)).inspect_err(|_| println!("in {mode:?} mode"))?;
         }
         Ok(())
     });

@@ -5,13 +5,16 @@
 //! is the gradient of the result, and what is returned has the shape of the operand. Some rules take the result or a part of it
 //! that the forward computation has anyway, instead of computing it again.
 
-use fuseline_fusion::op::attrs::{
-    ConvDimensionNumbers, ConvOptions, DotDimensionNumbers, IndexDimensionNumbers,
-};
+mod space;
+
+pub use space::{Convolution, adaptive_avg_pool, avg_pool, max_pool, resize};
+
+use fuseline_fusion::op::attrs::{DotDimensionNumbers, IndexDimensionNumbers};
 use fuseline_fusion::{Body, OpCode, TensorType};
 
 use super::{CrossEntropy, Reduction, unfit};
 use crate::error::{Error, Result};
+use crate::random::Generator;
 use crate::tensor::{Tensor, constant_like, here, plus, times};
 
 /// Of an operand that was broadcast: the sum over what it was repeated along.
@@ -76,6 +79,29 @@ pub fn gelu(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
     let slope = x.mul(&plus(&times(&square, 1.5 * a * c)?, 0.5 * c)?)?;
     let steep = slope.mul(&plus(&t.mul(&t)?.neg()?, 1.0)?)?;
     gradient.mul(&plus(&times(&t, 0.5)?, 0.5)?.add(&steep)?)
+}
+
+/// Of [`gelu_exact`](super::gelu_exact): times the distribution function of normal numbers at `x`, plus `x` times their density
+/// there.
+///
+/// # Errors
+/// When the shapes differ.
+#[track_caller]
+pub fn gelu_exact(x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+    let below = times(&times(x, -std::f64::consts::FRAC_1_SQRT_2)?.erfc()?, 0.5)?;
+    let bell = times(&x.mul(x)?, -0.5)?.exp()?;
+    let density = times(&bell, 0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2)?;
+    gradient.mul(&below.add(&x.mul(&density)?)?)
+}
+
+/// Of [`dropout`](super::dropout) with the given rate. `before` is the generator as it was before the call, a clone: what was
+/// dropped then is drawn once more and dropped from the gradient, so nothing has to be kept.
+///
+/// # Errors
+/// As [`dropout`](super::dropout).
+#[track_caller]
+pub fn dropout(rate: f64, before: &Generator, gradient: &Tensor) -> Result<Tensor> {
+    super::dropout(gradient, rate, &mut before.clone())
 }
 
 // ----- over a dimension -----
@@ -336,122 +362,4 @@ pub fn attention(
     let of_scores = times(&softmax(&weights, -1, &of_weights)?, scale)?;
     let of_q = product(&of_scores, -1, k, -2)?.reshape(&[batch, heads, queries, width])?;
     Ok([of_q, product(&of_scores, -2, &q, -2)?, product(&weights, -2, &gradient, -2)?])
-}
-
-/// How a convolution over space was done, for its rules: `[batch, space..., features]` with a kernel
-/// `[space..., input features, output features]`, no groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Convolution {
-    /// Steps of the window, one per dimension of space.
-    pub stride: Vec<i64>,
-    /// Padding at both edges.
-    pub padding: Vec<(i64, i64)>,
-    /// Distance between neighbours in the kernel.
-    pub dilation: Vec<i64>,
-}
-
-impl Convolution {
-    /// Steps of 1, no padding, no dilation.
-    #[must_use]
-    pub fn new(spatial: usize) -> Convolution {
-        Convolution { stride: vec![1; spatial], padding: vec![(0, 0); spatial], dilation: vec![1; spatial] }
-    }
-
-    /// The convolution itself.
-    ///
-    /// # Errors
-    /// When the sizes do not fit.
-    #[track_caller]
-    pub fn apply(&self, x: &Tensor, kernel: &Tensor) -> Result<Tensor> {
-        let options = ConvOptions {
-            window_strides: self.stride.clone(),
-            padding: self.padding.clone(),
-            rhs_dilation: self.dilation.clone(),
-            ..ConvOptions::new(self.stride.len())
-        };
-        x.convolution(kernel, &ConvDimensionNumbers::channels_last(self.stride.len()), &options)
-    }
-
-    /// Elements that the dilated kernel spans, and those that the gradient spans with its elements a stride apart.
-    fn spans(&self, axis: usize, kernel: u64, gradient: u64) -> (i64, i64) {
-        let span = |size: u64, step: i64| (size as i64 - 1) * step + 1;
-        (span(kernel, self.dilation[axis]), span(gradient, self.stride[axis]))
-    }
-
-    #[track_caller]
-    fn check(&self, ranks: [usize; 2]) -> Result<()> {
-        let space = self.stride.len();
-        if ranks != [space + 2; 2] || self.padding.len() != space || self.dilation.len() != space {
-            let given = format!("tensors of rank {ranks:?} and {self:?}");
-            return Err(unfit("convolution", given, "there is one entry per dimension of space"));
-        }
-        Ok(())
-    }
-
-    /// Of the convolution, to its input, which has sizes `input`: the gradient's elements set a stride apart, convolved with the
-    /// kernel turned around, whose features trade places.
-    ///
-    /// Dimension numbers and a reversed window could say the same without the two ops, but XLA's CPU backend runs those without its
-    /// fast convolutions, at a sixth of the speed.
-    ///
-    /// # Errors
-    /// When the sizes do not fit.
-    #[track_caller]
-    pub fn input_gradient(&self, input: &[u64], kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        self.check([input.len(), kernel.rank()])?;
-        self.check([gradient.rank(), kernel.rank()])?;
-        let space = self.stride.len();
-        let padding = (0..space).map(|i| {
-            let (window, spread) = self.spans(i, kernel.dims()[i], gradient.dims()[i + 1]);
-            let low = window - 1 - self.padding[i].0;
-            (low, input[i + 1] as i64 + window - 1 - spread - low)
-        });
-        let options = ConvOptions {
-            lhs_dilation: self.stride.clone(),
-            rhs_dilation: self.dilation.clone(),
-            padding: padding.collect(),
-            ..ConvOptions::new(space)
-        };
-        let over: Vec<i64> = (0..space as i64).collect();
-        let mut order = over.clone();
-        order.extend([space as i64 + 1, space as i64]);
-        let turned = kernel.reverse(&over)?.transpose(&order)?;
-        gradient.convolution(&turned, &ConvDimensionNumbers::channels_last(space), &options)
-    }
-
-    /// Of the convolution, to its kernel, which has sizes `kernel`: the input convolved with the gradient as a kernel, its
-    /// elements a stride apart. The batch is what is summed over, so it stands where the input features were.
-    ///
-    /// # Errors
-    /// When the sizes do not fit.
-    #[track_caller]
-    pub fn kernel_gradient(&self, x: &Tensor, kernel: &[u64], gradient: &Tensor) -> Result<Tensor> {
-        self.check([x.rank(), kernel.len()])?;
-        self.check([gradient.rank(), kernel.len()])?;
-        let space = self.stride.len();
-        let padding = (0..space).map(|i| {
-            let (window, spread) = self.spans(i, kernel[i], gradient.dims()[i + 1]);
-            let low = self.padding[i].0;
-            (low, window - 1 + spread - x.dims()[i + 1] as i64 - low)
-        });
-        let options = ConvOptions {
-            window_strides: self.dilation.clone(),
-            rhs_dilation: self.stride.clone(),
-            padding: padding.collect(),
-            ..ConvOptions::new(space)
-        };
-        let last = space as i64 + 1;
-        let numbers = ConvDimensionNumbers {
-            input_batch: last,
-            input_feature: 0,
-            input_spatial: (1..last).collect(),
-            kernel_input_feature: 0,
-            kernel_output_feature: last,
-            kernel_spatial: (1..last).collect(),
-            output_batch: last - 1,
-            output_feature: last,
-            output_spatial: (0..last - 1).collect(),
-        };
-        x.convolution(gradient, &numbers, &options)
-    }
 }
