@@ -1,14 +1,17 @@
-//! Ops that a user defines: registered by name, called like any other.
+//! Ops that a user defines: registered by name, called like any other. Of ops, or of the host.
 //!
 //! A [`CustomOp`] is a function with a name, from the text of a StableHLO module or from recorded ops. A call of it is one op of
 //! the program, checked against the function's types; what it consists of is written out where the region it lands in is
 //! lowered, so it fuses with its neighbours. The registry is for those who know ops by name.
+//!
+//! What ops cannot say is a [`handler`]: a function of the host. XLA calls it in the middle of a region.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fuseline_fusion::op::Effect;
+use fuseline_fusion::handler::{Config, Target};
+use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode, Site};
 
 use crate::engine::Engine;
@@ -102,6 +105,54 @@ impl Stream {
             effect: Effect::Pure,
             site,
         })
+    }
+}
+
+impl Stream {
+    /// Records a call of a [`handler`] on some operands. What it is told besides is part of the call.
+    ///
+    /// On the CPU it runs in the middle of its region, on a thread of XLA's; on the reference device it runs like any op. On
+    /// other platforms the region does not compile.
+    ///
+    /// # Errors
+    /// When the handler refuses the operands; in Debug mode, when it fails. In the other modes reading what was computed from its
+    /// results does.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// use fuseline::TensorType;
+    /// use fuseline::handler::{self, Config, Handler, HandlerCall};
+    ///
+    /// /// Multiplies by a number.
+    /// struct Scale;
+    ///
+    /// impl Handler for Scale {
+    ///     fn results(&self, operands: &[TensorType], config: &Config) -> Result<Vec<TensorType>, String> {
+    ///         config.float("by").ok_or("it is told `by`, a number")?;
+    ///         Ok(operands.to_vec())
+    ///     }
+    ///
+    ///     fn run(&self, call: HandlerCall<'_>) -> Result<(), String> {
+    ///         let by = call.config.float("by").unwrap_or(1.0) as f32;
+    ///         let data: Vec<f32> = call.operands[0].to_vec::<f32>()?.iter().map(|x| x * by).collect();
+    ///         Ok(call.results[0].write(&data)?)
+    ///     }
+    /// }
+    ///
+    /// let scale = handler::register("example.scale", Scale)?;
+    /// let x = engine.tensor(&[1.0f32, 2.0], &[2])?;
+    /// let y = engine.stream().call_handler(scale, &[&x], Config::of([("by", 0.5.into())]))?;
+    /// assert_eq!(y[0].to_vec::<f32>()?, [0.5, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn call_handler(&self, target: &Target, operands: &[&Tensor], config: Config) -> Result<Tensors> {
+        let site = Site::Rust(std::panic::Location::caller());
+        let attrs = attrs::custom_call(target.name(), config, target.has_side_effect());
+        let op = OpCode::CustomCall;
+        self.shared().record(RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site })
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::handler::TargetError;
 use fuseline_fusion::program::ProgramError;
 use fuseline_fusion::text::TextError;
 use fuseline_fusion::{LiteralError, OpCode, OpError, RegionSeq, ShapeError, Site, StreamId};
@@ -345,6 +346,12 @@ impl From<ProgramError> for Error {
 impl From<TextError> for Error {
     fn from(error: TextError) -> Error {
         Error(Box::new(Kind::Text(error)))
+    }
+}
+
+impl From<TargetError> for Error {
+    fn from(error: TargetError) -> Error {
+        Error::misuse(format!("handler: {error}"), Site::Unknown)
     }
 }
 

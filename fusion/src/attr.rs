@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use crate::dtype::DType;
 use crate::error::{Fault, OpError};
 use crate::groups::Groups;
-use crate::limits::MAX_NAME;
+use crate::handler::Config;
+use crate::limits::{MAX_CONFIG, MAX_NAME};
 use crate::literal::Literal;
 use crate::shape::{Shape, TensorType};
 
@@ -84,6 +85,8 @@ pub enum AttrValue {
     Struct(Box<[AttrValue]>),
     /// What a user calls something: a composite, the target of a custom call.
     Name(Arc<str>),
+    /// What a call says to its handler.
+    Config(Config),
 }
 
 /// An enumeration of the StableHLO specification.
@@ -141,6 +144,8 @@ pub enum AttrKind {
     Dense,
     /// [`AttrValue::Name`] that [`is_name`] accepts.
     Name,
+    /// [`AttrValue::Config`] that is sound.
+    Config,
 }
 
 /// Whether a text may stand as a name in keys and modules: 1 to [`MAX_NAME`] ASCII letters, digits and `_ . - / :`, so
@@ -231,6 +236,11 @@ impl fmt::Display for AttrKind {
             AttrKind::Name => {
                 write!(f, "a name of at most {MAX_NAME} ASCII letters, digits and `_ . - / :`")
             }
+            AttrKind::Config => write!(
+                f,
+                "at most {MAX_CONFIG} entries, each an identifier and a flag, a number, a name or a list of up to \
+                 {MAX_CONFIG} integers"
+            ),
         }
     }
 }
@@ -322,6 +332,8 @@ impl<'a> AttrView<'a> {
         dense, Dense(value) -> &'a Arc<Literal>, value);
     accessor!(/// The name at `place`.
         name, Name(value) -> &'a Arc<str>, value);
+    accessor!(/// What is said to a handler, at `place`.
+        config, Config(value) -> &'a Config, value);
     accessor!(/// The members of the group at `place`.
         group, Struct(value) -> AttrView<'a>, AttrView(value));
 }
@@ -349,6 +361,7 @@ impl AttrValue {
                     && values.iter().zip(def.fields).all(|(value, field)| value.meets(field))
             }
             (AttrValue::Name(name), AttrKind::Name) => is_name(name),
+            (AttrValue::Config(config), AttrKind::Config) => config.is_sound(),
             _ => false,
         }
     }
@@ -437,6 +450,12 @@ impl From<DType> for AttrValue {
 impl From<&str> for AttrValue {
     fn from(name: &str) -> Self {
         AttrValue::Name(name.into())
+    }
+}
+
+impl From<Config> for AttrValue {
+    fn from(config: Config) -> Self {
+        AttrValue::Config(config)
     }
 }
 

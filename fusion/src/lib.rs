@@ -25,6 +25,7 @@ pub mod error;
 pub mod float;
 pub mod graph;
 pub mod groups;
+pub mod handler;
 pub mod id;
 pub mod interp;
 pub mod limits;

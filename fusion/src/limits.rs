@@ -27,6 +27,10 @@ pub const MAX_BODY_DEPTH: usize = 16;
 /// malformed program can make us build.
 pub const MAX_GRAPH_OPS: usize = 65_536;
 
+/// Most entries of what a call says to its handler, and most integers in a list there. All of it is part of the key of every
+/// region that the call stands in; larger data belongs in an operand.
+pub const MAX_CONFIG: usize = 256;
+
 /// Most bytes of a name that a user gives to something, such as a composite. It is part of the key of every region that
 /// the name stands in.
 pub const MAX_NAME: usize = 128;

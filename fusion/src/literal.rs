@@ -174,6 +174,34 @@ pub fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), LiteralError> {
     }
 }
 
+/// The bytes of all elements of a tensor.
+///
+/// # Errors
+/// When they are of another type, or more or fewer than it has.
+pub(crate) fn encoded<T: Element>(ty: &TensorType, elements: &[T]) -> Result<Vec<u8>, LiteralError> {
+    if T::DTYPE != ty.dtype() {
+        return Err(LiteralError::DType { stored: ty.dtype(), asked: T::DTYPE });
+    }
+    if elements.len() as u64 != ty.elems().0 {
+        let (wanted, given) = (ty.elems().0, elements.len() as u64);
+        return Err(LiteralError::Length { ty: ty.clone(), wanted, given });
+    }
+    let mut bytes = Vec::with_capacity(size_of_val(elements));
+    elements.iter().for_each(|&element| element.write_le(&mut bytes));
+    Ok(bytes)
+}
+
+/// All elements of a tensor of which these are the bytes.
+///
+/// # Errors
+/// When they are of another type.
+pub(crate) fn decoded<T: Element>(ty: &TensorType, bytes: &[u8]) -> Result<Vec<T>, LiteralError> {
+    if T::DTYPE != ty.dtype() {
+        return Err(LiteralError::DType { stored: ty.dtype(), asked: T::DTYPE });
+    }
+    Ok(bytes.chunks_exact(T::DTYPE.size()).map(T::read_le).collect())
+}
+
 impl Literal {
     /// Pairs a type with its bytes.
     ///
@@ -194,14 +222,7 @@ impl Literal {
     /// When the sizes are not a shape or the number of elements is another.
     pub fn from_slice<T: Element>(dims: &[u64], data: &[T]) -> Result<Literal, LiteralError> {
         let ty = TensorType::of(T::DTYPE, dims)?;
-        if data.len() as u64 != ty.elems().0 {
-            let (wanted, given) = (ty.elems().0, data.len() as u64);
-            return Err(LiteralError::Length { ty, wanted, given });
-        }
-        let mut bytes = Vec::with_capacity(size_of_val(data));
-        for &element in data {
-            element.write_le(&mut bytes);
-        }
+        let bytes = encoded(&ty, data)?;
         Ok(Literal { ty, bytes })
     }
 
@@ -263,10 +284,7 @@ impl Literal {
     /// # Errors
     /// When the literal has another element type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, LiteralError> {
-        if T::DTYPE != self.dtype() {
-            return Err(LiteralError::DType { stored: self.dtype(), asked: T::DTYPE });
-        }
-        Ok(self.bytes.chunks_exact(T::DTYPE.size()).map(T::read_le).collect())
+        decoded(&self.ty, &self.bytes)
     }
 
     /// Whether some element, or a part of one, is NaN; false for types without NaN.

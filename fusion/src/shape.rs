@@ -288,6 +288,12 @@ impl fmt::Debug for TensorType {
     }
 }
 
+/// Types in a list, for messages.
+pub(crate) fn listed<'a>(types: impl IntoIterator<Item = &'a TensorType>) -> String {
+    let types: Vec<String> = types.into_iter().map(TensorType::to_string).collect();
+    format!("({})", types.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

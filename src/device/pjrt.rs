@@ -160,6 +160,18 @@ impl PjrtDevice {
         &self.options[kind]
     }
 
+    /// Makes the handlers that a region calls known to the plugin.
+    fn allow_handlers(&self, region: &CanonRegion) -> std::result::Result<(), pjrt::Error> {
+        let mut outcome = Ok(());
+        let _found = region.graph().any_op(&mut |signature| {
+            if let Some(target) = signature.handler() {
+                outcome = self.client().allow_handler(target.name());
+            }
+            outcome.is_err()
+        });
+        outcome
+    }
+
     pub(super) fn compile(
         &self,
         region: &CanonRegion,
@@ -171,6 +183,7 @@ impl PjrtDevice {
             message: error.to_string(),
             resource_exhausted: false,
         })?;
+        self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self
             .client()
             .compile(module.text(), self.options(region))

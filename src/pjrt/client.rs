@@ -239,6 +239,14 @@ impl Client {
         (0..self.0.memories.len() as u32).map(|slot| Memory::new(self, slot)).collect()
     }
 
+    /// Makes a handler ([`fuseline_fusion::handler`]) known to the plugin, so that modules compiled for this client may call it.
+    ///
+    /// # Errors
+    /// When the plugin cannot call handlers, or the platform's memory is not the host's.
+    pub fn allow_handler(&self, target: &str) -> Result<(), Error> {
+        self.plugin().allow_handler(target, self.platform_name())
+    }
+
     /// Compiles a StableHLO module, as text or as bytecode, and loads the result.
     ///
     /// Blocks for as long as the compiler runs (tens of milliseconds and more). The module runs as native code: one

@@ -37,7 +37,7 @@
 //! # Deliberately absent
 //!
 //! Topologies and compiling ahead of time without a client, the asynchronous transfer manager, send and receive
-//! callbacks, DMA mapping, raw extension calls, custom device layouts. Element types beyond
+//! callbacks, DMA mapping, extensions other than the FFI, custom device layouts. Element types beyond
 //! [`fuseline_fusion::DType`] are refused where they would enter.
 
 mod abi;
@@ -51,6 +51,7 @@ mod error;
 mod event;
 mod executable;
 mod execute;
+mod ffi;
 mod host;
 mod kv;
 mod options;

@@ -23,6 +23,7 @@ use super::abi;
 use super::api::{Api, ApiVersion, OUR_VERSION, StructSizes, call};
 use super::client::{Client, ClientOptions};
 use super::error::{Code, Error};
+use super::ffi;
 use super::value::{Value, read_named_values};
 use crate::sync::Mutex;
 
@@ -34,6 +35,8 @@ struct Inner {
     api: Api,
     attributes: Vec<(String, Value)>,
     extensions: Vec<Extension>,
+    /// The handlers that it was told of, with the platforms they are for.
+    handlers: Mutex<Vec<(String, String)>>,
 }
 
 // SAFETY: holds because the raw pointers inside (the extension chain) are only read while the plugin is opened, and the
@@ -286,11 +289,35 @@ impl Plugin {
         }
         let attributes = read_attributes(&api);
         let extensions = read_extensions(&api);
-        Ok(Plugin(Box::leak(Box::new(Inner { api, attributes, extensions }))))
+        Ok(Plugin(Box::leak(Box::new(Inner {
+            api,
+            attributes,
+            extensions,
+            handlers: Mutex::new(Vec::new()),
+        }))))
     }
 
     pub(super) fn api(self) -> &'static Api {
         &self.0.api
+    }
+
+    /// An entry of the extension chain, by its number in the C header.
+    pub(super) fn extension(self, number: u32) -> Option<*const PJRT_Extension_Base> {
+        chain(self.api()).find(|base| {
+            // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with the table.
+            unsafe { (**base).type_ == number }
+        })
+    }
+
+    /// Makes a target of [`fuseline_fusion::handler`] known to the plugin for a platform, if it is not yet.
+    pub(super) fn allow_handler(self, target: &str, platform: &str) -> Result<(), Error> {
+        let mut handlers = self.0.handlers.lock();
+        if handlers.iter().any(|(known, place)| known == target && place == platform) {
+            return Ok(());
+        }
+        ffi::register(self, target, platform)?;
+        handlers.push((target.to_owned(), platform.to_owned()));
+        Ok(())
     }
 
     /// Starts a client of this plugin.
@@ -401,19 +428,22 @@ fn read_attributes(api: &Api) -> Vec<(String, Value)> {
     }
 }
 
-fn read_extensions(api: &Api) -> Vec<Extension> {
+/// The entries of the extension chain.
+fn chain(api: &Api) -> impl Iterator<Item = *const PJRT_Extension_Base> {
     /// Far more than there are; a chain that bites its tail ends here.
     const MOST: usize = 64;
-    let mut found = Vec::new();
-    let mut next = api.extension_start();
-    while !next.is_null() && found.len() < MOST {
-        // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with the table.
-        let base = unsafe { &*next };
-        let number = base.type_;
-        found.push(Extension { number, name: EXTENSIONS.get(number as usize).copied() });
-        next = base.next;
-    }
-    found
+    let some = |base: *const PJRT_Extension_Base| (!base.is_null()).then_some(base);
+    // SAFETY: holds because the chain of a plugin is made of `PJRT_Extension_Base`s that live with the table.
+    std::iter::successors(some(api.extension_start()), move |base| some(unsafe { (**base).next })).take(MOST)
+}
+
+fn read_extensions(api: &Api) -> Vec<Extension> {
+    let extension = |base: *const PJRT_Extension_Base| {
+        // SAFETY: holds for the same reason as in `chain`.
+        let number = unsafe { (*base).type_ };
+        Extension { number, name: EXTENSIONS.get(number as usize).copied() }
+    };
+    chain(api).map(extension).collect()
 }
 
 impl From<OpenError> for Error {

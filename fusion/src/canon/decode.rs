@@ -14,6 +14,7 @@ use crate::dtype::DType;
 use crate::encode::{DecodeError, Reader};
 use crate::graph::{Body, Graph, Ref, Refs};
 use crate::groups::Groups;
+use crate::handler::{Config, ConfigValue};
 use crate::limits::{MAX_BODY_DEPTH, MAX_RANK};
 use crate::literal::Literal;
 use crate::op::OpCode;
@@ -99,11 +100,42 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
             let values = (0..len).map(|_| read_value(input, depth + 1));
             AttrValue::Struct(values.collect::<Result<_, _>>()?)
         }
-        tag::NAME => {
-            let name = std::str::from_utf8(input.bytes()?).map_err(|_| input.error("a name"))?;
-            AttrValue::Name(name.into())
+        tag::NAME => AttrValue::Name(read_name(input)?),
+        tag::CONFIG => {
+            let len = input.count()?;
+            let entries: Vec<(Arc<str>, ConfigValue)> = (0..len)
+                .map(|_| Ok((read_name(input)?, read_said(input)?)))
+                .collect::<Result<_, DecodeError>>()?;
+            AttrValue::Config(Config::of(entries))
         }
         _ => return Err(input.error("an attribute")),
+    })
+}
+
+fn read_name(input: &mut Reader<'_>) -> Result<Arc<str>, DecodeError> {
+    let name = std::str::from_utf8(input.bytes()?).map_err(|_| input.error("a name"))?;
+    Ok(name.into())
+}
+
+/// A value that is said to a handler.
+fn read_said(input: &mut Reader<'_>) -> Result<ConfigValue, DecodeError> {
+    Ok(match input.byte()? {
+        tag::FALSE => ConfigValue::Bool(false),
+        tag::TRUE => ConfigValue::Bool(true),
+        tag::INT => ConfigValue::Int(input.int()?),
+        tag::FLOAT => {
+            let mut bytes = [0; 8];
+            for byte in &mut bytes {
+                *byte = input.byte()?;
+            }
+            f64::from_le_bytes(bytes).into()
+        }
+        tag::NAME => ConfigValue::Text(read_name(input)?),
+        tag::INTS => {
+            let len = input.count()?;
+            ConfigValue::Ints((0..len).map(|_| input.int()).collect::<Result<_, _>>()?)
+        }
+        _ => return Err(input.error("a value that is said to a handler")),
     })
 }
 

@@ -18,6 +18,7 @@ use super::FORMAT;
 use crate::attr::{AttrValue, Attrs};
 use crate::encode::Writer;
 use crate::graph::{Body, Graph, Ref};
+use crate::handler::ConfigValue;
 use crate::op::OpCode;
 use crate::shape::{Shape, TensorType};
 
@@ -39,6 +40,7 @@ pub(super) mod tag {
     pub(crate) const NAME: u8 = 13;
     pub(crate) const FLOAT: u8 = 14;
     pub(crate) const GROUPS: u8 = 15;
+    pub(crate) const CONFIG: u8 = 16;
 }
 
 fn write_shape(out: &mut Writer, shape: &Shape) {
@@ -118,6 +120,38 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
         AttrValue::Name(name) => {
             out.byte(tag::NAME);
             out.bytes(name.as_bytes());
+        }
+        AttrValue::Config(config) => {
+            out.byte(tag::CONFIG);
+            out.len(config.entries().len());
+            for (name, value) in config.entries() {
+                out.bytes(name.as_bytes());
+                write_said(out, value);
+            }
+        }
+    }
+}
+
+/// A value that is said to a handler, as the attribute value of its kind; a float has 8 bytes.
+fn write_said(out: &mut Writer, value: &ConfigValue) {
+    match value {
+        ConfigValue::Bool(value) => out.byte(if *value { tag::TRUE } else { tag::FALSE }),
+        ConfigValue::Int(value) => {
+            out.byte(tag::INT);
+            out.int(*value);
+        }
+        ConfigValue::Float(value) => {
+            out.byte(tag::FLOAT);
+            out.raw(&value.get().to_le_bytes());
+        }
+        ConfigValue::Text(text) => {
+            out.byte(tag::NAME);
+            out.bytes(text.as_bytes());
+        }
+        ConfigValue::Ints(values) => {
+            out.byte(tag::INTS);
+            out.len(values.len());
+            values.iter().for_each(|&value| out.int(value));
         }
     }
 }

@@ -28,6 +28,7 @@ pub mod dynamic;
 pub mod elementwise;
 pub mod fft;
 mod function;
+pub mod handler;
 mod index;
 pub mod indexing;
 mod kernel;
@@ -98,6 +99,8 @@ pub enum EvalError {
         /// The result that was recorded.
         recorded: TensorType,
     },
+    /// A handler failed: its name and what it said.
+    Handler(String),
 }
 
 impl fmt::Display for EvalError {
@@ -124,6 +127,7 @@ impl fmt::Display for EvalError {
             EvalError::Sizes { op, given, recorded } => {
                 write!(f, "{op}: {given}; the call was recorded with the result {recorded}")
             }
+            EvalError::Handler(message) => write!(f, "custom_call of {message}"),
         }
     }
 }

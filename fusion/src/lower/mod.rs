@@ -8,6 +8,12 @@
 //! types, members of closed enumerations, and names that cannot leave the quotes they stand in
 //! ([`crate::attr::is_name`]).
 //!
+//! The plugin is given text, not MLIR's bytecode, which it would read faster: of 1,000 ops (`benches/module.rs`) MLIR reads the
+//! text in 3.6 ms and the bytecode in 1.4 ms, and XLA then compiles for 1,400 ms and more; compile times of the two forms, in
+//! turns, differ by less than their spread (1,847 and 1,863 ms at best in one run, 1,448 and 1,414 in another). One form
+//! that people and the verifier can read is worth those 0.2 %. Printing takes 7 ms and the verifier 18 ms for the same module,
+//! 1.3 % of the compile. (2026-11-21, two busy cores, API 0.81; shares, not absolute times, are what to expect elsewhere.)
+//!
 //! Calling convention of a module's `main`:
 //! - the tensor parameters of the region, in order;
 //! - then, when the region has lifted scalars, one `ui32` vector with all of them packed ([`ScalarPack`]);

@@ -6,9 +6,12 @@ use super::plain::Plain;
 use crate::attr::{AttrDef, AttrKind, AttrValue};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref};
+use crate::handler::ConfigValue;
 use crate::literal::Literal;
-use crate::op::Dialect;
+use crate::op::attrs::custom_call_at as at;
+use crate::op::{Dialect, OpCode, Signature};
 use crate::shape::TensorType;
+use crate::text::TARGET_KEY;
 
 /// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are dropped.
 struct Printer {
@@ -122,6 +125,39 @@ fn attribute(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> String {
     }
 }
 
+/// What is said to a handler, in the types of XLA's typed FFI.
+fn said(value: &ConfigValue) -> String {
+    match value {
+        ConfigValue::Bool(value) => value.to_string(),
+        ConfigValue::Int(value) => format!("{value} : i64"),
+        ConfigValue::Float(value) => format!("0x{:016X} : f64", value.get().to_bits()),
+        ConfigValue::Text(text) => format!("\"{text}\""),
+        ConfigValue::Ints(values) if values.is_empty() => "array<i64>".to_owned(),
+        ConfigValue::Ints(values) => format!("array<i64: {}>", list(values, i64::to_string)),
+    }
+}
+
+/// How a handler is called: what it is told, that it is of the typed FFI, and that operands and results are row-major, which
+/// XLA would be free to change. The one function that all handlers of ours are called through is told which one is meant.
+fn convention(signature: &Signature) -> Vec<String> {
+    let layout = |ty: &TensorType| {
+        let order: Vec<usize> = (0..ty.rank()).rev().collect();
+        let order = if order.is_empty() { String::new() } else { format!("{order:?}") };
+        format!("dense<{order}> : tensor<{}xindex>", ty.rank())
+    };
+    let layouts = |types: &[TensorType]| format!("[{}]", list(types, layout));
+    let config = signature.attrs().view().config(at::CONFIG);
+    let target = signature.handler().map(|target| format!("{TARGET_KEY} = \"{}\"", target.name()));
+    let entries = config.entries().iter().map(|(name, value)| format!("{name} = {}", said(value)));
+    let entries: Vec<String> = target.into_iter().chain(entries).collect();
+    vec![
+        format!("backend_config = {{{}}}", entries.join(", ")),
+        "api_version = 4 : i32".to_owned(),
+        format!("operand_layouts = {}", layouts(signature.operands())),
+        format!("result_layouts = {}", layouts(signature.results())),
+    ]
+}
+
 /// A member of a group, where numbers and lists stand bare.
 fn member(dialect: Dialect, def: &AttrDef, value: &AttrValue) -> Option<String> {
     Some(match (value, def.kind) {
@@ -172,11 +208,15 @@ impl Printer {
         let stated = signature.def().captures.unwrap_or(node.operands().len());
         let operands = list(&node.operands()[..stated], |&operand| names.get(operand).to_owned());
         put!(self, "\"{}\"({operands})", signature.op().qualified());
-        let attrs: Vec<String> = signature
+        let mut attrs: Vec<String> = signature
             .stated_attrs()
             .filter(|(def, value)| def.kind != AttrKind::Unit || **value == AttrValue::Bool(true))
+            .filter(|(def, _)| def.kind != AttrKind::Config)
             .map(|(def, value)| format!("{} = {}", def.name, attribute(signature.def().dialect, def, value)))
             .collect();
+        if signature.op() == OpCode::CustomCall {
+            attrs.extend(convention(signature));
+        }
         if !attrs.is_empty() {
             put!(self, " <{{{}}}>", attrs.join(", "));
         }

@@ -47,7 +47,7 @@ opcodes! {
     Zeta = 125,
     AllGather = 141, AllReduce = 142, AllToAll = 143, CollectiveBroadcast = 144, CollectivePermute = 145,
     PartitionId = 146, ReduceScatter = 147, ReplicaId = 148,
-    Composite = 161,
+    CustomCall = 160, Composite = 161,
 }
 
 /// CHLO's names of ops that the specification has too, with the same meaning.

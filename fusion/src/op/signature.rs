@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::attrs::custom_call_at;
 use super::call::{Call, Results};
 use super::code::OpCode;
 use super::def::{Effect, OpDef, Replicas};
@@ -13,6 +14,7 @@ use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
 use crate::canon;
 use crate::error::{Fault, OpError};
 use crate::graph::Body;
+use crate::handler::{self, Target};
 use crate::limits::{MAX_BODY_DEPTH, MAX_OPERANDS, MAX_RESULTS};
 use crate::shape::TensorType;
 
@@ -80,7 +82,7 @@ impl Signature {
                 format!("the limit is {most}"),
             ));
         }
-        let (effect, joint) = parallel(def, bodies)?;
+        let (effect, joint) = parallel(def, &attrs, bodies)?;
         let encoded = canon::encode_call(op, &attrs, bodies);
         Ok(Signature {
             op,
@@ -117,6 +119,13 @@ impl Signature {
     pub fn stated_attrs(&self) -> impl Iterator<Item = (&'static AttrDef, &AttrValue)> {
         let all = self.def().attrs.iter().zip(self.attrs.values());
         all.filter(|(def, value)| def.presence != Presence::FromResult && !matches!(value, AttrValue::Absent))
+    }
+
+    /// The handler that the call is of, where it is a `custom_call` of one and not of a function of the plugin.
+    #[must_use]
+    pub fn handler(&self) -> Option<&'static Target> {
+        let name = (self.op == OpCode::CustomCall).then(|| self.attrs.view().name(custom_call_at::TARGET))?;
+        handler::target(name).filter(|target| !target.is_of_plugin())
     }
 
     /// The bodies.
@@ -209,10 +218,13 @@ impl Signature {
     }
 }
 
-/// Effect of a call, and whether replicas compute it together: its own or, for control flow, that of its bodies. Other
+/// Effect of a call, and whether replicas compute it together: its own (what its target says, for a handler) or, for control flow, that of its bodies. Other
 /// bodies are applied to some elements at a time, where neither has a meaning.
-fn parallel(def: &'static OpDef, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
+fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
     let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together(_)));
+    if def.code == OpCode::CustomCall && attrs.view().bool(custom_call_at::EFFECT) {
+        effect = Effect::Ordered;
+    }
     for (index, body) in bodies.iter().enumerate() {
         for inner in body.graph().nodes().iter().map(|node| node.signature()) {
             if inner.effect == Effect::Pure && !inner.joint {

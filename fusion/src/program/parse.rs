@@ -14,6 +14,7 @@ use crate::attr::{AttrDef, AttrKind, AttrValue, Attrs, Ints, Pairs, Presence, St
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Ref};
 use crate::groups::Groups;
+use crate::handler::{Config, ConfigValue};
 use crate::limits::{MAX_BODY_DEPTH, MAX_CONSTANT_BYTES, MAX_GRAPH_OPS};
 use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
@@ -391,6 +392,24 @@ fn attribute(at: &At<'_>, kind: AttrKind) -> Result<AttrValue> {
             AttrValue::Dense(Arc::new(data))
         }
         AttrKind::Name => AttrValue::Name(at.string()?.into()),
+        AttrKind::Config => {
+            let entries: Vec<_> =
+                at.keys().map(|key| Ok((key, said(&at.get(key)?)?))).collect::<Result<_>>()?;
+            AttrValue::Config(Config::of(entries))
+        }
+    })
+}
+
+/// A value that is said to a handler.
+fn said(at: &At<'_>) -> Result<ConfigValue> {
+    Ok(match at.value {
+        Value::Bool(value) => (*value).into(),
+        Value::Number(number) if number.is_f64() => at.number()?.into(),
+        Value::Number(_) => at.int()?.into(),
+        Value::String(text) => text.as_str().into(),
+        Value::Array(_) => at.ints()?.as_slice().into(),
+        Value::Object(_) => f64::from(at.get("float")?.float()?).into(),
+        Value::Null => return Err(at.error("a handler is told flags, numbers, names and lists of integers")),
     })
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Program, ProgramId, Role};
 use crate::attr::{AttrKind, AttrValue};
 use crate::graph::{Body, Ref};
+use crate::handler::ConfigValue;
 use crate::literal::Literal;
 use crate::op::Signature;
 use crate::shape::TensorType;
@@ -78,6 +79,18 @@ fn float(value: f32) -> Value {
     }
 }
 
+/// A value that is said to a handler. A number with a point is a float; where JSON has none, it is an object.
+fn said(value: &ConfigValue) -> Value {
+    match value {
+        ConfigValue::Bool(value) => json!(value),
+        ConfigValue::Int(value) => json!(value),
+        ConfigValue::Float(value) if value.get().is_finite() => json!(value.get()),
+        ConfigValue::Float(value) => json!({"float": value.get().to_string().to_lowercase()}),
+        ConfigValue::Text(text) => json!(&**text),
+        ConfigValue::Ints(values) => json!(values.as_slice()),
+    }
+}
+
 fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
     match (value, kind) {
         (AttrValue::Int(value), _) => json!(value),
@@ -95,6 +108,9 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Value {
         (AttrValue::Shape(shape), _) => json!(shape.dims()),
         (AttrValue::Dense(data), _) => Value::Object(literal(data)),
         (AttrValue::Name(name), _) => json!(&**name),
+        (AttrValue::Config(config), _) => Value::Object(
+            config.entries().iter().map(|(name, value)| (name.to_string(), said(value))).collect(),
+        ),
         (AttrValue::Struct(values), AttrKind::Struct(def)) => Value::Object(
             def.fields
                 .iter()

@@ -10,6 +10,7 @@ use super::scan::{Scanner, fault, other};
 use crate::attr::{AttrDef, AttrKind, AttrValue, EnumDef, Ints, Pairs, Presence, StructDef};
 use crate::dtype::DType;
 use crate::groups::Groups;
+use crate::handler::Config;
 use crate::limits::{MAX_CONSTANT_BYTES, MAX_RANK};
 use crate::op::attrs::compare_for;
 use crate::op::{Comparison, OpDef};
@@ -68,9 +69,11 @@ pub(super) fn default_value(def: &OpDef, attr: &AttrDef, operands: &[TensorType]
         ) => AttrValue::Ints(vec![1; dims].into()),
         ("padding", AttrKind::Pairs) => AttrValue::Pairs(vec![(0, 0); dims].into()),
         ("window_reversal", AttrKind::Bools) => AttrValue::Bools(vec![false; dims].into()),
-        ("indices_are_sorted" | "unique_indices" | "is_stable" | "lower", AttrKind::Bool) => {
-            AttrValue::Bool(false)
-        }
+        (
+            "indices_are_sorted" | "unique_indices" | "is_stable" | "lower" | "has_side_effect",
+            AttrKind::Bool,
+        ) => AttrValue::Bool(false),
+        ("backend_config", AttrKind::Config) => AttrValue::Config(Config::none()),
         // The last dimension.
         ("dimension", AttrKind::Int) if def.name == "sort" => AttrValue::Int(dims as i64 - 1),
         _ => return None,
@@ -90,9 +93,7 @@ fn default_member(field: &AttrDef) -> Option<AttrValue> {
 /// Whether an attribute may be left unread.
 fn is_skipped(op: &str, key: &str) -> bool {
     let dialect = key.split_once('.').map(|(dialect, _)| dialect);
-    // What a custom call is told in the words of another dialect is told to its target.
-    let tells = op == "custom_call" && key == "mhlo.backend_config";
-    dialect.is_some_and(|dialect| SKIPPED_DIALECTS.contains(&dialect)) && !tells
+    dialect.is_some_and(|dialect| SKIPPED_DIALECTS.contains(&dialect))
         || op == "composite" && SKIPPED_OF_COMPOSITE.contains(&key)
 }
 
@@ -154,6 +155,13 @@ impl<'t> Scanner<'t> {
             if matches!((op, key), ("composite", "decomposition") | ("func.call", "callee")) {
                 let place = scanner.place();
                 stated.function = Some((place, scanner.symbol()?));
+                return Ok(());
+            }
+            if op == "custom_call" && key == "mhlo.backend_config" {
+                let config = AttrValue::Config(scanner.config()?);
+                return stated.set(schema, "backend_config", config, at);
+            }
+            if op == "custom_call" && scanner.convention(key)? {
                 return Ok(());
             }
             scanner.skip(op, key, at)
@@ -230,6 +238,7 @@ impl<'t> Scanner<'t> {
                 let name = if self.peek() == Some(b'@') { self.symbol()? } else { self.string()? };
                 AttrValue::Name(name.as_ref().into())
             }
+            AttrKind::Config => AttrValue::Config(self.config()?),
             AttrKind::DType | AttrKind::Shape => {
                 return Err(self.expected("an attribute that is not the type of the result"));
             }

@@ -37,6 +37,7 @@ mod attrs;
 mod build;
 mod dense;
 mod error;
+mod handler;
 mod module;
 mod op;
 mod pretty;
@@ -47,6 +48,7 @@ mod types;
 use std::sync::Arc;
 
 pub use error::{Problem, TextError};
+pub(crate) use handler::TARGET_KEY;
 
 use crate::graph::Body;
 use crate::limits::MAX_GRAPH_OPS;

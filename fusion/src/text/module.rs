@@ -8,10 +8,10 @@ use super::TextModule;
 use super::build::{Builder, Capture};
 use super::error::{Result, Shown};
 use super::scan::{Scanner, other, unsupported};
-use super::types::listed;
 use crate::graph::{Body, Ref, Refs};
 use crate::op::Signature;
 use crate::shape::TensorType;
+use crate::shape::listed;
 
 /// A function of the module, which is read each time that it is called: its ops are written out there.
 #[derive(Clone)]

@@ -8,11 +8,11 @@ use super::error::{Problem, Result};
 use super::module::Reader;
 use super::scan::{fault, other, unsupported};
 use super::syntax;
-use super::types::{TypeClause, listed};
+use super::types::TypeClause;
 use crate::attr::{AttrValue, Attrs, Presence};
 use crate::graph::{Body, Ref, Refs};
 use crate::op::{OpCode, OpDef};
-use crate::shape::TensorType;
+use crate::shape::{TensorType, listed};
 
 /// The names that an op gives to its results: each with how many of them it stands for.
 pub(super) type ResultNames<'t> = Vec<(usize, &'t str, usize)>;

@@ -127,9 +127,3 @@ impl<'t> Scanner<'t> {
         Ok(TypeClause { at, left, results })
     }
 }
-
-/// Types in a list, for messages.
-pub(super) fn listed<'a>(types: impl IntoIterator<Item = &'a TensorType>) -> String {
-    let types: Vec<String> = types.into_iter().map(TensorType::to_string).collect();
-    format!("({})", types.join(", "))
-}

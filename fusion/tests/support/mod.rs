@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fuseline_fusion::op::{Aim, Choices, Domain, Entropy, OpDef, Replicas, SampleOperand, Sampler, fill};
 use fuseline_fusion::{
     AttrValue, Attrs, Body, DType, DTypeSet, Graph, Groups, Literal, OpError, Ref, Shape, Signature,
-    TensorType,
+    TensorType, handler,
 };
 use proptest::collection::{VecStrategy, vec};
 use proptest::num::u32::Any;
@@ -233,6 +233,17 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
                 pick(entropy, &['a', '-', '"', '\\', '\n', 'é'])
             });
             AttrValue::Name(chars.into_iter().collect::<String>().into())
+        }
+        AttrValue::Config(config) => {
+            let mut entries = config.entries().to_vec();
+            let names = ["axis", "", "a b", "fuseline.target", "x}", "scale"];
+            entries.push((
+                pick(entropy, &names).into(),
+                handler::ConfigValue::Text(pick(entropy, &["a", "\"", "}"]).into()),
+            ));
+            let at = place(entropy, entries.len());
+            entries.swap_remove(at);
+            AttrValue::Config(handler::Config::of(entries))
         }
         AttrValue::Struct(values) => {
             let mut values = values.to_vec();

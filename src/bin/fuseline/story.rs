@@ -213,6 +213,11 @@ fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
         }
         (AttrValue::DType(dtype), _) => dtype.to_string(),
         (AttrValue::Name(name), _) => name.to_string(),
+        (AttrValue::Config(config), _) if config.entries().is_empty() => return None,
+        (AttrValue::Config(config), _) => {
+            let entries = config.entries().iter().map(|(name, value)| format!("{name}: {value}"));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+        }
         (AttrValue::Shape(shape), _) => shape.to_string(),
         (AttrValue::Dense(data), _) if data.ty().elems().0 == 1 => element(data),
         (AttrValue::Dense(data), _) => data.ty().to_string(),

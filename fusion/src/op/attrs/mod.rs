@@ -8,6 +8,7 @@ mod collective;
 mod composite;
 mod control;
 mod dynamic;
+mod handler;
 mod linalg;
 
 use std::sync::Arc;
@@ -20,6 +21,9 @@ pub use composite::composite;
 pub(super) use control::SORT;
 pub use control::sort;
 pub use dynamic::*;
+pub(super) use handler::CUSTOM_CALL;
+pub use handler::custom_call;
+pub(crate) use handler::custom_call_at;
 pub use linalg::*;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};

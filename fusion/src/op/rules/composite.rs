@@ -2,13 +2,7 @@
 
 use crate::error::{Fault, OpError};
 use crate::op::call::{Call, Results};
-use crate::shape::TensorType;
-
-/// Types in a list, for messages.
-fn listed(types: &[TensorType]) -> String {
-    let types: Vec<String> = types.iter().map(TensorType::to_string).collect();
-    format!("({})", types.join(", "))
-}
+use crate::shape::listed;
 
 /// The operands have the types of the body's parameters, the results those of its returns. The name says nothing about
 /// types; it tells people what the body is.

@@ -11,6 +11,7 @@ pub(crate) mod contraction;
 pub(super) mod control;
 pub(crate) mod dynamic;
 pub(super) mod elementwise;
+pub(super) mod handler;
 pub(crate) mod indexing;
 pub(crate) mod linalg;
 pub(super) mod movement;

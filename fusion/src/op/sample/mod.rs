@@ -24,6 +24,7 @@ pub(super) mod dynamic;
 pub(super) mod elementwise;
 mod flow;
 mod grow;
+pub(super) mod handler;
 pub(super) mod indexing;
 pub(super) mod linalg;
 pub(super) mod movement;

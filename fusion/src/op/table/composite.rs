@@ -1,28 +1,49 @@
-//! Functions with a name, called like an op.
+//! Functions with a name, called like an op: of ops, and of the host.
 
 use super::ROW;
+use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, Operands, Replicas};
 use crate::op::expand;
-use crate::op::rules::composite;
+use crate::op::rules::{composite, handler};
 use crate::op::sample;
 
-pub(super) const ROWS: &[OpDef] = &[OpDef {
-    code: OpCode::Composite,
-    name: "composite",
-    summary: "What a function with a name makes of the operands.",
-    rule: "The decomposition takes the operands; the results have the types that it returns.",
-    operands: Operands::Rest { fixed: &[], rest: "input", min: 0 },
-    attrs: &attrs::COMPOSITE,
-    bodies: Bodies::Fixed(&[BodyDef { name: "decomposition", rule: "the operands' types to the results'" }]),
-    fusibility: Fusibility::Opaque,
-    numerics: Numerics::Step,
-    replicas: Replicas::InStep(interp::composite::in_step),
-    infer: composite::composite,
-    lower: expand::composite,
-    eval: interp::composite::composite,
-    sample: sample::composite::composite,
-    ..ROW
-}];
+pub(super) const ROWS: &[OpDef] = &[
+    OpDef {
+        code: OpCode::Composite,
+        name: "composite",
+        summary: "What a function with a name makes of the operands.",
+        rule: "The decomposition takes the operands; the results have the types that it returns.",
+        operands: Operands::Rest { fixed: &[], rest: "input", min: 0 },
+        attrs: &attrs::COMPOSITE,
+        bodies: Bodies::Fixed(&[BodyDef {
+            name: "decomposition",
+            rule: "the operands' types to the results'",
+        }]),
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Step,
+        replicas: Replicas::InStep(interp::composite::in_step),
+        infer: composite::composite,
+        lower: expand::composite,
+        eval: interp::composite::composite,
+        sample: sample::composite::composite,
+        ..ROW
+    },
+    OpDef {
+        code: OpCode::CustomCall,
+        name: "custom_call",
+        summary: "What a handler, a function of the host that is registered by name, makes of the operands.",
+        rule: "The target is registered. It says which operands it takes and which types the results have for them; elements have whole bytes.",
+        operands: Operands::Rest { fixed: &[], rest: "input", min: 0 },
+        attrs: &attrs::CUSTOM_CALL,
+        dtypes: DTypeSet::WHOLE_BYTES,
+        fusibility: Fusibility::Opaque,
+        numerics: Numerics::Step,
+        infer: handler::custom_call,
+        eval: interp::handler::custom_call,
+        sample: sample::handler::custom_call,
+        ..ROW
+    },
+];

@@ -1,0 +1,23 @@
+//! Attributes of calls of handlers.
+
+use crate::attr::{AttrDef, AttrKind, Attrs};
+use crate::handler::Config;
+
+/// The places of the attributes of `custom_call`.
+pub(crate) mod custom_call_at {
+    pub(crate) const TARGET: usize = 0;
+    pub(crate) const CONFIG: usize = 1;
+    pub(crate) const EFFECT: usize = 2;
+}
+
+pub(in crate::op) static CUSTOM_CALL: [AttrDef; 3] = [
+    AttrDef::required("call_target_name", AttrKind::Name),
+    AttrDef::required("backend_config", AttrKind::Config),
+    AttrDef::required("has_side_effect", AttrKind::Bool),
+];
+
+/// Attributes of `custom_call`. The flag is what the target says of itself ([`crate::handler::Target::has_side_effect`]).
+#[must_use]
+pub fn custom_call(target: &str, config: Config, has_side_effect: bool) -> Attrs {
+    Attrs::from([target.into(), config.into(), has_side_effect.into()])
+}
