@@ -3,17 +3,17 @@
 //! `cargo bench --bench module` times the first two. The last one is compared for text and bytecode:
 //!
 //! ```text
-//! FUSELINE_MODULES=/tmp/modules cargo bench --bench module -- none        # writes 10.mlir, 100.mlir, 1000.mlir
+//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # writes 10.mlir, 100.mlir, 1000.mlir
 //! python -c '
 //! import pathlib
 //! from jax._src.interpreters import mlir as jax_mlir
 //! from jax._src.lib.mlir import ir
 //! with jax_mlir.make_ir_context():
-//!     for path in pathlib.Path("/tmp/modules").glob("*.mlir"):
+//!     for path in pathlib.Path("target/modules").glob("*.mlir"):
 //!         with open(path.with_suffix(".mlirbc"), "wb") as file:
 //!             ir.Module.parse(path.read_text()).operation.write_bytecode(file)
 //! '
-//! FUSELINE_MODULES=/tmp/modules cargo bench --bench module -- none        # compiles both in turns
+//! FUSELINE_MODULES=target/modules cargo bench --bench module -- none        # compiles both in turns
 //! ```
 #![allow(missing_docs, clippy::print_stdout, reason = "a benchmark")]
 

@@ -248,12 +248,20 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
     Ok((effect, joint))
 }
 
+/// How many of something were given, in words.
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what} was given"),
+        count => format!("{count} {what}s were given"),
+    }
+}
+
 fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(), OpError> {
     if operands > MAX_OPERANDS {
         return Err(OpError::new(
             def.name,
             Fault::Limit,
-            format!("{operands} operands were given"),
+            counted(operands, "operand"),
             format!("an op has at most {MAX_OPERANDS}"),
         ));
     }
@@ -261,7 +269,7 @@ fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(),
         return Err(OpError::new(
             def.name,
             Fault::Arity,
-            format!("{operands} operands were given"),
+            counted(operands, "operand"),
             format!("it takes {}", def.operand_words()),
         ));
     }

@@ -87,7 +87,8 @@ pub(in crate::op) fn clamp(call: &Call<'_>) -> Result<Results, OpError> {
     for bound in [0, 2] {
         call.same_dtype(bound, 1)?;
         if call.operand(bound).rank() != 0 {
-            call.same_shape(bound, 1)?;
+            call.same_shape(bound, 1)
+                .map_err(|error| error.hint(format!("make {} a scalar, or as large", call.name(bound))))?;
         }
     }
     Ok(one(call.operand(1).clone()))

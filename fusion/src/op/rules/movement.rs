@@ -16,12 +16,24 @@ pub(in crate::op) fn broadcast_in_dim(call: &Call<'_>) -> Result<Results, OpErro
     for (axis, &target) in map.iter().enumerate() {
         let (from, to) = (operand.dims()[axis], shape.dim(target));
         if from != 1 && from != to {
-            return Err(call.shape_error(
+            let error = call.shape_error(
                 format!(
                     "dimension {axis} of the operand is {from}, dimension {target} of the result is {to}"
                 ),
                 "a dimension can be broadcast only if it is 1 or stays the same",
-            ));
+            );
+            // What NumPy would do: the operand's dimensions are the last ones of the result.
+            let first = shape.rank().saturating_sub(operand.rank());
+            let aligned = || {
+                operand.dims().iter().zip(&shape.dims()[first..]).all(|(from, to)| *from == 1 || from == to)
+            };
+            return Err(match first > 0 && aligned() {
+                true => {
+                    let last: Vec<usize> = (first..shape.rank()).collect();
+                    error.hint(format!("did you mean broadcast_dimensions = {last:?}?"))
+                }
+                false => error,
+            });
         }
     }
     let ty = TensorType::new(operand.dtype(), shape.clone()).map_err(|error| call.size_error(&error))?;
@@ -89,7 +101,7 @@ pub(in crate::op) fn concatenate(call: &Call<'_>) -> Result<Results, OpError> {
         let same_elsewhere = operand.rank() == first.rank()
             && (0..first.rank()).all(|i| i == axis || operand.dims()[i] == first.dims()[i]);
         if !same_elsewhere {
-            return Err(call.shape_error(
+            let error = call.shape_error(
                 format!(
                     "{} has shape {}, {} has shape {}",
                     call.name(index),
@@ -98,7 +110,14 @@ pub(in crate::op) fn concatenate(call: &Call<'_>) -> Result<Results, OpError> {
                     first.shape()
                 ),
                 format!("they must agree in every dimension but {axis}"),
-            ));
+            );
+            let differ =
+                |other: usize| (0..first.rank()).all(|i| i == other || operand.dims()[i] == first.dims()[i]);
+            let other = (0..first.rank()).find(|&other| operand.rank() == first.rank() && differ(other));
+            return Err(match other {
+                Some(other) => error.hint(format!("did you mean dimension {other}?")),
+                None => error,
+            });
         }
         total += i128::from(operand.dims()[axis]);
     }
