@@ -17,6 +17,7 @@
 //! | whole graphs | [`Session::begin_trace`], [`Session::end_trace`], [`Session::call`] |
 //! | ops of its own, made of recorded ones | [`Session::register`], [`Session::call`] |
 //! | ops of its own, as StableHLO text or a function | [`Session::register_op`], [`Session::call_op`] |
+//! | ops of its own, as functions of the host | [`crate::handler::register`], then [`Session::record`] of `custom_call` |
 //! | events and faults | [`crate::EngineConfig::event_sink`], [`crate::EngineConfig::inject_faults`] |
 //! | errors as data | [`ErrorReport`], [`take_last_error`], [`Session::take_failures`] |
 //!
