@@ -4,18 +4,18 @@
 //! the program, checked against the function's types; what it consists of is written out where the region it lands in is
 //! lowered, so it fuses with its neighbours. The registry is for those who know ops by name.
 //!
-//! What ops cannot say is a [`handler`]: a function of the host. XLA calls it in the middle of a region.
+//! What ops cannot say is a [`crate::handler`]: a function of the host. XLA calls it in the middle of a region.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use fuseline_fusion::handler::{Config, Target};
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode, Site};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::handler::{Config, Target};
 use crate::stream::{RecordCall, Stream, Tensors};
 use crate::sync::Mutex;
 use crate::tensor::Tensor;
@@ -109,7 +109,7 @@ impl Stream {
 }
 
 impl Stream {
-    /// Records a call of a [`handler`] on some operands. What it is told besides is part of the call.
+    /// Records a call of a [`crate::handler`] on some operands. What it is told besides is part of the call.
     ///
     /// On the CPU it runs in the middle of its region, on a thread of XLA's; on the reference device it runs like any op. On
     /// other platforms the region does not compile.

@@ -90,6 +90,7 @@ mod error;
 mod event;
 mod execute;
 pub mod fft;
+pub mod handler;
 #[cfg(feature = "ndarray")]
 mod interop;
 mod limits;
@@ -120,7 +121,6 @@ pub use event::TracingSink;
 pub use event::{Change, Event, EventSink, Miss, SealedRegion};
 pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
-pub use fuseline_fusion::handler;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};
 pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,

@@ -350,7 +350,7 @@ impl StreamShared {
 pub(crate) fn may_wait() -> Result<()> {
     if is_driving() {
         return Err(Error::misuse(
-            "an event sink or callback waits for a stream, which in turn waits for it; hand the work to another thread",
+            "an event sink, a callback or a handler waits for a stream, which in turn waits for it; hand the work to another thread",
             Site::Unknown,
         ));
     }

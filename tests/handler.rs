@@ -330,3 +330,20 @@ fn handlers_are_called_from_bodies() {
         Ok(())
     });
 }
+
+/// A handler that asks for a value would wait for a region that waits for it; it is refused, and the region goes on.
+#[test]
+fn handlers_cannot_wait_for_streams() {
+    let wait = same("test.wait", |call| {
+        let engine = fuseline::Engine::reference();
+        let waits = || (&engine.tensor(&[1.0f32], &[1])? * 2.0)?.to_vec::<f32>();
+        let refused = waits().expect_err("it must not wait").to_string();
+        if refused.contains("a handler waits for a stream") { copy(call) } else { Err(refused) }
+    });
+    in_each_mode(|engine, _| {
+        let x = engine.tensor(&[3.0f32], &[1])?;
+        let made = engine.stream().call_handler(wait, &[&x], Config::none())?;
+        assert_eq!(made[0].to_vec::<f32>()?, [3.0]);
+        Ok(())
+    });
+}

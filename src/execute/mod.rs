@@ -76,7 +76,7 @@ crate::sync::thread_local! {
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is inside a driver, an event sink or a callback, and so must not wait for a stream.
+/// Whether the calling thread is inside a driver, an event sink, a callback or a handler, and so must not wait for a stream.
 pub(crate) fn is_driving() -> bool {
     DRIVING.try_with(Cell::get).unwrap_or(false)
 }

@@ -28,7 +28,7 @@ use crate::shape::{TensorType, listed};
 /// A function of the host that programs can call.
 ///
 /// Calls come from threads of the device, several at a time, and hold up the region they are part of. A handler must not wait
-/// for the engine that calls it.
+/// for what waits for it.
 pub trait Handler: Send + Sync {
     /// Types of the results of a call, from those of its operands and what it says besides. This is the call's shape rule: it
     /// runs where the call is recorded, and must always give the same answer.
