@@ -313,9 +313,11 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
         let case = (vec(ANY, batch.ops * 8..=batch.ops * 16), vec(ANY, batch.ops * 6), 1..=batch.ops);
         let counted = std::cell::Cell::new((0, 0));
         let outcome = runner.run(&case, |(program, how, ops)| {
-            // XLA's CPU backend (API 0.81) ends the process where it changes the layout of elements of 2 or 4 bits.
-            let options =
-                ProgramOptions { dtypes: DTypeSet::WHOLE_BYTES, ..ProgramOptions::new(Aim::Portable) };
+            // One program in three has elements of 2 and 4 bits and little else, which are carried in other types.
+            let options = match ops % 3 {
+                0 => ProgramOptions { dtypes: DTypeSet::NARROW, ..ProgramOptions::new(Aim::Portable) },
+                _ => ProgramOptions::new(Aim::Portable),
+            };
             let sampled = ProgramSampler::sample(options, &mut Choices::new(&program), ops);
             let steps = script(&sampled, &mut Choices::new(&how));
             if let Some(log) = &log {
@@ -420,8 +422,7 @@ fn ops_on_constants_are_folded_to_what_they_compute() {
         // Bodies that are not associative may give anything.
         let aim = if def.bodies.is_empty() { Aim::Everything } else { Aim::Portable };
         for _ in 0..20 * calls {
-            let dtypes = DTypeSet::INT_BOOL.and(DTypeSet::WHOLE_BYTES);
-            let Some(sample) = Sampler::new(def, &mut entropy, &[], dtypes, aim).sample() else {
+            let Some(sample) = Sampler::new(def, &mut entropy, &[], DTypeSet::INT_BOOL, aim).sample() else {
                 continue;
             };
             let operands: Vec<Arc<Literal>> = sample
