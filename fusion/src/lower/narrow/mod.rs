@@ -131,8 +131,8 @@ fn carried_function(plain: &Plain) -> Result<Plain, OpError> {
         carrying.node(node, &params, &mut results)?;
         for ty in node.signature().results() {
             let made = results[returned.len()];
-            let narrow = if is_returned[returned.len()] { carrying.in_type(made, ty.dtype())? } else { made };
-            returned.push(narrow);
+            let is_end = is_returned[returned.len()] && is_narrow(ty.dtype());
+            returned.push(if is_end { carrying.end(made, ty.dtype())? } else { made });
         }
         origins.resize(carrying.0.nodes().len(), origin);
     }
@@ -202,6 +202,13 @@ impl Carrying {
             return Ok(value);
         }
         self.op(OpCode::Convert, attrs::convert(to), &[value])
+    }
+
+    /// What the function returns for a value. Were it known while the plugin compiles, it would be a constant in whatever layout
+    /// it was computed in, which is then copied to the layout of the result; behind a barrier nothing is known.
+    fn end(&mut self, value: Ref, narrow: DType) -> Result<Ref, OpError> {
+        let hidden = self.op(OpCode::OptimizationBarrier, Attrs::none(), &[value])?;
+        self.in_type(hidden, narrow)
     }
 
     /// The op of a node, in a function whose parameters and results so far have these values; its results are appended.
