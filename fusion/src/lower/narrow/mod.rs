@@ -2,8 +2,8 @@
 //!
 //! Input: the [`Plain`] function of a region. Output: the same function, in which ops see *narrow* types, those of 2 and 4
 //! bits, at its edges only: what it takes and returns is as before, and the first thing that is done with a narrow parameter is
-//! to convert it to its *carrier*, the last that is done with a narrow result to convert it back. A function without narrow
-//! types is returned as it came, after one look at its types.
+//! to convert it to its *carrier*, the last that is done with a narrow result to convert it back, behind a barrier. A function
+//! without narrow types is returned as it came, after one look at its types.
 //!
 //! | narrow | carrier | because |
 //! |---|---|---|
@@ -13,8 +13,7 @@
 //!
 //! XLA's CPU backend (API 0.81) packs narrow elements, and ends the process where it copies one from one layout to another,
 //! which it does for some transposes and sorts and around other ops. It drops the sign of what it folds of `i2` and `i4`,
-//! emits invalid code for the total order of `f4E2M1FN` and for pairs of its values, and has no convolution of `u2`. Where it
-//! changes the layout of bytes none of this happens.
+//! emits invalid code for the total order of `f4E2M1FN`, and has no convolution of `u2`. None of this happens to the carriers.
 //!
 //! Invariants:
 //! - W1: a carried value is a number of the narrow type. An op that may leave the range is followed by ops that bring its
