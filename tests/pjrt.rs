@@ -8,7 +8,7 @@ use fuseline::pjrt::{
     AlignedBytes, Client, Code, CompileOptions, ExecuteOptions, ExternalReference, HostData, HostSemantics,
     Value, ZERO_COPY_ALIGN, bytes_of, counters,
 };
-use fuseline_fusion::{DType, DTypeClass, Element, TensorType};
+use fuseline_fusion::{DType, DTypeClass, DTypeSet, Element, TensorType};
 use half::{bf16, f16};
 
 mod pjrt_support;
@@ -150,6 +150,31 @@ fn every_dtype_goes_through_a_program() {
         let wanted: Vec<u8> =
             [0, 3, 1, 4, 2, 5].iter().flat_map(|i| data[i * size..(i + 1) * size].to_vec()).collect();
         assert_eq!(output.to_host().expect("read"), wanted, "{dtype}");
+    }
+}
+
+/// The plugin writes the bits of a single short element, and leaves those above it in the byte as they were.
+#[test]
+fn a_single_short_element_is_read_alone() {
+    let Some(client) = client(1) else { return };
+    for dtype in DTypeSet::NARROW.iter() {
+        let one = TensorType::of(dtype, &[1]).expect("small");
+        let tensor = format!("tensor<1x{}>", dtype.stablehlo());
+        let module = format!(
+            "module @twice {{ func.func public @main(%a: {tensor}) -> {tensor} {{ \
+             %0 = stablehlo.add %a, %a : {tensor} return %0 : {tensor} }} }}"
+        );
+        let executable = client.compile(module, &CompileOptions::new()).expect("compiles");
+        // 1 and 1 in two bits, signed or not, is the pattern of 2; 0.5 and 0.5 in `f4E2M1FN` is that of 1.0.
+        let wanted = if dtype == DType::I2 { -2i8 as u8 } else { 2 };
+        for _ in 0..64 {
+            let junk = client.buffer_from_host(&ty::<u8>(&[64]), &[0xff; 64], &client.devices()[0]);
+            drop(junk.expect("a buffer"));
+            let buffer = client.buffer_from_host(&one, &[1], &client.devices()[0]).expect("a buffer");
+            let output = &executable.execute(&[&buffer], &PLAIN).expect("runs").outputs[0];
+            assert_eq!(output.to_host().expect("read"), [wanted], "{dtype}");
+            assert_eq!(output.to_host_async().expect("start").wait().expect("read"), [wanted], "{dtype}");
+        }
     }
 }
 

@@ -318,13 +318,8 @@ impl DTypeSet {
     pub const ORDERED: DTypeSet = DTypeSet::REAL.or(DTypeSet::BOOL);
     /// Every type.
     pub const ANY: DTypeSet = DTypeSet::NUMBER.or(DTypeSet::BOOL);
-    /// Every type that devices address by whole bytes: all but those of 2 and 4 bits.
-    pub const WHOLE_BYTES: DTypeSet = DTypeSet::ANY
-        .without(DType::I2)
-        .without(DType::I4)
-        .without(DType::U2)
-        .without(DType::U4)
-        .without(DType::F4E2M1FN);
+    /// The types of 2 and 4 bits.
+    pub const NARROW: DTypeSet = DTypeSet::of(&[DType::I2, DType::I4, DType::U2, DType::U4, DType::F4E2M1FN]);
     /// Signed integers and floats: the real types with a sign.
     pub const SIGNED_FLOAT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::FLOAT);
     /// The types with a sign or a direction.

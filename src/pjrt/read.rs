@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use fuseline_fusion::{DType, DTypeClass, TensorType};
+use fuseline_fusion::{DType, DTypeClass, DTypeSet, TensorType};
 use pjrt_sys::*;
 use smallvec::SmallVec;
 
@@ -37,11 +37,16 @@ struct Target {
     dtype: DType,
 }
 
-/// Signed integers of fewer than 8 bits as host data has them. XLA's devices leave the bits above theirs open.
-fn sign_extended(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
-    if dtype.class() == DTypeClass::Signed && dtype.bits() < 8 {
+/// Elements of fewer than 8 bits as host data has them: signed integers sign-extended, others zero-extended. XLA's devices leave
+/// the bits above theirs open; a `bool` is a byte there.
+fn extended(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
+    if DTypeSet::NARROW.contains(dtype) {
         let unused = 8 - dtype.bits();
-        bytes.iter_mut().for_each(|byte| *byte = ((*byte << unused) as i8 >> unused) as u8);
+        let signed = dtype.class() == DTypeClass::Signed;
+        bytes.iter_mut().for_each(|byte| {
+            let high = *byte << unused;
+            *byte = if signed { (high as i8 >> unused) as u8 } else { high >> unused };
+        });
     }
     bytes
 }
@@ -62,7 +67,7 @@ impl Target {
             None => self.bytes,
             Some(order) => order.to_row_major(&self.bytes)?,
         };
-        Ok(sign_extended(self.dtype, bytes))
+        Ok(extended(self.dtype, bytes))
     }
 }
 
@@ -174,11 +179,11 @@ pub(super) fn in_place(buffer: &Buffer, storage: Vec<u8>) -> Result<Result<Vec<u
     // neither freed, moved nor written to while the reference is held.
     let stored = unsafe { list(reference.pointer().cast::<u8>(), ty.bytes().0 as usize) };
     if let Some(order) = Order::of(buffer)? {
-        return Ok(Ok(sign_extended(ty.dtype(), order.to_row_major(stored)?)));
+        return Ok(Ok(extended(ty.dtype(), order.to_row_major(stored)?)));
     }
     let mut bytes = allocate(ty, storage)?;
     bytes.extend_from_slice(stored);
-    Ok(Ok(sign_extended(ty.dtype(), bytes)))
+    Ok(Ok(extended(ty.dtype(), bytes)))
 }
 
 /// Room in `storage` for a copy of a tensor; at least one byte, so that the pointer is never dangling.

@@ -19,6 +19,7 @@
 //! - then, when the region has lifted scalars, one `ui32` vector with all of them packed ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
+mod narrow;
 mod plain;
 mod scalars;
 mod text;
@@ -33,7 +34,7 @@ use crate::canon::CanonRegion;
 use crate::graph::Body;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 2;
+pub const LOWERING: u32 = 3;
 
 /// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
 /// it, so the choice is no part of the key.
@@ -131,7 +132,7 @@ impl fmt::Debug for Module {
 /// When `outputs` names a result that the region does not have.
 #[must_use]
 pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> Module {
-    let plain = plain::plain(region, outputs);
+    let plain = narrow::carried(plain::plain(region, outputs));
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
     // The packed scalars are read and not reused.

@@ -2,7 +2,8 @@
 //!
 //! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is replaced by what the
 //! `lower` column of its row says, in bodies too; the lifted scalars are taken out of the packed vector at the beginning.
-//! From here on nothing is changed: the printer writes this function down, and the verifier holds the text to it.
+//! What is then still of 2 or 4 bits is carried in whole bytes ([`super::narrow`]). From there on nothing is changed: the printer
+//! writes the function down, and the verifier holds the text to it.
 
 use std::sync::Arc;
 
@@ -158,7 +159,7 @@ impl Writer {
 }
 
 /// The value in the function of an operand in a graph whose parameters and results so far are these.
-fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
+pub(super) fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
     match value {
         Ref::Param(index) => params[index as usize],
         Ref::Result(index) => results[index as usize],
@@ -167,7 +168,7 @@ fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
 
 /// Text says what a body captures by using it. So what is not used is left out, what is captured twice is captured once, and
 /// the order is that of the first uses.
-fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
+pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
     let mut used: Vec<Ref> = Vec::new();
     let mut note = |value: &Ref| match value {
         Ref::Param(index) if !used.contains(&captured[*index as usize]) => {

@@ -54,7 +54,7 @@ impl Signature {
     }
 
     /// The same with bodies that nest up to `most` deep.
-    pub(super) fn infer_within(
+    pub(crate) fn infer_within(
         most: usize,
         op: OpCode,
         attrs: Attrs,

@@ -1,5 +1,6 @@
 //! Ops on the bits of numbers.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{Builder, Lowered, complex, expanded, in_f32, unsigned};
@@ -11,8 +12,8 @@ use crate::graph::{Body, Ref};
 use crate::literal::Literal;
 use crate::op::attrs;
 use crate::op::call::Call;
-use crate::op::code::{Comparison, ComparisonType, OpCode};
-use crate::shape::TensorType;
+use crate::op::code::{Comparison, OpCode};
+use crate::shape::{Shape, TensorType};
 
 impl Builder {
     /// Whether each element of a float value is NaN: without its sign, its bits are above those of infinity. Comparing it
@@ -98,24 +99,6 @@ fn subnormals_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's CPU backend emits invalid code for the total order of floats of 4 bits. They are ordered alike in a longer type.
-pub(in crate::op) fn compare(call: &Call<'_>) -> Lowered {
-    let total = call.attr().member(1) == ComparisonType::TotalOrder as u8;
-    if total && call.operand(0).dtype() == DType::F4E2M1FN {
-        expanded(compared_in_f16(call))
-    } else {
-        Lowered::Itself
-    }
-}
-
-fn compared_in_f16(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let (mut graph, params) = Builder::of(call);
-    let lhs = graph.op(OpCode::Convert, attrs::convert(DType::F16), &params[..1])?;
-    let rhs = graph.op(OpCode::Convert, attrs::convert(DType::F16), &params[1..])?;
-    let result = graph.op(OpCode::Compare, call.attrs.clone(), &[lhs, rhs])?;
-    Ok(graph.returning(&[result]))
-}
-
 /// With no mantissa bits left there is no way to write NaN, so the specification makes it an infinity; XLA's CPU backend
 /// keeps the NaN.
 pub(in crate::op) fn reduce_precision(call: &Call<'_>) -> Lowered {
@@ -139,57 +122,83 @@ fn nan_to_infinity(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// A `bool` is one bit, so `bitcast_convert` between it and a wider type packs or unpacks bits. XLA's CPU backend stores a
-/// byte and crashes on it (a segmentation fault in the compiler, API 0.81).
+/// An element of fewer than 8 bits is a *digit* of a longer one: `bitcast_convert` between them packs or unpacks bits. XLA's
+/// CPU backend stores a `bool` as a byte and crashes on it (a segmentation fault in the compiler, API 0.81); digits of 2
+/// and 4 bits are in bytes of their own by the time that it sees them ([`crate::lower`]).
 pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
     let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
-    match (from, to) {
-        (from, _) if from.is_complex() => expanded(complex::bitcast(call)),
-        (DType::Bool, DType::Bool) => Lowered::Itself,
-        (DType::Bool, to) => expanded(pack_bits(call, to)),
-        (_, DType::Bool) => expanded(unpack_bits(call)),
+    match from.bits().cmp(&to.bits()) {
+        _ if from.is_complex() => expanded(complex::bitcast(call)),
+        Ordering::Less if from.bits() < 8 => expanded(pack_bits(call, to)),
+        Ordering::Greater if to.bits() < 8 => expanded(unpack_bits(call, to)),
         _ => Lowered::Itself,
     }
 }
 
-/// Bits along the last dimension, lowest first, to one number.
+impl Builder {
+    /// For each place along a dimension, the bits below the digit of `bits` bits there.
+    fn places(&mut self, word: DType, shape: &Shape, axis: usize, bits: u32) -> Result<Ref, OpError> {
+        let index = self.op(OpCode::Iota, attrs::iota(word, shape.clone(), axis as i64), &[])?;
+        if bits == 1 {
+            return Ok(index);
+        }
+        let bits = self.word(bits.into(), word, shape)?;
+        self.op(OpCode::Multiply, Attrs::none(), &[index, bits])
+    }
+
+    /// The same bits as another type of the same width.
+    fn cast(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
+        if from == to { Ok(value) } else { self.op(OpCode::BitcastConvert, attrs::convert(to), &[value]) }
+    }
+}
+
+/// Digits along the last dimension, lowest first, to one number.
 fn pack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
-    let shape = call.operand(0).shape();
-    let last = shape.rank() as i64 - 1;
+    let (from, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let last = shape.rank() - 1;
     let word = unsigned(to.bits());
     let (mut graph, params) = Builder::of(call);
-    let bits = graph.op(OpCode::Convert, attrs::convert(word), &params)?;
-    let places = graph.op(OpCode::Iota, attrs::iota(word, shape.clone(), last), &[])?;
-    let placed = graph.op(OpCode::ShiftLeft, Attrs::none(), &[bits, places])?;
+    let digits = match from {
+        DType::Bool => params[0],
+        _ => graph.cast(params[0], from, unsigned(from.bits()))?,
+    };
+    let digits = graph.op(OpCode::Convert, attrs::convert(word), &[digits])?;
+    let places = graph.places(word, shape, last, from.bits())?;
+    let placed = graph.op(OpCode::ShiftLeft, Attrs::none(), &[digits, places])?;
     let scalar = TensorType::scalar(word);
     let zero = graph.op(OpCode::Constant, attrs::constant(Arc::new(Literal::zeros(scalar.clone()))), &[])?;
     let or = Arc::new(Body::binary(OpCode::Or, scalar)?);
-    let packed = graph.0.push(OpCode::Reduce, attrs::dimensions(&[last]), &[or], &[placed, zero])?[0];
-    let result =
-        if word == to { packed } else { graph.op(OpCode::BitcastConvert, attrs::convert(to), &[packed])? };
+    let along = attrs::dimensions(&[last as i64]);
+    let packed = graph.0.push(OpCode::Reduce, along, &[or], &[placed, zero])?[0];
+    let result = graph.cast(packed, word, to)?;
     Ok(graph.returning(&[result]))
 }
 
-/// One number to its bits along a new last dimension, lowest first.
-fn unpack_bits(call: &Call<'_>) -> Result<Lowered, OpError> {
+/// One number to its digits along a new last dimension, lowest first.
+fn unpack_bits(call: &Call<'_>, to: DType) -> Result<Lowered, OpError> {
     let operand = call.operand(0);
     let word = unsigned(operand.dtype().bits());
-    let dims = [operand.dims(), &[u64::from(operand.dtype().bits())]].concat();
-    let shape = call.ty(DType::Bool, &dims)?.shape().clone();
+    let dims = [operand.dims(), &[u64::from(operand.dtype().bits() / to.bits())]].concat();
+    let shape = call.ty(to, &dims)?.shape().clone();
     let kept: Vec<i64> = (0..operand.rank() as i64).collect();
     let (mut graph, params) = Builder::of(call);
-    let words = if word == operand.dtype() {
-        params[0]
-    } else {
-        graph.op(OpCode::BitcastConvert, attrs::convert(word), &params)?
-    };
+    let words = graph.cast(params[0], operand.dtype(), word)?;
     let repeated =
         graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &kept), &[words])?;
-    let places = graph.op(OpCode::Iota, attrs::iota(word, shape.clone(), operand.rank() as i64), &[])?;
+    let places = graph.places(word, &shape, operand.rank(), to.bits())?;
     let moved = graph.op(OpCode::ShiftRightLogical, Attrs::none(), &[repeated, places])?;
-    let one = graph.word(1, word, &shape)?;
-    let low = graph.op(OpCode::And, Attrs::none(), &[moved, one])?;
-    let compare = attrs::compare_for(Comparison::Eq, word);
-    let result = graph.op(OpCode::Compare, compare, &[low, one])?;
+    let result = match to {
+        DType::Bool => {
+            let one = graph.word(1, word, &shape)?;
+            let low = graph.op(OpCode::And, Attrs::none(), &[moved, one])?;
+            graph.op(OpCode::Compare, attrs::compare_for(Comparison::Eq, word), &[low, one])?
+        }
+        // The conversion keeps the low bits.
+        _ => {
+            let digit = unsigned(to.bits());
+            let digits = graph.op(OpCode::Convert, attrs::convert(digit), &[moved])?;
+            graph.cast(digits, digit, to)?
+        }
+    };
     Ok(graph.returning(&[result]))
 }

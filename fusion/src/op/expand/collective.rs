@@ -3,9 +3,8 @@
 //! XLA's CPU backend combines by sum, product, maximum and minimum, and booleans by `and` and `or`; it refuses any other
 //! body, and `collective_broadcast`. What it does it does in the operands' type whatever type the body has, it lets the
 //! maximum of a NaN and a number be the number, it takes several operands of `all_to_all` for the parts of one, and it joins
-//! several operands of `all_gather` along their first dimension whatever dimension is asked for. It moves or adds integers of
-//! 2 bits at wrong places in memory, or aborts the process, and knows no zero of `f8E8M0FNU`. Channels, which replicas do not
-//! need, it cannot compile with several operands.
+//! several operands of `all_gather` along their first dimension whatever dimension is asked for. It knows no zero of `f8E8M0FNU`.
+//! Channels, which replicas do not need, it cannot compile with several operands.
 //!
 //! Each function mends one of these and leaves the rest to the next round: what a call is lowered as is lowered in turn.
 
@@ -13,7 +12,7 @@ use std::sync::Arc;
 
 use super::{Builder, Lowered, expanded};
 use crate::attr::{AttrValue, Attrs};
-use crate::dtype::{DType, DTypeClass};
+use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::{Body, Ref};
 use crate::groups::Groups;
@@ -65,37 +64,18 @@ fn apart(
     in_turn(changed.map(|()| (graph, values)))
 }
 
-/// How elements of a type are moved: as they are, or as another type.
-enum Carried {
-    /// Of the same numbers.
-    Converted(DType),
-    /// Of the same bits.
-    Cast(DType),
-}
-
-fn carried(dtype: DType) -> Option<Carried> {
-    match (dtype, dtype.class()) {
-        (DType::F8E8M0FNU, _) => Some(Carried::Cast(DType::U8)),
-        (_, DTypeClass::Signed) if dtype.bits() < 8 => Some(Carried::Converted(DType::I8)),
-        (_, DTypeClass::Unsigned) if dtype.bits() < 8 => Some(Carried::Converted(DType::U8)),
-        _ => None,
-    }
-}
-
-/// The call with its operands in types that the backend moves, if one of them is in another.
-fn in_carriers(call: &Call<'_>) -> Option<Lowered> {
-    if call.operands.iter().all(|ty| carried(ty.dtype()).is_none()) {
+/// The call with the bits of its operands, if one of them is in a type that the backend does not move.
+fn as_bits(call: &Call<'_>) -> Option<Lowered> {
+    if call.operands.iter().all(|ty| ty.dtype() != DType::F8E8M0FNU) {
         return None;
     }
     Some(apart(call, |graph, value, ty| {
-        let (op, to) = match carried(ty.dtype()) {
-            Some(Carried::Converted(to)) => (OpCode::Convert, to),
-            Some(Carried::Cast(to)) => (OpCode::BitcastConvert, to),
-            None => return graph.op(call.def.code, call.attrs.clone(), &[value]),
-        };
-        let value = graph.op(op, attrs::convert(to), &[value])?;
+        if ty.dtype() != DType::F8E8M0FNU {
+            return graph.op(call.def.code, call.attrs.clone(), &[value]);
+        }
+        let value = graph.op(OpCode::BitcastConvert, attrs::convert(DType::U8), &[value])?;
         let moved = graph.op(call.def.code, call.attrs.clone(), &[value])?;
-        graph.op(op, attrs::convert(ty.dtype()), &[moved])
+        graph.op(OpCode::BitcastConvert, attrs::convert(ty.dtype()), &[moved])
     }))
 }
 
@@ -104,7 +84,7 @@ pub(in crate::op) fn all_gather(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
         return apart(call, |_, value, _| Ok(value));
     }
-    if let Some(lowered) = without_channel(call).or_else(|| in_carriers(call)) {
+    if let Some(lowered) = without_channel(call).or_else(|| as_bits(call)) {
         return lowered;
     }
     let axis = call.attr().int(1) as usize;
@@ -124,7 +104,7 @@ pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Lowered {
     if is_alone(call) {
         return apart(call, |_, value, _| Ok(value));
     }
-    if let Some(lowered) = without_channel(call).or_else(|| in_carriers(call)) {
+    if let Some(lowered) = without_channel(call).or_else(|| as_bits(call)) {
         return lowered;
     }
     match call.operands {
@@ -135,7 +115,7 @@ pub(in crate::op) fn all_to_all(call: &Call<'_>) -> Lowered {
 
 /// As it is, but for channels and types that are not moved.
 pub(in crate::op) fn collective_permute(call: &Call<'_>) -> Lowered {
-    without_channel(call).or_else(|| in_carriers(call)).unwrap_or(Lowered::Itself)
+    without_channel(call).or_else(|| as_bits(call)).unwrap_or(Lowered::Itself)
 }
 
 /// By permutations, which XLA's CPU backend has.
@@ -160,10 +140,12 @@ fn combination(call: &Call<'_>) -> Combination {
     let (body, dtype) = (&call.bodies[0], combined_type(call));
     let [node] = body.graph().nodes() else { return Combination::Other };
     let straight = node.operands() == [Ref::Param(0), Ref::Param(1)] && body.returns() == [Ref::Result(0)];
-    if !straight || carried(dtype).is_some() {
+    if !straight || dtype == DType::F8E8M0FNU {
         return Combination::Other;
     }
     match node.signature().op() {
+        // More than one op in the wider types that they are carried in.
+        OpCode::Add | OpCode::Multiply if dtype != DType::Bool && dtype.bits() < 8 => Combination::Other,
         OpCode::Add | OpCode::Multiply => Combination::Native,
         op @ (OpCode::Maximum | OpCode::Minimum) if dtype.is_float() => Combination::Extreme(op),
         OpCode::Maximum | OpCode::Minimum if !dtype.is_complex() => Combination::Native,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::combine::{common_float, in_other_types};
 use super::loops::{self, is_scalar_code};
 use super::{Builder, Lowered, expanded};
-use crate::dtype::{DType, DTypeClass};
+use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::{Body, Ref};
 use crate::op::attrs;
@@ -42,41 +42,12 @@ pub(in crate::op) fn sort(call: &Call<'_>) -> Lowered {
     if !is_scalar_code(&call.bodies[0]) {
         return expanded(loops::sort(call));
     }
-    if call.operands.iter().any(|ty| whole_bytes(ty.dtype()) != ty.dtype()) {
-        return expanded(sorted_as_bytes(call));
-    }
     if call.attr().bool(1) || is_order(&call.bodies[0]) {
         return Lowered::Itself;
     }
     let (mut graph, params) = Builder::of(call);
     let sorted = graph.0.push(OpCode::Sort, attrs::sort(call.attr().int(0), true), call.bodies, &params);
     expanded(sorted.map(|results| graph.returning(&results)))
-}
-
-/// A type of at least 8 bits that has every number of a shorter one.
-fn whole_bytes(dtype: DType) -> DType {
-    match (dtype.class(), dtype.bits()) {
-        (DTypeClass::Signed, ..8) => DType::I8,
-        (DTypeClass::Unsigned, ..8) => DType::U8,
-        (DTypeClass::Float, ..8) => DType::F16,
-        _ => dtype,
-    }
-}
-
-/// To sort along another dimension than the last, XLA's CPU backend changes the layout, by a copy that ends the process on
-/// elements of 2 or 4 bits.
-fn sorted_as_bytes(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let (mut graph, mut operands) = Builder::of(call);
-    for (operand, ty) in operands.iter_mut().zip(call.operands) {
-        *operand = graph.convert(*operand, ty.dtype(), whole_bytes(ty.dtype()))?;
-    }
-    let body = Arc::new(in_other_types(&call.bodies[0], whole_bytes, |dtype| dtype)?);
-    let stable = attrs::sort(call.attr().int(0), true);
-    let mut results = graph.0.push(OpCode::Sort, stable, &[body], &operands)?;
-    for (result, ty) in results.iter_mut().zip(call.operands) {
-        *result = graph.convert(*result, whole_bytes(ty.dtype()), ty.dtype())?;
-    }
-    Ok(graph.returning(&results))
 }
 
 /// Whether a comparator is one comparison of two elements of an operand, by an order that has no exceptions.

@@ -21,7 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(super) use bits::{bitcast_convert, compare, reduce_precision};
+pub(super) use bits::{bitcast_convert, reduce_precision};
 pub(super) use chlo::{ragged_dot, scan, top_k};
 pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,

@@ -28,11 +28,10 @@ fn is_trouble(signature: &Signature) -> bool {
     let dtypes = (from.map(TensorType::dtype), to.map(TensorType::dtype));
     let converts = || dtypes.0 != signature.results().first().map(TensorType::dtype);
     let uncallable = || !signature.bodies().iter().all(|body| loops::is_scalar_code(body));
-    // Types that collectives do not move.
-    let odd = |types: &[TensorType]| {
-        let is_odd = |dtype: DType| dtype == DType::F8E8M0FNU || (dtype.is_int() && dtype.bits() < 8);
-        types.iter().any(|ty| is_odd(ty.dtype()))
-    };
+    // A type that collectives do not move.
+    let odd = |types: &[TensorType]| types.iter().any(|ty| ty.dtype() == DType::F8E8M0FNU);
+    // Types in which a sum is more than one op.
+    let narrow = |ty: &TensorType| ty.dtype().bits() < 8 && ty.dtype() != DType::Bool;
     let floats = |types: &[TensorType]| combine::common_float(types.iter().map(TensorType::dtype)).is_some();
     match signature.op() {
         OpCode::Reduce => converts() || uncallable() || floats(signature.results()),
@@ -67,9 +66,16 @@ fn is_trouble(signature: &Signature) -> bool {
                         | OpCode::Or
                 )
             );
-            dtypes.0 != dtypes.1 || body.nodes().len() != 1 || !known || odd(signature.results())
+            let sums = body.nodes().iter().any(|node| {
+                let sums = matches!(node.signature().op(), OpCode::Add | OpCode::Multiply);
+                sums && node.signature().results().iter().any(narrow)
+            });
+            dtypes.0 != dtypes.1 || body.nodes().len() != 1 || !known || sums || odd(signature.results())
         }
-        OpCode::BitcastConvert => (dtypes.0 == Some(DType::Bool)) != (dtypes.1 == Some(DType::Bool)),
+        OpCode::BitcastConvert => {
+            let [from, to] = [dtypes.0, dtypes.1].map(|dtype| dtype.map_or(8, DType::bits));
+            from != to && from.min(to) < 8
+        }
         OpCode::RngBitGenerator => dtypes.1.is_some_and(|bits| bits.class() != DTypeClass::Unsigned),
         _ => false,
     }
@@ -231,7 +237,6 @@ fn the_expanded_graph_computes_the_same_bits() {
         "cholesky",
         "collective_broadcast",
         "collective_permute",
-        "compare",
         "composite",
         "conj",
         "constant",

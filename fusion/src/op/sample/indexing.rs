@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use super::{Domain, Sample, SampleOperand, Sampler, axes};
 use crate::dtype::{DType, DTypeSet};
-use crate::interp::number::{Store, from_int};
+use crate::interp::number::{Bits, Store, from_int, to_int};
 use crate::op::attrs::{self, IndexDimensionNumbers};
 use crate::shape::TensorType;
 
-/// An index that is outside of a dimension of up to this size, window and all; it fits every integer type.
+/// An index that is outside of a dimension of up to this size, window and all; it fits every integer type of whole bytes.
 const FAR: u64 = 100;
+
+/// The greatest integer of a type.
+fn greatest(dtype: DType) -> i128 {
+    (1 << (dtype.bits() - u32::from(DTypeSet::SIGNED.contains(dtype)))) - 1
+}
 
 /// Dimension numbers over an operand, and the shapes that go with them.
 struct Plan {
@@ -53,7 +58,8 @@ impl Plan {
         use_dims(&dims)
     }
 
-    /// Indices of a type from the components of each index vector, by the place of the vector among its like.
+    /// Indices of a type from the components of each index vector, by the place of the vector among its like; `None` where the
+    /// type does not have one of them.
     fn given(&self, dtype: DType, mut component: impl FnMut(u64, usize) -> i128) -> Option<SampleOperand> {
         let ty = TensorType::of(dtype, &self.indices).ok()?;
         let inner: u64 = self.indices.get(self.index_vector + 1..).unwrap_or(&[]).iter().product();
@@ -64,9 +70,12 @@ impl Plan {
             } else {
                 (element, 0)
             };
-            from_int(dtype, component(vector, k as usize))
+            let index = component(vector, k as usize);
+            let bits = from_int(dtype, index);
+            (to_int(dtype, bits) == index).then_some(bits)
         });
-        Some(SampleOperand::Given(Arc::new(Store::collect(ty, elements).finish())))
+        let elements: Vec<Bits> = elements.collect::<Option<_>>()?;
+        Some(SampleOperand::Given(Arc::new(Store::collect(ty, elements.into_iter()).finish())))
     }
 }
 
@@ -191,13 +200,15 @@ pub(in crate::op) fn scatter(sampler: &mut Sampler<'_>) -> Option<Sample> {
             let choices: Vec<u64> =
                 (0..plan.vectors() * plan.index_map.len().max(1) as u64).map(|_| sampler.up_to(7)).collect();
             let signed = DTypeSet::SIGNED.contains(index_dtype);
+            let most = greatest(index_dtype);
+            let is_far = |axis: usize| whole[axis] <= FAR && most >= FAR.into();
             let count = plan.index_map.len().max(1);
             plan.given(index_dtype, |vector, k| {
                 let axis = plan.index_map[k];
-                let room = i128::from(whole[axis] - plan.sizes[axis]);
+                let room = i128::from(whole[axis] - plan.sizes[axis]).min(most);
                 match i128::from(choices[vector as usize * count + k]) {
-                    7 if signed && whole[axis] <= FAR => -i128::from(FAR),
-                    6 if whole[axis] <= FAR => FAR.into(),
+                    7 if signed && is_far(axis) => -i128::from(FAR),
+                    6 if is_far(axis) => FAR.into(),
                     choice => choice % (room + 1),
                 }
             })?

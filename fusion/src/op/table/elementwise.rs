@@ -160,7 +160,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::COMPARE,
         numerics: Numerics::Step,
         infer: elementwise::compare,
-        lower: expand::compare,
         sample: sample::elementwise::compare,
         ..ROW
     },
