@@ -18,7 +18,8 @@ pub enum Specials {
     /// Numbers only (`f4E2M1FN`). What is too large becomes the greatest number of its sign, NaN becomes negative zero.
     Finite,
     /// Exponents only, without sign and zero: every pattern is a power of two but the greatest, a NaN (`f8E8M0FNU`).
-    /// Negative numbers become NaN, and so does what is too large; what is too small becomes the least power.
+    /// Negative numbers and zeros become NaN, and so does what is too large; what is too small becomes the least power. The
+    /// specification of the format leaves this open; XLA and the `ml_dtypes` package do it so.
     ExponentOnly,
 }
 
@@ -175,18 +176,15 @@ impl FloatFormat {
         }
     }
 
-    /// The nearest power of two.
+    /// The nearest power of two; half way between two of them it is the greater one.
     fn encode_power(self, value: f64) -> u64 {
         let nan = self.greatest() + 1;
-        if value < 0.0 || value.is_infinite() {
+        if value <= 0.0 || value.is_infinite() {
             return nan;
         }
         let bits = value.to_bits();
         let exponent = (bits >> F64_MANTISSA) as i64 - 1023 + i64::from(self.bias);
-        // Half way to the next power goes to the even exponent.
-        let half = 1 << (F64_MANTISSA - 1);
-        let fraction = bits & ((1 << F64_MANTISSA) - 1);
-        let up = fraction > half || (fraction == half && exponent & 1 == 1);
+        let up = bits & 1 << (F64_MANTISSA - 1) != 0;
         u64::try_from(exponent + i64::from(up)).unwrap_or(0).min(nan)
     }
 }
