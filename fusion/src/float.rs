@@ -212,3 +212,34 @@ fn shift_rounding(value: u64, shift: u32) -> u64 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `ml_dtypes.float8_e8m0fnu` makes of these numbers.
+    #[test]
+    fn powers_are_rounded_up_from_half_way_and_have_no_zero() {
+        let format = FloatFormat::special(8, 0, 127, Specials::ExponentOnly);
+        let power = |exponent: i32| 2f64.powi(exponent);
+        for (value, wanted) in [
+            (0.0, 255),
+            (-0.0, 255),
+            (-1.0, 255),
+            (f64::INFINITY, 255),
+            (1.0, 127),
+            (1.4, 127),
+            (1.5, 128),
+            (2.9, 128),
+            (3.0, 129),
+            (0.75, 127),
+            (power(127) * 1.4, 254),
+            (power(127) * 1.5, 255),
+            (power(-127), 0),
+            (power(-127) * 1.5, 1),
+            (power(-149), 0),
+        ] {
+            assert_eq!(format.encode(value), wanted, "{value:e}");
+        }
+    }
+}

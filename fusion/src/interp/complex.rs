@@ -233,6 +233,20 @@ mod tests {
         }
     }
 
+    /// Annex G of C99.
+    #[test]
+    fn parts_at_infinity_and_of_nan_are_those_of_the_standard() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        let f = |op, re, im| unary(op, Complex64::new(re, im)).expect("a complex form");
+        let log = f(OpCode::Log, nan, 1.0);
+        assert!(log.re.is_nan() && log.im.is_nan(), "{log}");
+        assert_eq!(f(OpCode::Log, nan, inf).re, inf);
+        assert_eq!(f(OpCode::Sine, 0.0, inf), Complex64::new(0.0, inf));
+        assert_eq!(f(OpCode::Cosine, 0.0, inf).re, inf);
+        assert_eq!(f(OpCode::Cosine, 0.0, inf).im, 0.0);
+        assert_eq!(f(OpCode::Sinh, inf, 0.0), Complex64::new(inf, 0.0));
+    }
+
     #[test]
     fn large_and_small_arguments_do_not_overflow_early() {
         let big = Complex64::new(1e300, 1e300);

@@ -585,6 +585,19 @@ mod tests {
         }
     }
 
+    /// -1 and 1 are 0xb8 and 0x38 of a format whose NaN has the pattern of a negative zero.
+    #[test]
+    fn a_nan_in_the_place_of_negative_zero_comes_first() {
+        let less = |a, b| {
+            let kernel = Kernel::Compare(Comparison::Lt, ComparisonType::TotalOrder, DType::F8E5M2FNUZ);
+            kernel.apply([a, b, 0]) == 1
+        };
+        let ascending = [0x80, 0xff, 0xb8, 0x81, 0x00, 0x01, 0x38, 0x7f];
+        for pair in ascending.windows(2) {
+            assert!(less(pair[0], pair[1]) && !less(pair[1], pair[0]), "{pair:x?}");
+        }
+    }
+
     #[test]
     fn conversions_to_bool_ask_for_zero() {
         for (from, bits, wanted) in [

@@ -1,10 +1,13 @@
 //! Ops on complex numbers.
 
+use std::sync::Arc;
+
 use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::Ref;
+use crate::literal::Literal;
 use crate::op::attrs;
 use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
@@ -19,7 +22,13 @@ fn part_of_real(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let part = match call.def.code {
         OpCode::Real => graph.op(OpCode::Convert, attrs::convert(call.operand(0).dtype()), &params)?,
-        _ => graph.int(0, call.operand(0))?,
+        _ => {
+            // Not as a converted integer: XLA's folder makes the least number of the zero that `f8E8M0FNU` does not have.
+            let zero = attrs::constant(Arc::new(Literal::of_f64(call.operand(0).dtype(), 0.0)));
+            let zero = graph.op(OpCode::Constant, zero, &[])?;
+            let shape = call.operand(0).shape().clone();
+            graph.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape, &[]), &[zero])?
+        }
     };
     Ok(graph.returning(&[part]))
 }
