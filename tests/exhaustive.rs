@@ -2,98 +2,21 @@
 //! elements, of 2 and 4 bits: the plugin against the reference interpreter.
 //!
 //! One executable per op and element type runs over all 65,536 elements. An op that rounds may be off by one unit in the
-//! last place, or by what [`NEAR_ZERO`] says; any other op gives the same number. NaN equals NaN, and where the table calls
-//! an op exact, the sign of zero counts. An exception that is not needed any more is a failure too.
-//!
-//! XLA's CPU backend reads subnormal numbers of `bf16` (and of `f32`, which it computes them in) as zero and writes zero
-//! in their place, also of what it computes on the way. So a subnormal operand may have any result between the right one
-//! and that of a zero of its sign where these two are next to each other, or where [`READS_ZERO`] lists the op; and for a
-//! result below four times the least normal number any smaller one of its sign will do.
+//! last place, or by what [`NEAR_ZERO`] says; subnormal numbers of `bf16` may be read and written as zero, as
+//! `tests/support/judge.rs` says. An exception that is not needed any more is a failure too.
 #![allow(missing_docs, clippy::print_stdout, reason = "a test")]
+
+mod support;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use fuseline::fusion::op::{Fusibility, Numerics, OPS, Operands, Signature, attrs};
+use fuseline::fusion::op::{Fusibility, OPS, Operands, Signature, attrs};
 use fuseline::fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline::fusion::{DTypeClass, DTypeSet, OpDef, interp};
 use fuseline::{Attrs, DType, Engine, EngineConfig, Literal, Mode, OpCode, TensorType, with_mode};
-use half::{bf16, f16};
-
-/// Ops that are good to an absolute error only where they are near zero, and why.
-const NEAR_ZERO: &[(OpCode, f64, &str)] = &[
-    (OpCode::Digamma, 1e-6, "near its zeros it is a difference of large terms in f32"),
-    (OpCode::Lgamma, 1e-6, "near its zeros it is a difference of large terms in f32"),
-];
-
-/// Ops that are far off for subnormal operands, which are read as zero, with what becomes of them.
-const READS_ZERO: &[(OpCode, &str)] = &[
-    (OpCode::Cbrt, "9e-16 at most in place of up to 2e-13"),
-    (OpCode::Digamma, "the NaN of the pole in place of numbers past 8e37"),
-    (OpCode::Lgamma, "the infinity of the pole in place of 87 to 92"),
-    (OpCode::Log, "the negative infinity in place of -87 to -92, and in place of NaN"),
-    (OpCode::Rsqrt, "an infinity in place of 9e18 to 1e20, and in place of NaN"),
-    (OpCode::Sign, "zero in place of one"),
-    (OpCode::Sqrt, "zero in place of up to 1e-19, and in place of NaN"),
-];
-
-/// How far the results for a subnormal operand and for zero may be apart to count as next to each other.
-const NEXT: f64 = 1e-30;
-
-/// The bits of the least normal `bf16`; those of four times it are three times as many.
-const LEAST_NORMAL: u16 = 0x80;
-
-/// A float of 16 bits.
-#[derive(Clone, Copy, Debug)]
-struct Float {
-    dtype: DType,
-    bits: u16,
-}
-
-impl Float {
-    fn value(self) -> f64 {
-        match self.dtype {
-            DType::F16 => f16::from_bits(self.bits).to_f64(),
-            _ => bf16::from_bits(self.bits).to_f64(),
-        }
-    }
-
-    fn magnitude(self) -> u16 {
-        self.bits & 0x7fff
-    }
-
-    fn is_negative(self) -> bool {
-        self.bits != self.magnitude()
-    }
-
-    /// Whether XLA's CPU backend takes it for zero. It computes `f16` as `f32`, in which all of them are normal.
-    fn is_flushed(self) -> bool {
-        self.dtype == DType::BF16 && (1..LEAST_NORMAL).contains(&self.magnitude())
-    }
-
-    /// Zero of the same sign.
-    fn zero(self) -> u16 {
-        self.bits & 0x8000
-    }
-
-    /// Whether it lies between two others, or is one of them.
-    fn is_between(self, a: Float, b: Float) -> bool {
-        let (low, high) = (a.value().min(b.value()), a.value().max(b.value()));
-        (low..=high).contains(&self.value()) || [a, b].iter().any(|end| self.steps(*end) == Some(0))
-    }
-
-    /// Number of steps from one number to another; `None` when one of them is NaN and the other is not.
-    fn steps(self, other: Float) -> Option<u64> {
-        let (a, b) = (u64::from(self.magnitude()), u64::from(other.magnitude()));
-        match (self.value().is_nan(), other.value().is_nan()) {
-            (true, true) => Some(0),
-            (false, false) if self.is_negative() == other.is_negative() => Some(a.abs_diff(b)),
-            (false, false) => Some(a + b),
-            _ => None,
-        }
-    }
-}
+use support::judge::{Float, NEAR_ZERO, READS_ZERO, Rule, Verdict};
 
 /// The elementwise rows of so many operands that have no attributes.
 fn rows(operands: usize) -> impl Iterator<Item = &'static OpDef> {
@@ -140,56 +63,43 @@ struct Findings {
 /// Compares the results of all elements, in the order of their bits.
 fn compare(def: &OpDef, dtype: DType, actual: &Literal, wanted: &Literal) -> Findings {
     let mut findings = Findings::default();
-    let absolute = NEAR_ZERO.iter().find(|(op, ..)| *op == def.code).map_or(0.0, |&(_, most, _)| most);
-    let reads_zero = READS_ZERO.iter().any(|(op, _)| *op == def.code);
+    let float = |bits: u16| Float { dtype, bits: bits.into() };
     if wanted.dtype() != dtype {
         assert_eq!(wanted.dtype(), DType::Bool, "{}", def.name);
         for (bits, (actual, wanted)) in (0..=u16::MAX).zip(actual.bytes().iter().zip(wanted.bytes())) {
             if actual != wanted {
-                findings.wrong.push(format!("{:?} gives {actual}", Float { dtype, bits }.value()));
+                findings.wrong.push(format!("{:?} gives {actual}", float(bits).value()));
             }
         }
         return findings;
     }
+    let rule = Rule {
+        numerics: def.numerics,
+        steps: 1,
+        absolute: NEAR_ZERO.iter().find(|(op, ..)| *op == def.code).map_or(0.0, |&(_, most, _)| most),
+        reads_zero: READS_ZERO.iter().any(|(op, _)| *op == def.code),
+    };
     let all = |literal: &Literal| -> Vec<Float> {
-        let float = |raw: &[u8]| Float { dtype, bits: u16::from_le_bytes([raw[0], raw[1]]) };
-        literal.bytes().chunks_exact(2).map(float).collect()
+        literal.bytes().chunks_exact(2).map(|raw| float(u16::from_le_bytes([raw[0], raw[1]]))).collect()
     };
     let (actual, wanted) = (all(actual), all(wanted));
     for bits in 0..=u16::MAX {
-        let x = Float { dtype, bits };
+        let x = float(bits);
         let (found, right) = (actual[usize::from(bits)], wanted[usize::from(bits)]);
-        let steps = found.steps(right);
-        let passes = |steps: Option<u64>| match def.numerics {
-            Numerics::Exact => steps == Some(0),
-            Numerics::Step => steps == Some(0) || found.value() == right.value(),
-            Numerics::Rounded => steps.is_some_and(|steps| steps <= 1),
-        };
-        if passes(steps) {
-            if def.numerics == Numerics::Rounded {
-                findings.worst = findings.worst.max(steps.unwrap_or(0));
-                findings.off += usize::from(steps != Some(0));
+        match rule.judge(found, right, wanted[x.flushed().bits as usize]) {
+            Verdict::Right(steps) => {
+                findings.worst = findings.worst.max(steps);
+                findings.off += usize::from(steps > 0);
             }
-            continue;
-        }
-        let at_zero = wanted[usize::from(x.zero())];
-        let is_next = (at_zero.value() - right.value()).abs() <= NEXT;
-        let as_zero = x.is_flushed() && found.is_between(at_zero, right);
-        let written_as_zero = dtype == DType::BF16
-            && right.magnitude() < 3 * LEAST_NORMAL
-            && found.magnitude() <= right.magnitude()
-            && found.is_negative() == right.is_negative();
-        if (as_zero && is_next) || written_as_zero {
-            findings.flushed += 1;
-        } else if (as_zero && reads_zero) || (found.value() - right.value()).abs() <= absolute {
-            findings.excepted += 1;
-        } else {
-            findings.wrong.push(format!(
-                "{:e} gives {:e}, not {:e} ({steps:?} steps)",
+            Verdict::Flushed => findings.flushed += 1,
+            Verdict::Excepted => findings.excepted += 1,
+            Verdict::Wrong => findings.wrong.push(format!(
+                "{:e} gives {:e}, not {:e} ({:?} steps)",
                 x.value(),
                 found.value(),
-                right.value()
-            ));
+                right.value(),
+                found.steps(right)
+            )),
         }
     }
     findings

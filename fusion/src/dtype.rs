@@ -320,6 +320,8 @@ impl DTypeSet {
     pub const ANY: DTypeSet = DTypeSet::NUMBER.or(DTypeSet::BOOL);
     /// The types of 2 and 4 bits.
     pub const NARROW: DTypeSet = DTypeSet::of(&[DType::I2, DType::I4, DType::U2, DType::U4, DType::F4E2M1FN]);
+    /// Every type whose elements have bytes of their own: all but those of 2 and 4 bits.
+    pub const WHOLE_BYTES: DTypeSet = DTypeSet(DTypeSet::ANY.0 & !DTypeSet::NARROW.0);
     /// Signed integers and floats: the real types with a sign.
     pub const SIGNED_FLOAT: DTypeSet = DTypeSet::SIGNED.or(DTypeSet::FLOAT);
     /// The types with a sign or a direction.

@@ -18,7 +18,8 @@ pub enum Specials {
     /// Numbers only (`f4E2M1FN`). What is too large becomes the greatest number of its sign, NaN becomes negative zero.
     Finite,
     /// Exponents only, without sign and zero: every pattern is a power of two but the greatest, a NaN (`f8E8M0FNU`).
-    /// Negative numbers become NaN, and so does what is too large; what is too small becomes the least power.
+    /// Negative numbers and zeros become NaN, and so does what is too large; what is too small becomes the least power. The
+    /// specification of the format leaves this open; XLA and the `ml_dtypes` package do it so.
     ExponentOnly,
 }
 
@@ -175,18 +176,15 @@ impl FloatFormat {
         }
     }
 
-    /// The nearest power of two.
+    /// The nearest power of two; half way between two of them it is the greater one.
     fn encode_power(self, value: f64) -> u64 {
         let nan = self.greatest() + 1;
-        if value < 0.0 || value.is_infinite() {
+        if value <= 0.0 || value.is_infinite() {
             return nan;
         }
         let bits = value.to_bits();
         let exponent = (bits >> F64_MANTISSA) as i64 - 1023 + i64::from(self.bias);
-        // Half way to the next power goes to the even exponent.
-        let half = 1 << (F64_MANTISSA - 1);
-        let fraction = bits & ((1 << F64_MANTISSA) - 1);
-        let up = fraction > half || (fraction == half && exponent & 1 == 1);
+        let up = bits & 1 << (F64_MANTISSA - 1) != 0;
         u64::try_from(exponent + i64::from(up)).unwrap_or(0).min(nan)
     }
 }
@@ -211,6 +209,37 @@ fn shift_rounding(value: u64, shift: u32) -> u64 {
             let rest = value << (64 - shift);
             let half = 1 << 63;
             kept + u64::from(rest > half || (rest == half && kept & 1 == 1))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `ml_dtypes.float8_e8m0fnu` makes of these numbers.
+    #[test]
+    fn powers_are_rounded_up_from_half_way_and_have_no_zero() {
+        let format = FloatFormat::special(8, 0, 127, Specials::ExponentOnly);
+        let power = |exponent: i32| 2f64.powi(exponent);
+        for (value, wanted) in [
+            (0.0, 255),
+            (-0.0, 255),
+            (-1.0, 255),
+            (f64::INFINITY, 255),
+            (1.0, 127),
+            (1.4, 127),
+            (1.5, 128),
+            (2.9, 128),
+            (3.0, 129),
+            (0.75, 127),
+            (power(127) * 1.4, 254),
+            (power(127) * 1.5, 255),
+            (power(-127), 0),
+            (power(-127) * 1.5, 1),
+            (power(-149), 0),
+        ] {
+            assert_eq!(format.encode(value), wanted, "{value:e}");
         }
     }
 }

@@ -16,12 +16,12 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The groups, filled up with -1 to equal lengths.
+    /// The groups, filled up with -1 to equal lengths. What fills them up already makes none of them longer.
     #[must_use]
     pub fn new<G: AsRef<[i64]>>(groups: &[G]) -> Groups {
-        let columns = groups.iter().map(|group| group.as_ref().len()).max().unwrap_or(0);
+        let columns = groups.iter().map(|group| members(group.as_ref()).len()).max().unwrap_or(0);
         let row = |group: &G| {
-            let group = group.as_ref();
+            let group = members(group.as_ref());
             group.iter().copied().chain(std::iter::repeat_n(NONE, columns - group.len())).collect::<Vec<_>>()
         };
         Groups { columns, ids: groups.iter().flat_map(row).collect() }
@@ -46,11 +46,14 @@ impl Groups {
 
     /// The rows without what fills them up at the end.
     pub fn members(&self) -> impl ExactSizeIterator<Item = &[i64]> {
-        self.rows().map(|row| {
-            let len = row.iter().rposition(|&id| id != NONE).map_or(0, |last| last + 1);
-            &row[..len]
-        })
+        self.rows().map(members)
     }
+}
+
+/// A row without what fills it up at the end.
+fn members(row: &[i64]) -> &[i64] {
+    let len = row.iter().rposition(|&id| id != NONE).map_or(0, |last| last + 1);
+    &row[..len]
 }
 
 impl fmt::Debug for Groups {
@@ -71,6 +74,7 @@ mod tests {
         assert_eq!(groups.members().collect::<Vec<_>>(), [&[2, 0, 1][..], &[3]]);
         assert_eq!(Groups::new(&[vec![2, 0, 1], vec![3, -1, -1]]), groups);
         assert_eq!(Groups::all(3), Groups::new(&[[0, 1, 2]]));
+        assert_eq!(Groups::new(&[vec![0, -1, -1], vec![1, -1]]), Groups::new(&[[0], [1]]));
         for none in [Groups::new::<Vec<i64>>(&[]), Groups::new(&[vec![], vec![]]), Groups::all(0)] {
             assert_eq!(none, Groups::default());
             assert_eq!((none.rows().len(), none.columns()), (0, 0));

@@ -7,7 +7,9 @@
     reason = "a test, on real threads"
 )]
 
+pub(crate) mod judge;
 pub(crate) mod reference;
+pub(crate) mod special;
 
 use std::sync::{Arc, Mutex};
 

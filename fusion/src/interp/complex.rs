@@ -23,8 +23,8 @@ pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
         OpCode::Sqrt => sqrt(z),
         OpCode::Rsqrt => div(Complex64::new(1.0, 0.0), sqrt(z)),
         OpCode::Cbrt => cbrt(z),
-        OpCode::Sine => Complex64::new(z.re.sin() * z.im.cosh(), z.re.cos() * z.im.sinh()),
-        OpCode::Cosine => Complex64::new(z.re.cos() * z.im.cosh(), -z.re.sin() * z.im.sinh()),
+        OpCode::Sine => Complex64::new(times(z.re.sin(), z.im.cosh()), z.re.cos() * z.im.sinh()),
+        OpCode::Cosine => Complex64::new(z.re.cos() * z.im.cosh(), -times(z.re.sin(), z.im.sinh())),
         OpCode::Tanh => tanh(z),
         OpCode::Tan => {
             // tan z = -i tanh(i z)
@@ -122,7 +122,9 @@ fn exp_m1(z: Complex64) -> Complex64 {
 /// `ln |z|`; near 1 from the distance to it.
 fn log_abs(z: Complex64) -> f64 {
     let (large, small) = (z.re.abs().max(z.im.abs()), z.re.abs().min(z.im.abs()));
-    if (0.5..2.0).contains(&large) && small < 2.0 {
+    // The larger of NaN and a number is the number.
+    let is_number = !z.re.is_nan() && !z.im.is_nan();
+    if is_number && (0.5..2.0).contains(&large) && small < 2.0 {
         0.5 * ((large - 1.0) * (large + 1.0) + small * small).ln_1p()
     } else {
         z.re.hypot(z.im).ln()
@@ -229,6 +231,20 @@ mod tests {
             assert!(near(f(OpCode::Tan), z.tan()), "tan {z}");
             assert!((binary(OpCode::Power, z, one * 3.0).expect("pow") - z * z * z).norm() < 1e-13, "{z}");
         }
+    }
+
+    /// Annex G of C99.
+    #[test]
+    fn parts_at_infinity_and_of_nan_are_those_of_the_standard() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        let f = |op, re, im| unary(op, Complex64::new(re, im)).expect("a complex form");
+        let log = f(OpCode::Log, nan, 1.0);
+        assert!(log.re.is_nan() && log.im.is_nan(), "{log}");
+        assert_eq!(f(OpCode::Log, nan, inf).re, inf);
+        assert_eq!(f(OpCode::Sine, 0.0, inf), Complex64::new(0.0, inf));
+        assert_eq!(f(OpCode::Cosine, 0.0, inf).re, inf);
+        assert_eq!(f(OpCode::Cosine, 0.0, inf).im, 0.0);
+        assert_eq!(f(OpCode::Sinh, inf, 0.0), Complex64::new(inf, 0.0));
     }
 
     #[test]

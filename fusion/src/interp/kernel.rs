@@ -12,6 +12,7 @@ use super::number::{
 };
 use super::special;
 use crate::dtype::{DType, DTypeClass};
+use crate::float::Specials;
 use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, Signature};
 
 /// An elementwise op on one element.
@@ -268,10 +269,15 @@ pub(super) fn order(dtype: DType, bits: Bits) -> i128 {
     if dtype.is_float() { total_order(dtype, bits) } else { to_int(dtype, bits) }
 }
 
-/// A number that is ordered as IEEE 754's total order orders the float.
+/// A number that is ordered as IEEE 754's total order orders the float: a NaN with its sign bit set comes before all numbers,
+/// that of the formats without a negative zero, whose other bits are 0, among them.
 fn total_order(dtype: DType, bits: Bits) -> i128 {
-    let sign = dtype.float_format().map_or(0, |format| Bits::from(format.sign()));
-    let magnitude = (bits & !sign) as i128;
+    let Some(format) = dtype.float_format() else { return bits as i128 };
+    let sign = Bits::from(format.sign());
+    let magnitude = match format.specials {
+        Specials::NanIsNegativeZero if bits == sign => sign as i128,
+        _ => (bits & !sign) as i128,
+    };
     if bits & sign == 0 { magnitude } else { -1 - magnitude }
 }
 
@@ -576,6 +582,19 @@ mod tests {
                 assert_eq!(compare(Comparison::Lt, total, a, b), Bits::from(i < j), "{a} {b}");
                 assert_eq!(compare(Comparison::Eq, total, a, b), Bits::from(i == j), "{a} {b}");
             }
+        }
+    }
+
+    /// -1 and 1 are 0xb8 and 0x38 of a format whose NaN has the pattern of a negative zero.
+    #[test]
+    fn a_nan_in_the_place_of_negative_zero_comes_first() {
+        let less = |a, b| {
+            let kernel = Kernel::Compare(Comparison::Lt, ComparisonType::TotalOrder, DType::F8E5M2FNUZ);
+            kernel.apply([a, b, 0]) == 1
+        };
+        let ascending = [0x80, 0xff, 0xb8, 0x81, 0x00, 0x01, 0x38, 0x7f];
+        for pair in ascending.windows(2) {
+            assert!(less(pair[0], pair[1]) && !less(pair[1], pair[0]), "{pair:x?}");
         }
     }
 

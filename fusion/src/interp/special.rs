@@ -97,7 +97,7 @@ fn bessel_i1e(x: f64) -> f64 {
         _ => {
             let ratio = |k: f64| (4.0 - (2.0 * k - 1.0).powi(2)) / (8.0 * k * magnitude);
             let series = (1..=24).rev().map(f64::from).fold(1.0, |sum, k| 1.0 - sum * ratio(k));
-            series / (2.0 * PI * magnitude).sqrt()
+            series / (2.0 * PI).sqrt() / magnitude.sqrt()
         }
     };
     value.copysign(x)

@@ -35,7 +35,7 @@ pub use neutral::{extreme, neutral};
 pub use rules::collective::Named;
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
-    SampledValue, Sampler, Seeded, fill, tolerance,
+    SampledValue, Sampler, Seeded, fill, numerics, rounding, tolerance,
 };
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

@@ -54,7 +54,7 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         OpCode::Ceil | OpCode::Floor if !call.operand(0).dtype().is_small_float() => {
             expanded(subnormals_apart(call))
         }
-        OpCode::Cbrt if call.operand(0).dtype().is_complex() => expanded(complex::cube_root(call)),
+        _ if call.operand(0).dtype().is_complex() => complex::unary(call),
         OpCode::CountLeadingZeros if call.operand(0).dtype().class() == DTypeClass::Signed => {
             expanded(zeros_of_words(call))
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Builder, Lowered, expanded, in_f32, unsigned};
+use super::{Builder, Lowered, complex, expanded, in_f32, unsigned};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
@@ -17,13 +17,13 @@ use crate::shape::{Shape, TensorType};
 /// Ops of one operand.
 ///
 /// - `conj` of a float is refused by the plugins (API 0.81), which have it for complex numbers only.
-/// - `sinh`: see [`hyperbolic_sine`].
+/// - `sinh`: see [`hyperbolic_sine`]; of complex numbers, see [`complex::unary`].
 /// - The inverse functions below are computed in the shorter types as they stand, with a rounding at each step, which leaves
 ///   errors of up to 3 units in the last place. In `f32` they are good to the last place of the shorter type.
 pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
     let dtype = call.operand(0).dtype();
     match call.def.code {
-        _ if dtype.is_complex() => Lowered::Itself,
+        _ if dtype.is_complex() => complex::unary(call),
         OpCode::Conj => expanded(unchanged(call)),
         OpCode::Sinh => expanded(hyperbolic_sine(call)),
         OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
@@ -42,9 +42,9 @@ fn unchanged(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[same]))
 }
 
-/// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and `(e + e / (e + 1)) / 2` with
-/// `e = exp(x) - 1` where `|x|` is less than 1. XLA applies the second one to negative numbers too, for which the quotient
-/// magnifies the error of `e` to 4 units in the last place (conformance case `sinh_float64_20_20_chlo`).
+/// `sinh` by the formulas of the dialect, `e^(x + log(1/2)) - e^(-x + log(1/2))` and [`Builder::sinh`]. XLA applies the latter to
+/// negative numbers too, for which the quotient magnifies the error of `e` to 4 units in the last place (conformance case
+/// `sinh_float64_20_20_chlo`).
 fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
     let dtype = if given.size() <= 2 { DType::F32 } else { given };
@@ -57,24 +57,53 @@ fn hyperbolic_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
     let falling = graph.plain(OpCode::Subtract, &[log_half, magnitude])?;
     let falling = graph.plain(OpCode::Exponential, &[falling])?;
     let far = graph.plain(OpCode::Subtract, &[rising, falling])?;
-    let grown = graph.plain(OpCode::ExponentialMinusOne, &[magnitude])?;
-    let one = graph.splat(1.0f64, dtype, shape)?;
-    let divisor = graph.plain(OpCode::Add, &[grown, one])?;
-    let quotient = graph.plain(OpCode::Divide, &[grown, divisor])?;
-    let near = graph.plain(OpCode::Add, &[grown, quotient])?;
-    let half = graph.splat(0.5f64, dtype, shape)?;
-    let near = graph.plain(OpCode::Multiply, &[near, half])?;
-    let less = attrs::compare_for(Comparison::Lt, dtype);
-    let is_near = graph.op(OpCode::Compare, less, &[magnitude, one])?;
-    let result = graph.plain(OpCode::Select, &[is_near, near, far])?;
-    let result = graph.with_sign_of(result, x, dtype, shape)?;
+    let result = graph.sinh(x, far, dtype, shape)?;
     let result = graph.convert(result, dtype, given)?;
     Ok(graph.returning(&[result]))
 }
 
 impl Builder {
+    /// `sinh` of floats, given that of their magnitudes from 1 on; below as `(e + e / (e + 1)) / 2` with `e = exp(|x|) - 1`.
+    fn sinh(&mut self, x: Ref, far: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+        let magnitude = self.plain(OpCode::Abs, &[x])?;
+        let grown = self.plain(OpCode::ExponentialMinusOne, &[magnitude])?;
+        let one = self.splat(1.0f64, dtype, shape)?;
+        let divisor = self.plain(OpCode::Add, &[grown, one])?;
+        let quotient = self.plain(OpCode::Divide, &[grown, divisor])?;
+        let near = self.plain(OpCode::Add, &[grown, quotient])?;
+        let half = self.splat(0.5f64, dtype, shape)?;
+        let near = self.plain(OpCode::Multiply, &[near, half])?;
+        let less = attrs::compare_for(Comparison::Lt, dtype);
+        let is_near = self.op(OpCode::Compare, less, &[magnitude, one])?;
+        let result = self.plain(OpCode::Select, &[is_near, near, far])?;
+        self.with_sign_of(result, x, dtype, shape)
+    }
+
+    /// `sinh` and `cosh` of floats of 32 or 64 bits, from `e^|x| / 2` and `e^-|x| / 2`, the first as a product that overflows no
+    /// earlier than the result.
+    pub(super) fn hyperbolic(&mut self, x: Ref, dtype: DType, shape: &Shape) -> Result<(Ref, Ref), OpError> {
+        let magnitude = self.plain(OpCode::Abs, &[x])?;
+        let half = self.splat(0.5f64, dtype, shape)?;
+        let root = self.plain(OpCode::Multiply, &[magnitude, half])?;
+        let root = self.plain(OpCode::Exponential, &[root])?;
+        let rising = self.plain(OpCode::Multiply, &[root, half])?;
+        let rising = self.plain(OpCode::Multiply, &[rising, root])?;
+        let falling = self.plain(OpCode::Negate, &[magnitude])?;
+        let falling = self.plain(OpCode::Exponential, &[falling])?;
+        let falling = self.plain(OpCode::Multiply, &[falling, half])?;
+        let cosh = self.plain(OpCode::Add, &[rising, falling])?;
+        let far = self.plain(OpCode::Subtract, &[rising, falling])?;
+        Ok((self.sinh(x, far, dtype, shape)?, cosh))
+    }
+
     /// A float that is not negative, with the sign of another one: zeros and NaN included.
-    fn with_sign_of(&mut self, value: Ref, sign: Ref, dtype: DType, shape: &Shape) -> Result<Ref, OpError> {
+    pub(super) fn with_sign_of(
+        &mut self,
+        value: Ref,
+        sign: Ref,
+        dtype: DType,
+        shape: &Shape,
+    ) -> Result<Ref, OpError> {
         let word = unsigned(dtype.bits());
         let value = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
         let sign = self.op(OpCode::BitcastConvert, attrs::convert(word), &[sign])?;
@@ -142,13 +171,25 @@ fn upper_half_of_halves(call: &Call<'_>) -> Result<Lowered, OpError> {
 }
 
 /// The plugins (API 0.81) do not know that a `top_k` may be asked to be stable. They are, which is what both answers allow.
+///
+/// Short floats are ordered as `f32`: among elements of `f8E5M2FNUZ`, XLA's CPU backend takes the number before the least normal
+/// one for the greater of the two.
 pub(in crate::op) fn top_k(call: &Call<'_>) -> Lowered {
-    if call.attrs.values()[1] == AttrValue::Absent {
+    let short = call.operand(0).dtype().is_small_float();
+    if !short && call.attrs.values()[1] == AttrValue::Absent {
         return Lowered::Itself;
     }
+    expanded(unstable_top_k(call, short))
+}
+
+fn unstable_top_k(call: &Call<'_>, short: bool) -> Result<Lowered, OpError> {
+    let dtype = call.operand(0).dtype();
+    let ordered = if short { DType::F32 } else { dtype };
     let (mut graph, params) = Builder::of(call);
-    let found = graph.0.push(OpCode::TopK, attrs::top_k(call.attr().int(0)), &[], &params);
-    expanded(found.map(|found| graph.returning(&found)))
+    let operand = graph.convert(params[0], dtype, ordered)?;
+    let mut found = graph.0.push(OpCode::TopK, attrs::top_k(call.attr().int(0)), &[], &[operand])?.to_vec();
+    found[0] = graph.convert(found[0], ordered, dtype)?;
+    Ok(graph.returning(&found))
 }
 
 /// No engine of XLA's CPU backend has `ragged_dot`. It is a `dot_general` here, of which what lies outside of the groups is

@@ -27,7 +27,7 @@ pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
-pub(super) use complex::part;
+pub(super) use complex::{clamp, part};
 pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
 pub(super) use normalize::batch_norm;
@@ -84,6 +84,7 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
             expanded(complex::selected_by_order(call))
         }
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
+        (OpCode::Power, dtype) if dtype.is_int() && dtype.bits() >= 8 => expanded(power_of_digits(call)),
         _ => Lowered::Itself,
     }
 }
@@ -122,6 +123,58 @@ fn mended_division(call: &Call<'_>) -> Result<Lowered, OpError> {
     // The remainder of a division by -1 is that of one by 1.
     let of_zero = if divides { ones } else { lhs };
     let result = graph.op(OpCode::Select, Attrs::none(), &[by_zero, of_zero, result])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA looks at the lowest six bits of an integer exponent, in a loop that it unrolls. The exponent is cut into digits of six
+/// bits, lowest first, and the result is the product of the powers to each of them, the base of one being the 64th power of
+/// the one before. With a constant exponent all but a few multiplications are folded away.
+///
+/// A negative exponent is one of as many bits: 1 and -1 to the power of it are what they should be, since -1 asks for its
+/// lowest bit only. What any other number is to the power of it is no integer, and 0.
+fn power_of_digits(call: &Call<'_>) -> Result<Lowered, OpError> {
+    const DIGIT: u32 = 6;
+    let ty = call.operand(1);
+    let (dtype, word) = (ty.dtype(), unsigned(ty.dtype().bits()));
+    let (mut graph, params) = Builder::of(call);
+    let exponent = if word == dtype {
+        params[1]
+    } else {
+        graph.op(OpCode::BitcastConvert, attrs::convert(word), &params[1..])?
+    };
+    let low = graph.word((1 << DIGIT) - 1, word, ty.shape())?;
+    let half = graph.word(1 << (DIGIT - 1), dtype, ty.shape())?;
+    let mut base = params[0];
+    let mut result = None;
+    for from in (0..dtype.bits()).step_by(DIGIT as usize) {
+        let mut digit = exponent;
+        if from > 0 {
+            let step = graph.op(OpCode::Power, Attrs::none(), &[base, half])?;
+            base = graph.op(OpCode::Multiply, Attrs::none(), &[step, step])?;
+            let by = graph.word(from.into(), word, ty.shape())?;
+            digit = graph.op(OpCode::ShiftRightLogical, Attrs::none(), &[exponent, by])?;
+        }
+        digit = graph.op(OpCode::And, Attrs::none(), &[digit, low])?;
+        if word != dtype {
+            digit = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[digit])?;
+        }
+        let power = graph.op(OpCode::Power, Attrs::none(), &[base, digit])?;
+        result = Some(match result {
+            None => power,
+            Some(product) => graph.op(OpCode::Multiply, Attrs::none(), &[product, power])?,
+        });
+    }
+    let mut result = result.expect("bug: a type without bits");
+    if dtype.class() == DTypeClass::Signed {
+        let (zero, one) = (graph.int(0, ty)?, graph.int(1, ty)?);
+        let negative = attrs::compare_for(Comparison::Lt, dtype);
+        let negative = graph.op(OpCode::Compare, negative, &[params[1], zero])?;
+        let size = graph.op(OpCode::Abs, Attrs::none(), &params[..1])?;
+        let not_one = attrs::compare_for(Comparison::Ne, dtype);
+        let not_one = graph.op(OpCode::Compare, not_one, &[size, one])?;
+        let fraction = graph.op(OpCode::And, Attrs::none(), &[negative, not_one])?;
+        result = graph.op(OpCode::Select, Attrs::none(), &[fraction, zero, result])?;
+    }
     Ok(graph.returning(&[result]))
 }
 

@@ -35,7 +35,7 @@ pub(super) mod source;
 use std::sync::Arc;
 
 pub use data::fill;
-pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, tolerance};
+pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, numerics, rounding, tolerance};
 
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};

@@ -418,7 +418,8 @@ fn loosest_check(value: &SampledValue) -> Check {
 
 /// What rounding does to the results of a call, its bodies included. The table's classes are those of the worst
 /// element types.
-fn numerics(signature: &Signature) -> Numerics {
+#[must_use]
+pub fn numerics(signature: &Signature) -> Numerics {
     let from = signature.operands().first().map(TensorType::dtype);
     let to = signature.results().first().map(TensorType::dtype);
     match (signature.op(), from, to) {
@@ -432,6 +433,8 @@ fn numerics(signature: &Signature) -> Numerics {
                 (None, None) => Numerics::Exact,
             }
         }
+        // The distance from zero, which is a root of a sum of squares.
+        (OpCode::Abs | OpCode::Sign, Some(from), _) if from.is_complex() => Numerics::Rounded,
         (op, ..)
             if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
                 || flow::runs_bodies(op) =>
@@ -558,6 +561,24 @@ fn converts_back(integers: &Literal, converted: &Literal) -> bool {
 
 /// Runs a call on data made from each operand and its place.
 type Eval<'a> = &'a dyn Fn(&dyn Fn(usize, &SampledValue) -> Arc<Literal>) -> Vec<Literal>;
+
+/// Most that a correct executor may be off in the results of a call on exact operands: for each result, a distance for each
+/// of its floats, two for a complex number. There are none where nothing rounds.
+#[must_use]
+pub fn rounding(signature: &Signature, operands: &[Arc<Literal>], results: &[Literal]) -> Vec<Vec<f64>> {
+    if numerics(signature) != Numerics::Rounded {
+        return vec![Vec::new(); results.len()];
+    }
+    let operands: Vec<SampledValue> =
+        operands.iter().map(|data| SampledValue::exact(Literal::clone(data))).collect();
+    let eval = |pick: &dyn Fn(usize, &SampledValue) -> Arc<Literal>| -> Vec<Literal> {
+        let operands: Vec<Arc<Literal>> =
+            operands.iter().enumerate().map(|(place, operand)| pick(place, operand)).collect();
+        interp::call(signature, &operands)
+            .unwrap_or_else(|error| panic!("bug: a call does not run twice: {error}"))
+    };
+    roundings(signature, results, &eval)
+}
 
 /// Most that the op itself may round each element of each result by, in one executor or the other.
 fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec<f64>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Domain, Entropy as _, Sample, SampleOperand, Sampler, Seeded, axes};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
-use crate::interp::number::{Store, float_from_int, from_int};
+use crate::interp::number::{Store, float_from_int, from_int, joined};
 use crate::op::attrs;
 use crate::shape::TensorType;
 
@@ -116,6 +116,7 @@ fn distinct(sampler: &mut Sampler<'_>, ty: &TensorType) -> SampleOperand {
     }
     let bits = values.into_iter().map(|value| match ty.dtype() {
         dtype if dtype.is_float() => float_from_int(dtype, value.into()),
+        dtype if dtype.is_complex() => joined(dtype, float_from_int(dtype.part(), value.into()), 0),
         dtype => from_int(dtype, value.into()),
     });
     SampleOperand::Given(Arc::new(Store::collect(ty.clone(), bits).finish()))
