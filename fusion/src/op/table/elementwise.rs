@@ -181,6 +181,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "All operands have one element type; `min` and `max` have the shape of `operand` or are scalars. The result has the type of `operand`.",
         operands: Operands::Fixed(&["min", "operand", "max"]),
         infer: elementwise::clamp,
+        lower: expand::clamp,
         sample: sample::elementwise::clamp,
         ..ROW
     },
