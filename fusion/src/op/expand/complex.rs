@@ -43,11 +43,7 @@ pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
 
 /// XLA's CPU backend clamps complex numbers by other orders than the specification's: what it returns need not lie between
 /// the bounds. They are raised and lowered as [`selected_by_order`] says.
-pub(in crate::op) fn clamp(call: &Call<'_>) -> Lowered {
-    if call.operand(1).dtype().is_complex() { expanded(clamped_by_order(call)) } else { Lowered::Itself }
-}
-
-fn clamped_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
+pub(super) fn clamped_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let [min, max] = [params[0], params[2]].map(|bound| {
         let shape = call.operand(1).shape();

@@ -27,7 +27,7 @@ pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
-pub(super) use complex::{clamp, part};
+pub(super) use complex::part;
 pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
 pub(super) use normalize::batch_norm;
@@ -74,7 +74,7 @@ pub(super) fn itself(_call: &Call<'_>) -> Lowered {
 /// `add` of `bool` is defined as `or` and `multiply` as `and`. XLA's CPU backend adds and multiplies bytes instead
 /// (openxla/stablehlo test `add_op_test_i1`).
 ///
-/// Integers are divided as [`mended_division`] says.
+/// Integers are divided as [`mended_division`] says; for their powers see [`power_by_parity`].
 pub(super) fn binary(call: &Call<'_>) -> Lowered {
     match (call.def.code, call.operand(0).dtype()) {
         _ if call.def.dialect == Dialect::Chlo => chlo::binary(call),
@@ -85,6 +85,8 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         }
         (OpCode::Divide | OpCode::Remainder, dtype) if dtype.is_int() => expanded(mended_division(call)),
         (OpCode::Power, dtype) if dtype.is_int() && dtype.bits() >= 8 => expanded(power_of_digits(call)),
+        // Of 2 and 4 bits, whose exponents have no seventh bit.
+        (OpCode::Power, dtype) if dtype.class() == DTypeClass::Signed => expanded(power_by_parity(call)),
         _ => Lowered::Itself,
     }
 }
@@ -176,6 +178,44 @@ fn power_of_digits(call: &Call<'_>) -> Result<Lowered, OpError> {
         result = graph.op(OpCode::Select, Attrs::none(), &[fraction, zero, result])?;
     }
     Ok(graph.returning(&[result]))
+}
+
+/// XLA's folder takes a power with a negative exponent for 0 unless the base is 1, but those of -1 are 1 and -1. A power of -1
+/// depends on whether the exponent is odd, so for that base its lowest bit stands for it.
+fn power_by_parity(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let ty = call.operand(0);
+    let (mut graph, params) = Builder::of(call);
+    let (base, exponent) = (params[0], params[1]);
+    let (one, ones) = (graph.int(1, ty)?, graph.int(-1, ty)?);
+    let is_ones = graph.op(OpCode::Compare, attrs::compare_for(Comparison::Eq, ty.dtype()), &[base, ones])?;
+    let parity = graph.op(OpCode::And, Attrs::none(), &[exponent, one])?;
+    let exponent = graph.op(OpCode::Select, Attrs::none(), &[is_ones, parity, exponent])?;
+    let result = graph.op(OpCode::Power, Attrs::none(), &[base, exponent])?;
+    Ok(graph.returning(&[result]))
+}
+
+/// XLA folds a clamp of `bool` constants to other values than the generated code has; it is an `or` and an `and`. Complex numbers
+/// it clamps by another order.
+pub(super) fn clamp(call: &Call<'_>) -> Lowered {
+    match call.operand(1).dtype() {
+        DType::Bool => expanded(clamped_bool(call)),
+        dtype if dtype.is_complex() => expanded(complex::clamped_by_order(call)),
+        _ => Lowered::Itself,
+    }
+}
+
+fn clamped_bool(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let ty = call.operand(1);
+    let (mut graph, mut params) = Builder::of(call);
+    for (end, own) in params.iter_mut().zip(call.operands) {
+        if own != ty {
+            let repeat = attrs::broadcast_in_dim(ty.shape().clone(), &[]);
+            *end = graph.op(OpCode::BroadcastInDim, repeat, &[*end])?;
+        }
+    }
+    let raised = graph.op(OpCode::Or, Attrs::none(), &[params[0], params[1]])?;
+    let lowered = graph.op(OpCode::And, Attrs::none(), &[raised, params[2]])?;
+    Ok(graph.returning(&[lowered]))
 }
 
 /// Two things are said of the kernel by ops of their own:
