@@ -18,7 +18,9 @@ use fuseline::fusion::op::{
 };
 use fuseline::fusion::program::{ProgramId, ProgramValue};
 use fuseline::fusion::{DTypeSet, Signature};
-use fuseline::{Attrs, Counters, Engine, EngineConfig, Literal, Mode, Stage, Stream, Tensor, with_mode};
+use fuseline::{
+    Attrs, Complex, Counters, DType, Engine, EngineConfig, Literal, Mode, Stage, Stream, Tensor, with_mode,
+};
 use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
@@ -405,6 +407,19 @@ fn constants_are_divided_as_data_is() {
             )*};
         }
         divided!(i8, i16, i32, i64, u8, u16, u32, u64);
+    }
+}
+
+/// XLA's folder dies of a complex constant that is converted to real numbers, if it reaches it.
+#[test]
+fn complex_constants_become_real_ones() {
+    for engine in support::engines(EngineConfig::new) {
+        let stream = engine.stream();
+        let data = [Complex::new(2.25f32, -2.75), Complex::new(0.0, 1.0)];
+        let z = stream.constant(Literal::from_slice(&[2], &data).unwrap()).unwrap();
+        assert_eq!(z.convert(DType::F64).unwrap().to_vec::<f64>().unwrap(), [2.25, 0.0]);
+        assert_eq!(z.convert(DType::I32).unwrap().to_vec::<i32>().unwrap(), [2, 0]);
+        assert_eq!(z.convert(DType::Bool).unwrap().to_vec::<bool>().unwrap(), [true, false]);
     }
 }
 

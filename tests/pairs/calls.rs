@@ -22,8 +22,11 @@ const MOST: usize = 1 << 16;
 /// Most special values of one type among operands of other ops.
 const LIST: usize = 256;
 
-/// Least and most calls of an op that is not elementwise, and most of an elementwise op with attributes.
-const CALLS: (usize, usize, usize) = (4, 12, 12);
+/// Calls of an op that is not elementwise: at least, at most, and at most where a call of floats has one special value.
+const CALLS: (usize, usize, usize) = (4, 6, 12);
+
+/// Most calls of an elementwise op with attributes.
+const VARIANTS: usize = 12;
 
 /// Most choices that are tried to find them.
 const TRIES: u64 = 600;
@@ -157,7 +160,7 @@ impl Maker {
 
     fn elementwise(&mut self) -> Vec<Call> {
         let wanted = match self.pair {
-            Pair { def, other: None, .. } if !def.attrs.is_empty() => CALLS.2,
+            Pair { def, other: None, .. } if !def.attrs.is_empty() => VARIANTS,
             _ => 1,
         };
         let mut calls: Vec<Call> = Vec::new();
@@ -198,12 +201,15 @@ impl Maker {
         let Pair { def, dtype, other } = self.pair;
         let shown = other.filter(|_| is_selector(def)).unwrap_or(dtype);
         let enough = specials(shown, LIST).len();
+        // What is moved to another type has its values in the other pairs of the first one too.
+        let most = match def.fusibility {
+            Fusibility::Movement if dtype_attr(def).is_some() => CALLS.0,
+            Fusibility::Reduction | Fusibility::Contraction if shown.part().is_float() => CALLS.2,
+            _ => CALLS.1,
+        };
         let mut calls = Vec::new();
         while self.seed < TRIES {
             let used: usize = self.used.values().sum();
-            // What is moved to another type has its values in the other pairs of the first one too.
-            let moved = def.fusibility == Fusibility::Movement && dtype_attr(def).is_some();
-            let most = if moved { CALLS.0 } else { CALLS.1 };
             if calls.len() >= most || (calls.len() >= CALLS.0 && used >= enough) {
                 break;
             }

@@ -41,6 +41,21 @@ pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
+/// XLA's folder ends the process (a segmentation fault, API 0.81) when it converts a complex constant to real numbers. Those
+/// are the conversion of its real parts.
+pub(in crate::op) fn convert(call: &Call<'_>) -> Lowered {
+    let drops = call.operand(0).dtype().is_complex() && !call.attr().dtype(0).is_complex();
+    if drops { expanded(converted_part(call)) } else { Lowered::Itself }
+}
+
+fn converted_part(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, params) = Builder::of(call);
+    let part = graph.plain(OpCode::Real, &params)?;
+    // To the type that they have as well, so that the module says the op.
+    let result = graph.op(OpCode::Convert, call.attrs.clone(), &[part])?;
+    Ok(graph.returning(&[result]))
+}
+
 /// XLA's CPU backend clamps complex numbers by other orders than the specification's: what it returns need not lie between
 /// the bounds. They are raised and lowered as [`selected_by_order`] says.
 pub(super) fn clamped_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {

@@ -254,6 +254,7 @@ fn the_expanded_graph_computes_the_same_bits() {
         "composite",
         "conj",
         "constant",
+        "convert",
         "convolution",
         "cosh",
         "cosine",

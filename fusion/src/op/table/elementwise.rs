@@ -193,6 +193,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DTYPE,
         numerics: Numerics::Step,
         infer: elementwise::convert,
+        lower: expand::convert,
         sample: sample::elementwise::convert,
         ..ROW
     },
