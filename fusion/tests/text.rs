@@ -211,7 +211,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (
             "%0 = stablehlo.add %x : tensor<2xf32>",
             (2, 6),
-            "add: 1 operands were given; it takes 2 (lhs, rhs)",
+            "add: 1 operand was given; it takes 2 (lhs, rhs)",
         ),
         (
             "%0 = stablehlo.add %x, %x : tensor<3xf32>",

@@ -201,10 +201,11 @@ impl Maker {
         let Pair { def, dtype, other } = self.pair;
         let shown = other.filter(|_| is_selector(def)).unwrap_or(dtype);
         let enough = specials(shown, LIST).len();
+        let combines = def.numerics == Numerics::Rounded && !runs_bodies(def.code);
         // What is moved to another type has its values in the other pairs of the first one too.
         let most = match def.fusibility {
             Fusibility::Movement if dtype_attr(def).is_some() => CALLS.0,
-            Fusibility::Reduction | Fusibility::Contraction if shown.part().is_float() => CALLS.2,
+            _ if combines && shown.part().is_float() => CALLS.2,
             _ => CALLS.1,
         };
         let mut calls = Vec::new();
