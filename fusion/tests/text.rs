@@ -208,11 +208,7 @@ fn what_is_wrong_is_said_with_its_place() {
     let cases = [
         ("%0 = stablehlo.add %x %x : tensor<2xf32>", (2, 23), "expected `:`, found `%x`"),
         ("%0 = stablehlo.add %x, %y : tensor<2xf32>", (2, 24), "%y is not defined before this"),
-        (
-            "%0 = stablehlo.add %x : tensor<2xf32>",
-            (2, 6),
-            "add: 1 operand was given; it takes 2 (lhs, rhs)",
-        ),
+        ("%0 = stablehlo.add %x : tensor<2xf32>", (2, 6), "add: 1 operand was given; it takes 2 (lhs, rhs)"),
         (
             "%0 = stablehlo.add %x, %x : tensor<3xf32>",
             (2, 29),

@@ -13,9 +13,6 @@ use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
 
 use crate::support::special::{of_bits, specials};
 
-/// The element types that are compared.
-pub(crate) const DTYPES: DTypeSet = DTypeSet::ANY;
-
 /// Most elements of an operand of an elementwise op.
 const MOST: usize = 1 << 16;
 
@@ -69,9 +66,9 @@ fn is_selector(def: &OpDef) -> bool {
 pub(crate) fn pairs() -> Vec<Pair> {
     let mut all = Vec::new();
     for def in &OPS {
-        for dtype in def.dtypes.and(DTYPES).iter() {
+        for dtype in def.dtypes.and(DTypeSet::ANY).iter() {
             if dtype_attr(def).is_some() || is_selector(def) {
-                all.extend(DTYPES.iter().map(|other| Pair { def, dtype, other: Some(other) }));
+                all.extend(DTypeSet::ANY.iter().map(|other| Pair { def, dtype, other: Some(other) }));
             } else {
                 all.push(Pair { def, dtype, other: None });
             }
@@ -134,7 +131,7 @@ impl Maker {
         let aim = if elementwise { Aim::Everything } else { Aim::Portable };
         // Mostly the types of the pair alone, now and then with those that indices, sizes and bodies need.
         let own = DTypeSet::of(&[dtype, other.unwrap_or(dtype)]);
-        let dtypes = if self.seed % 4 < 2 { own } else { own.or(DTYPES.and(DTypeSet::INT_BOOL)) };
+        let dtypes = if self.seed % 4 < 2 { own } else { own.or(DTypeSet::ANY.and(DTypeSet::INT_BOOL)) };
         self.seed += 1;
         let mut entropy = Seeded::new(self.seed);
         let sample = Sampler::new(def, &mut entropy, &[], dtypes, aim).sample()?;
@@ -155,7 +152,8 @@ impl Maker {
         let first = types.first().or(signature.results().first())?;
         let chosen = !is_selector(def) || types[1..].iter().any(|ty| Some(ty.dtype()) == other);
         let mut all = types.iter().chain(signature.results());
-        (first.dtype() == dtype && chosen && all.all(|ty| DTYPES.contains(ty.dtype()))).then_some(sampled)
+        (first.dtype() == dtype && chosen && all.all(|ty| DTypeSet::ANY.contains(ty.dtype())))
+            .then_some(sampled)
     }
 
     fn elementwise(&mut self) -> Vec<Call> {

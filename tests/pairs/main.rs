@@ -183,12 +183,12 @@ macro_rules! families {
 }
 
 families! {
-    integers_by_themselves: Integers, at least 218;
-    floats_by_themselves: Floats, at least 670;
+    integers_by_themselves: Integers, at least 315;
+    floats_by_themselves: Floats, at least 725;
     complex_numbers_by_themselves: Complex, at least 76;
-    converted_elements: Converted, at least 974;
-    moved_elements: Moved, at least 451;
-    indexed_elements: Indexed, at least 138;
-    combined_elements: Combined, at least 377;
-    other_ops: Opaque, at least 392;
+    converted_elements: Converted, at least 1464;
+    moved_elements: Moved, at least 659;
+    indexed_elements: Indexed, at least 168;
+    combined_elements: Combined, at least 536;
+    other_ops: Opaque, at least 489;
 }
