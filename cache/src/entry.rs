@@ -78,6 +78,7 @@ impl<A, E> State<A, E> {
         let mut wanted = outputs.clone();
         if self.variants.len() + self.pending.len() >= MAX_VARIANTS {
             self.variants.iter().for_each(|variant| wanted.extend(&variant.outputs));
+            self.pending.iter().for_each(|flight| wanted.extend(&flight.outputs));
         }
         wanted
     }
@@ -98,5 +99,25 @@ impl<A, E> State<A, E> {
         let attempts = self.failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
         let lookups_left = FIRST_RETRY * 8u32.pow(attempts.min(MAX_ATTEMPTS) - 1);
         self.failure = Some(Failure { error, attempts, lookups_left });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Past the cap a variant has what was ever asked for, also by compiles that are under way.
+    #[test]
+    fn a_union_has_what_is_being_compiled() {
+        let set = |outputs: &[u32]| outputs.iter().copied().collect::<OutputSet>();
+        let mut state = State::<(), ()>::new();
+        let variant = |outputs| Variant { outputs, artifact: Arc::new(()), bytes: 0, uses: 0 };
+        state.add(variant(set(&[0])));
+        state.add(variant(set(&[1])));
+        assert_eq!(state.outputs_to_compile(&set(&[4])), set(&[4]));
+        for output in [2, 3] {
+            state.pending.push(Pending { outputs: set(&[output]), waiters: Vec::new() });
+        }
+        assert_eq!(state.outputs_to_compile(&set(&[4])), set(&[0, 1, 2, 3, 4]));
     }
 }
