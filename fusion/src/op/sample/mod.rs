@@ -295,10 +295,6 @@ impl<'a> Sampler<'a> {
 
     /// The element type, or now and then a wider one of its family.
     fn widened(&mut self, dtype: DType) -> DType {
-        // XLA's CPU backend sums this one as powers of two, before they are of the wider type.
-        if self.portable() && dtype == DType::F8E8M0FNU {
-            return dtype;
-        }
         let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.bits() > dtype.bits());
         let mut dtypes: Vec<DType> = self.dtypes.iter().filter(wider).collect();
         dtypes.sort_by_key(|&to| (to != dtype, to.bits()));
