@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use fuseline::fft;
 use fuseline::linalg::{self, Eigen, Svd};
 use fuseline::nn;
-use fuseline::{Complex, DType, Engine, EngineConfig, Error, Literal, Mode, Order, Origin, Result, Tensor};
+use fuseline::{Complex, DType, Engine, EngineConfig, Literal, Mode, Order, Result, Tensor};
 use random::Random;
 use support::reference::{Case, cases};
-use support::{in_each_mode, on_engines};
+use support::{in_each_mode, on_engines, refused};
 
 fn call(case: &Case, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let one = |result: Result<Tensor>| Ok(vec![result?]);
@@ -342,16 +342,6 @@ fn empty_matrices_and_narrow_floats() -> Result<()> {
         assert_eq!(linalg::det(&a)?.dtype(), dtype);
     }
     Ok(())
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
-    let error = result.expect_err("the call does not fit");
-    assert_eq!(error.origin(), Origin::User, "{error}");
-    let text = error.to_string();
-    assert!(text.contains("tests/matrices.rs"), "the place is not the caller's: {text}");
-    assert!(text.contains(words), "{words:?} is not in: {text}");
-    error
 }
 
 #[test]

@@ -8,19 +8,8 @@ use fuseline::nn::{
     self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize, RunningStatistics,
 };
 use fuseline::random::Generator;
-use fuseline::{DType, Engine, EngineConfig, Error, Origin, Result, Stage, Tensor};
-use support::on_engines;
-
-/// A refused call: an error about recording that is the program's fault, with this file as the place.
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
-    let error = result.expect_err("the call does not fit");
-    assert_eq!((error.stage(), error.origin()), (Stage::Record, Origin::User), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("tests/nn_edges.rs"), "the place is not the caller's: {text}");
-    assert!(text.contains(words), "{words:?} is not in: {text}");
-    error
-}
+use fuseline::{DType, Engine, EngineConfig, Result, Tensor};
+use support::{on_engines, refused};
 
 fn count_up(engine: &Engine, dims: &[u64]) -> Tensor {
     let data: Vec<f32> =

@@ -13,9 +13,9 @@ use fuseline::linalg::{self, Triangular};
 use fuseline::nn::grad::{self, Convolution};
 use fuseline::nn::{self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize};
 use fuseline::random::Generator;
-use fuseline::{DType, Engine, EngineConfig, Error, Origin, Result, Stage, Tensor};
+use fuseline::{DType, Engine, EngineConfig, Result, Tensor};
 use random::Random;
-use support::{everywhere, on_engines};
+use support::{everywhere, on_engines, refused};
 
 /// One engine for all, since its tensors are what the rules close over.
 fn engine() -> &'static Engine {
@@ -436,16 +436,6 @@ fn rules_are_the_same_on_every_device_and_in_every_mode() {
     for (dtype, unit) in [(DType::F64, 1e-13), (DType::BF16, 2e-2)] {
         on_engines(EngineConfig::new, |engine| check(engine, dtype, unit));
     }
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
-    let error = result.expect_err("the call does not fit");
-    assert_eq!((error.stage(), error.origin()), (Stage::Record, Origin::User), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("tests/nn_grad.rs"), "the place is not the caller's: {text}");
-    assert!(text.contains(words), "{words:?} is not in: {text}");
-    error
 }
 
 #[test]

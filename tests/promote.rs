@@ -4,12 +4,10 @@
 mod support;
 
 use fuseline::promote::{Weak, broadcast_shapes, promote_number, promote_types};
-use fuseline::{
-    Attrs, Complex, DType, Engine, EngineConfig, Error, Literal, OpCode, Origin, Result, Shape, Stage, Tensor,
-};
+use fuseline::{Attrs, Complex, DType, Engine, EngineConfig, Literal, OpCode, Result, Shape, Tensor};
 use proptest::prelude::*;
 use serde_json::Value;
-use support::on_engines;
+use support::{on_engines, refused};
 
 /// What JAX makes of two operands, by StableHLO's names; made by `data/generate_promotion.py`.
 fn table() -> Value {
@@ -104,17 +102,6 @@ fn of(engine: &Engine, dtype: DType, data: &[f64]) -> Result<Tensor> {
 
 fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     tensor.convert(DType::F64)?.to_vec()
-}
-
-/// A refused call: the program's fault, found while recording, with this file as the place.
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
-    let error = result.expect_err("the call does not fit");
-    assert_eq!((error.stage(), error.origin()), (Stage::Record, Origin::User), "{error}");
-    let text = error.to_string();
-    assert!(text.contains("tests/promote.rs"), "the place is not the caller's: {text}");
-    assert!(text.contains(words), "{words:?} is not in: {text}");
-    error
 }
 
 #[test]

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::attr::Attrs;
 use crate::error::{Fault, OpError};
-use crate::limits::MAX_GRAPH_OPS;
+use crate::limits::{MAX_BODY_DEPTH, MAX_GRAPH_OPS};
 use crate::op::{OpCode, OperandTypes, Signature};
 use crate::shape::TensorType;
 
@@ -102,6 +102,30 @@ impl Graph {
         bodies: &[Arc<Body>],
         operands: &[Ref],
     ) -> Result<Refs, OpError> {
+        self.push_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
+    }
+
+    /// As [`Graph::push`], for what ops are lowered as: bodies may nest one deeper than those that users record, since a loop that
+    /// calls a body by a branch does.
+    pub(crate) fn push_lowered(
+        &mut self,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[Ref],
+    ) -> Result<Refs, OpError> {
+        self.push_within(MAX_BODY_DEPTH + 1, op, attrs, bodies, operands)
+    }
+
+    /// As [`Graph::push`], for bodies that nest at most so deep.
+    fn push_within(
+        &mut self,
+        most: usize,
+        op: OpCode,
+        attrs: Attrs,
+        bodies: &[Arc<Body>],
+        operands: &[Ref],
+    ) -> Result<Refs, OpError> {
         let mut types = OperandTypes::new();
         for &operand in operands {
             let ty = self.type_of(operand).ok_or_else(|| {
@@ -114,7 +138,7 @@ impl Graph {
             })?;
             types.push(ty.clone());
         }
-        let signature = Arc::new(Signature::infer(op, attrs, bodies, &types)?);
+        let signature = Arc::new(Signature::infer_within(most, op, attrs, bodies, &types)?);
         self.check_room(op)?;
         Ok(self.push_signature(signature, Refs::from_slice(operands)))
     }

@@ -2,7 +2,7 @@
 //!
 //! A plugin with the FFI extension has a list of functions that the modules of all its clients may call. Each target of
 //! [`fuseline_fusion::handler`] is put there under its name, with one function for all of them, [`entry`], which is told in the
-//! call (by the attribute `fuseline.target`) which one is meant: the plugin hands a function no pointer of ours.
+//! call (by the attribute [`handler::TARGET_KEY`]) which one is meant: the plugin hands a function no pointer of ours.
 //!
 //! Layouts are those of `xla/pjrt/c/pjrt_c_api_ffi_extension.h` (version 2) and `xla/ffi/api/c_api.h` (FFI API 0.1 to 0.3),
 //! whose structs only grow at their ends.
@@ -440,7 +440,7 @@ unsafe fn told(attrs: &FrameAttrs) -> Result<(Option<String>, Config), String> {
             _ => None,
         };
         match (name, value) {
-            ("fuseline.target", Some(ConfigValue::Text(text))) => target = Some(text.to_string()),
+            (handler::TARGET_KEY, Some(ConfigValue::Text(text))) => target = Some(text.to_string()),
             (name, Some(value)) => entries.push((name, value)),
             (name, None) => {
                 return Err(format!("a handler: what {name} says is of a kind that handlers are not told"));

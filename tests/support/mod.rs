@@ -14,7 +14,7 @@ pub(crate) mod special;
 use std::sync::{Arc, Mutex};
 
 use fuseline::fusion::program::Program;
-use fuseline::{Engine, EngineConfig, Event, Mode, Result, Tensor, with_mode};
+use fuseline::{Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode};
 
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
@@ -92,6 +92,18 @@ pub(crate) fn in_each_mode(test: impl Fn(&Engine, Mode) -> Result<()>) {
         }
         Ok(())
     });
+}
+
+/// A refused call: an error about recording that is the program's fault, with the file that calls this as the place.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Error {
+    let file = std::panic::Location::caller().file();
+    let error = result.expect_err("the call does not fit");
+    assert_eq!((error.stage(), error.origin()), (Stage::Record, Origin::User), "{error}");
+    let text = error.to_string();
+    assert!(text.contains(file), "the place is not the caller's: {text}");
+    assert!(text.contains(words), "{words:?} is not in: {text}");
+    error
 }
 
 pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::encode::tag;
 use super::{CanonRegion, FORMAT, can_lift};
-use crate::attr::{AttrValue, Attrs};
+use crate::attr::{AttrValue, Attrs, Ints};
 use crate::dtype::DType;
 use crate::encode::{DecodeError, Reader};
 use crate::graph::{Body, Graph, Ref, Refs};
@@ -56,17 +56,8 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
         tag::INT => AttrValue::Int(input.int()?),
         tag::FALSE => AttrValue::Bool(false),
         tag::TRUE => AttrValue::Bool(true),
-        tag::FLOAT => {
-            let mut bytes = [0; 4];
-            for byte in &mut bytes {
-                *byte = input.byte()?;
-            }
-            f32::from_le_bytes(bytes).into()
-        }
-        tag::INTS => {
-            let len = input.count()?;
-            AttrValue::Ints((0..len).map(|_| input.int()).collect::<Result<_, _>>()?)
-        }
+        tag::FLOAT => f32::from_le_bytes(read_raw(input)?).into(),
+        tag::INTS => AttrValue::Ints(read_ints(input)?),
         tag::BOOLS => {
             let len = input.count()?;
             AttrValue::Bools((0..len).map(|_| read_flag(input)).collect::<Result<_, _>>()?)
@@ -112,6 +103,19 @@ fn read_value(input: &mut Reader<'_>, depth: usize) -> Result<AttrValue, DecodeE
     })
 }
 
+fn read_raw<const N: usize>(input: &mut Reader<'_>) -> Result<[u8; N], DecodeError> {
+    let mut bytes = [0; N];
+    for byte in &mut bytes {
+        *byte = input.byte()?;
+    }
+    Ok(bytes)
+}
+
+fn read_ints(input: &mut Reader<'_>) -> Result<Ints, DecodeError> {
+    let len = input.count()?;
+    (0..len).map(|_| input.int()).collect()
+}
+
 fn read_name(input: &mut Reader<'_>) -> Result<Arc<str>, DecodeError> {
     let name = std::str::from_utf8(input.bytes()?).map_err(|_| input.error("a name"))?;
     Ok(name.into())
@@ -123,18 +127,9 @@ fn read_said(input: &mut Reader<'_>) -> Result<ConfigValue, DecodeError> {
         tag::FALSE => ConfigValue::Bool(false),
         tag::TRUE => ConfigValue::Bool(true),
         tag::INT => ConfigValue::Int(input.int()?),
-        tag::FLOAT => {
-            let mut bytes = [0; 8];
-            for byte in &mut bytes {
-                *byte = input.byte()?;
-            }
-            f64::from_le_bytes(bytes).into()
-        }
+        tag::FLOAT => f64::from_le_bytes(read_raw(input)?).into(),
         tag::NAME => ConfigValue::Text(read_name(input)?),
-        tag::INTS => {
-            let len = input.count()?;
-            ConfigValue::Ints((0..len).map(|_| input.int()).collect::<Result<_, _>>()?)
-        }
+        tag::INTS => ConfigValue::Ints(read_ints(input)?),
         _ => return Err(input.error("a value that is said to a handler")),
     })
 }

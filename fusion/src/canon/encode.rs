@@ -55,23 +55,38 @@ fn write_type(out: &mut Writer, ty: &TensorType) {
     write_shape(out, ty.shape());
 }
 
+// The kinds of values that attributes and what is said to handlers have in common.
+
+fn write_flag(out: &mut Writer, flag: bool) {
+    out.byte(if flag { tag::TRUE } else { tag::FALSE });
+}
+
+fn write_int(out: &mut Writer, value: i64) {
+    out.byte(tag::INT);
+    out.int(value);
+}
+
+fn write_ints(out: &mut Writer, values: &[i64]) {
+    out.byte(tag::INTS);
+    out.len(values.len());
+    values.iter().for_each(|&value| out.int(value));
+}
+
+fn write_name(out: &mut Writer, name: &str) {
+    out.byte(tag::NAME);
+    out.bytes(name.as_bytes());
+}
+
 fn write_value(out: &mut Writer, value: &AttrValue) {
     match value {
         AttrValue::Absent => out.byte(tag::ABSENT),
-        AttrValue::Int(value) => {
-            out.byte(tag::INT);
-            out.int(*value);
-        }
-        AttrValue::Bool(value) => out.byte(if *value { tag::TRUE } else { tag::FALSE }),
+        AttrValue::Int(value) => write_int(out, *value),
+        AttrValue::Bool(value) => write_flag(out, *value),
         AttrValue::Float(value) => {
             out.byte(tag::FLOAT);
             out.raw(&value.get().to_le_bytes());
         }
-        AttrValue::Ints(values) => {
-            out.byte(tag::INTS);
-            out.len(values.len());
-            values.iter().for_each(|&value| out.int(value));
-        }
+        AttrValue::Ints(values) => write_ints(out, values),
         AttrValue::Bools(values) => {
             out.byte(tag::BOOLS);
             out.len(values.len());
@@ -117,10 +132,7 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
             out.len(values.len());
             values.iter().for_each(|value| write_value(out, value));
         }
-        AttrValue::Name(name) => {
-            out.byte(tag::NAME);
-            out.bytes(name.as_bytes());
-        }
+        AttrValue::Name(name) => write_name(out, name),
         AttrValue::Config(config) => {
             out.byte(tag::CONFIG);
             out.len(config.entries().len());
@@ -135,24 +147,14 @@ fn write_value(out: &mut Writer, value: &AttrValue) {
 /// A value that is said to a handler, as the attribute value of its kind; a float has 8 bytes.
 fn write_said(out: &mut Writer, value: &ConfigValue) {
     match value {
-        ConfigValue::Bool(value) => out.byte(if *value { tag::TRUE } else { tag::FALSE }),
-        ConfigValue::Int(value) => {
-            out.byte(tag::INT);
-            out.int(*value);
-        }
+        ConfigValue::Bool(value) => write_flag(out, *value),
+        ConfigValue::Int(value) => write_int(out, *value),
         ConfigValue::Float(value) => {
             out.byte(tag::FLOAT);
             out.raw(&value.get().to_le_bytes());
         }
-        ConfigValue::Text(text) => {
-            out.byte(tag::NAME);
-            out.bytes(text.as_bytes());
-        }
-        ConfigValue::Ints(values) => {
-            out.byte(tag::INTS);
-            out.len(values.len());
-            values.iter().for_each(|&value| out.int(value));
-        }
+        ConfigValue::Text(text) => write_name(out, text),
+        ConfigValue::Ints(values) => write_ints(out, values),
     }
 }
 

@@ -25,6 +25,10 @@ use crate::limits::MAX_NAME;
 use crate::literal::{LiteralError, check_range, decoded, encoded};
 use crate::shape::{TensorType, listed};
 
+/// What a module says to the one function that a plugin calls all handlers through: which of them is meant. No entry of a
+/// [`Config`] has this name ([`is_key`]).
+pub const TARGET_KEY: &str = "fuseline.target";
+
 /// A function of the host that programs can call.
 ///
 /// Calls come from threads of the device, several at a time, and hold up the region they are part of. A handler must not wait

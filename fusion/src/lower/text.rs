@@ -6,12 +6,11 @@ use super::plain::Plain;
 use crate::attr::{AttrDef, AttrKind, AttrValue};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref};
-use crate::handler::ConfigValue;
+use crate::handler::{ConfigValue, TARGET_KEY};
 use crate::literal::Literal;
 use crate::op::attrs::custom_call_at as at;
 use crate::op::{Dialect, OpCode, Signature};
 use crate::shape::TensorType;
-use crate::text::TARGET_KEY;
 
 /// Text under construction. Writing to a `String` cannot fail, so the results of `write!` are dropped.
 struct Printer {

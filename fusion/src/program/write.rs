@@ -85,7 +85,7 @@ fn said(value: &ConfigValue) -> Value {
         ConfigValue::Bool(value) => json!(value),
         ConfigValue::Int(value) => json!(value),
         ConfigValue::Float(value) if value.get().is_finite() => json!(value.get()),
-        ConfigValue::Float(value) => json!({"float": value.get().to_string().to_lowercase()}),
+        ConfigValue::Float(value) => json!({"float": float(value.get() as f32)}),
         ConfigValue::Text(text) => json!(&**text),
         ConfigValue::Ints(values) => json!(values.as_slice()),
     }

@@ -200,10 +200,7 @@ impl<'t> Scanner<'t> {
             }
             AttrKind::Float => {
                 let bits = self.float(DType::F32)?;
-                let mut ahead = *self;
-                if ahead.eat(":") && ahead.eat_word("f32") {
-                    *self = ahead;
-                }
+                self.eat_type(&["f32"]);
                 AttrValue::from(f32::from_bits(bits as u32))
             }
             AttrKind::Bool => AttrValue::Bool(self.flag()?),
@@ -243,6 +240,16 @@ impl<'t> Scanner<'t> {
                 return Err(self.expected("an attribute that is not the type of the result"));
             }
         })
+    }
+
+    /// Takes a colon and one of some types after a number; whether they are there.
+    pub(super) fn eat_type(&mut self, types: &[&str]) -> bool {
+        let mut ahead = *self;
+        let found = ahead.eat(":") && types.iter().any(|ty| ahead.eat_word(ty));
+        if found {
+            *self = ahead;
+        }
+        found
     }
 
     fn flag(&mut self) -> Result<bool> {

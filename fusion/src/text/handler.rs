@@ -6,11 +6,8 @@ use super::error::{Result, Shown};
 use super::scan::{Scanner, other, unsupported};
 use crate::attr::is_name;
 use crate::dtype::DType;
-use crate::handler::{Config, ConfigValue, is_key};
+use crate::handler::{Config, ConfigValue, TARGET_KEY, is_key};
 use crate::interp::number::to_f64;
-
-/// What the printer tells the handler that all handlers of the library are called through; see `src/pjrt/ffi.rs`.
-pub(crate) const TARGET_KEY: &str = "fuseline.target";
 
 impl Scanner<'_> {
     /// A dictionary of values that a handler may be told, or the empty string, which says nothing.
@@ -68,7 +65,7 @@ impl Scanner<'_> {
         // Whether it is an integer is said by its type, or by its point.
         let mut ahead = *self;
         let is_float = ahead.float(DType::F64).is_ok();
-        let dtype = if ahead.eat(":") && ahead.eat_word("f32") { DType::F32 } else { DType::F64 };
+        let dtype = if ahead.eat_type(&["f32"]) { DType::F32 } else { DType::F64 };
         if is_float {
             let bits = self.float(dtype)?;
             self.eat_type(&["f32", "f64"]);
@@ -77,14 +74,6 @@ impl Scanner<'_> {
         let value = self.integer()?;
         self.eat_type(&["i1", "i8", "i16", "i32", "i64"]);
         Ok(value.into())
-    }
-
-    /// Takes a colon and one of some types, if they are there.
-    fn eat_type(&mut self, types: &[&str]) {
-        let mut ahead = *self;
-        if ahead.eat(":") && types.iter().any(|ty| ahead.eat_word(ty)) {
-            *self = ahead;
-        }
     }
 
     /// Takes an attribute of a `custom_call` that says how it is called, if the key is one; it must say what the library does:

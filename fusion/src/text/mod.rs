@@ -48,7 +48,6 @@ mod types;
 use std::sync::Arc;
 
 pub use error::{Problem, TextError};
-pub(crate) use handler::TARGET_KEY;
 
 use crate::graph::Body;
 use crate::limits::MAX_GRAPH_OPS;

@@ -236,7 +236,7 @@ pub fn hostile_value(entropy: &mut dyn Entropy, value: &AttrValue) -> AttrValue 
         }
         AttrValue::Config(config) => {
             let mut entries = config.entries().to_vec();
-            let names = ["axis", "", "a b", "fuseline.target", "x}", "scale"];
+            let names = ["axis", "", "a b", handler::TARGET_KEY, "x}", "scale"];
             entries.push((
                 pick(entropy, &names).into(),
                 handler::ConfigValue::Text(pick(entropy, &["a", "\"", "}"]).into()),

@@ -36,9 +36,8 @@ use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Node, Ref, Refs};
-use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::{Literal, LiteralError};
-use crate::op::{Fusibility, Numerics, OpCode, OpDef, OperandTypes, Signature, attrs};
+use crate::op::{Fusibility, Numerics, OpCode, OpDef, Signature, attrs};
 use crate::shape::TensorType;
 
 /// The function with its narrow values carried. One that does not fit the limits then stays as it is: carriers take more
@@ -177,22 +176,8 @@ impl Carrying {
         self.ty(value).dtype()
     }
 
-    /// An op on values of the function. Bodies may be as deep as the expansion of an op makes them.
-    fn push(
-        &mut self,
-        op: OpCode,
-        attrs: Attrs,
-        bodies: &[Arc<Body>],
-        operands: Refs,
-    ) -> Result<Refs, OpError> {
-        let types: OperandTypes = operands.iter().map(|&operand| self.ty(operand).clone()).collect();
-        let signature = Signature::infer_within(MAX_BODY_DEPTH + 1, op, attrs, bodies, &types)?;
-        self.0.check_room(op)?;
-        Ok(self.0.push_signature(Arc::new(signature), operands))
-    }
-
     fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Result<Ref, OpError> {
-        Ok(self.push(op, attrs, &[], Refs::from_slice(operands))?[0])
+        Ok(self.0.push_lowered(op, attrs, &[], operands)?[0])
     }
 
     /// The value in another element type, which has its numbers or wraps, rounds or clamps them as `convert` does.
@@ -241,12 +226,12 @@ impl Carrying {
             signature.bodies().iter().map(carried_body).collect::<Result<_, OpError>>()?;
         let attrs = carried_attrs(signature);
         let mut results = match def.captures {
-            None => self.push(def.code, attrs, &bodies, operands)?,
+            None => self.0.push_lowered(def.code, attrs, &bodies, &operands)?,
             Some(first) => {
                 let (stated, captured) = operands.split_at(first);
                 let (used, bodies) = used_captures(captured, &bodies);
-                let operands = stated.iter().copied().chain(used).collect();
-                self.push(def.code, attrs, &bodies, operands)?
+                let operands: Refs = stated.iter().copied().chain(used).collect();
+                self.0.push_lowered(def.code, attrs, &bodies, &operands)?
             }
         };
         if def.code == OpCode::CountLeadingZeros {

@@ -15,12 +15,10 @@ use super::{Builder, Lowered};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
-use crate::graph::{Body, Graph, Ref, Refs};
-use crate::limits::MAX_BODY_DEPTH;
+use crate::graph::{Body, Graph, Ref};
 use crate::op::attrs;
 use crate::op::code::{Comparison, OpCode};
 use crate::op::def::Fusibility;
-use crate::op::signature::{OperandTypes, Signature};
 use crate::shape::{Shape, TensorType};
 
 /// Whether a body is code on scalars, with what its ops are lowered as.
@@ -101,19 +99,6 @@ impl Builder {
         Ok(sum)
     }
 
-    /// An op with bodies. It may nest one deeper than what users record: a loop that calls a body by a branch does.
-    fn calling(
-        &mut self,
-        op: OpCode,
-        attrs: Attrs,
-        bodies: &[Arc<Body>],
-        operands: &[Ref],
-    ) -> Result<Refs, OpError> {
-        let types: OperandTypes = operands.iter().map(|&operand| self.ty(operand)).collect();
-        let signature = Signature::infer_within(MAX_BODY_DEPTH + 1, op, attrs, bodies, &types)?;
-        Ok(self.0.push_signature(Arc::new(signature), Refs::from_slice(operands)))
-    }
-
     /// The loop over carried values.
     fn repeat_while(
         &mut self,
@@ -132,7 +117,7 @@ impl Builder {
         let (mut does, params) = start();
         let next = step(&mut does, &params)?;
         let bodies = [Arc::new(asks.body(&[go])), Arc::new(does.body(&next))];
-        Ok(self.calling(OpCode::While, Attrs::none(), &bodies, carried)?.to_vec())
+        Ok(self.0.push_lowered(OpCode::While, Attrs::none(), &bodies, carried)?.to_vec())
     }
 
     /// So many steps that change the state; a step sees its number, the state and the captured values.
@@ -195,7 +180,7 @@ impl Builder {
                 let params: Vec<Ref> = operands.iter().map(|&value| kept.param(graph.ty(value))).collect();
                 let kept = Builder(kept).body(&params[..state.len()]);
                 let bodies = [body.clone(), Arc::new(kept)];
-                graph.calling(
+                graph.0.push_lowered(
                     OpCode::If,
                     Attrs::none(),
                     &bodies,
