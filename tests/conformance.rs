@@ -3,7 +3,7 @@
 //! The cases lie in `../shared/conformance/cases`, or where `FUSELINE_CONFORMANCE` says. Each is run in Fused, Strict and
 //! Debug mode on the plugin that is found and on the reference interpreter; a case that cannot be read because the op table
 //! does not have an op or an element type yet is skipped, and the reason is counted. Anything else that is not the expected
-//! result fails the test, except the cases listed in `KNOWN`, each with its reason.
+//! result fails the test, except the cases listed in `KNOWN` and `REORDERED`, each with its reason.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -12,9 +12,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fuseline::fusion::program::Program;
+use fuseline::fusion::program::{Check, Program};
 use fuseline::{Engine, EngineConfig, Mode};
 use support::check_program;
+
+const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
 /// Cases that some executor is not held to, by name, each with the reason.
 const KNOWN: &[(&str, &str)] = &[
@@ -27,6 +29,14 @@ const KNOWN: &[(&str, &str)] = &[
         "expects products of f32 parts that are each rounded, to an absolute 1e-3; the reference device rounds once",
     ),
 ];
+
+/// Cases that a correct device passes or not by its order of summation, which follows the width of the machine's vectors: how far
+/// a result may be from what is expected where it is not as close as the case says, and the reason.
+const REORDERED: &[(&str, f64, &str)] = &[(
+    "conv_general_dilated_float32_2_3_9_float32_12_1_3",
+    1e-5,
+    "products of up to 40 cancel, and 3 units in the last place of what is left are less than half of one of theirs",
+)];
 
 fn cases() -> Option<PathBuf> {
     let path = match std::env::var_os("FUSELINE_CONFORMANCE") {
@@ -96,7 +106,18 @@ fn conformance() {
         let mut outcome =
             check_program(&reference, &program, &[Mode::Fused]).map_err(|error| format!("reference {error}"));
         if let (Ok(()), Some(device)) = (&outcome, &device) {
-            outcome = check_program(device, &program, &[Mode::Fused, Mode::Strict, Mode::Debug]);
+            outcome = check_program(device, &program, &MODES);
+            let reordered = REORDERED.iter().find(|(reordered, ..)| name == *reordered);
+            if let (Err(error), Some((_, distance, reason))) = (&outcome, reordered) {
+                println!("{name}: {error}; within {distance:e} it may: {reason}");
+                let mut program = Program::clone(&program);
+                program.checks.fill(Check::almost(*distance).expect("it is a distance"));
+                outcome = check_program(device, &Arc::new(program), &MODES);
+                if outcome.is_ok() {
+                    tally.known += 1;
+                    continue;
+                }
+            }
         }
         let known = KNOWN.iter().find(|(known, _)| name == *known);
         match (outcome, known) {
