@@ -14,7 +14,7 @@ use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
 use crate::support::special::{of_bits, specials};
 
 /// Most elements of an operand of an elementwise op.
-const MOST: usize = 1 << 16;
+pub(crate) const MOST: usize = 1 << 16;
 
 /// Most special values of one type among operands of other ops.
 const LIST: usize = 256;
@@ -111,14 +111,17 @@ impl Sampled {
 /// Makes the calls of a pair.
 struct Maker {
     pair: Pair,
+    /// Most elements of an operand of an elementwise op.
+    most: usize,
     seed: u64,
     /// How many special values of each type were used.
     used: HashMap<DType, usize>,
 }
 
-/// The calls that stand for a pair; none where the op's rule takes no call of it.
-pub(crate) fn calls(pair: Pair) -> Vec<Call> {
-    let mut maker = Maker { pair, seed: 0, used: HashMap::new() };
+/// The calls that stand for a pair, elementwise ones with at most so many elements; none where the op's rule takes no call
+/// of it.
+pub(crate) fn calls(pair: Pair, most: usize) -> Vec<Call> {
+    let mut maker = Maker { pair, most, seed: 0, used: HashMap::new() };
     if pair.def.fusibility == Fusibility::Elementwise { maker.elementwise() } else { maker.any() }
 }
 
@@ -181,7 +184,7 @@ impl Maker {
         }
         // All short floats through the ops of one operand are in tests/exhaustive.rs.
         let apart = types.len() == 1 && self.pair.other.is_none() && types[0].dtype().is_float();
-        let most = (MOST as f64).powf(1.0 / types.len() as f64) as usize - usize::from(apart);
+        let most = (self.most as f64).powf(1.0 / types.len() as f64) as usize - usize::from(apart);
         let lists: Vec<Vec<u128>> = types.iter().map(|ty| specials(ty.dtype(), most)).collect();
         let count: usize = lists.iter().map(Vec::len).product();
         let mut step = count;
@@ -294,6 +297,50 @@ impl Maker {
         let operands = operands.into_iter().map(Arc::new).collect();
         Some(Call { signature: Arc::new(signature), operands })
     }
+}
+
+/// Calls on one number in all elements, which XLA folds by other code again: an elementwise op on some of the elements of its
+/// operands, as scalars and as vectors in turn, another op on the first element of each operand of numbers that round.
+pub(crate) fn splats(call: &Call) -> Vec<Call> {
+    /// Most of them of an elementwise op.
+    const SPLATS: usize = 24;
+    let signature = &call.signature;
+    let def = signature.def();
+    let again = |operands: Vec<Arc<Literal>>| {
+        let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+        let signature =
+            Signature::infer(def.code, Attrs::clone(signature.attrs()), signature.bodies(), &types).ok()?;
+        Some(Call { signature: Arc::new(signature), operands })
+    };
+    if def.fusibility != Fusibility::Elementwise {
+        let splat = |data: &Arc<Literal>| {
+            let count = data.ty().elems().get();
+            if count == 0 || !data.dtype().part().is_float() {
+                return data.clone();
+            }
+            let bytes = element(data, 0).repeat(count);
+            Arc::new(Literal::from_bytes(data.ty().clone(), bytes).expect("as many bytes"))
+        };
+        return again(call.operands.iter().map(splat).collect()).into_iter().collect();
+    }
+    let count = call.operands.first().map_or(0, |data| data.ty().elems().get());
+    let step = count.div_ceil(SPLATS).max(1);
+    let of = |index: usize| {
+        let dims: &[u64] = if (index / step).is_multiple_of(2) { &[] } else { &[2] };
+        let splat = |data: &Arc<Literal>| {
+            let ty = TensorType::of(data.dtype(), dims).expect("small");
+            let bytes = element(data, index).repeat(ty.elems().get());
+            Arc::new(Literal::from_bytes(ty, bytes).expect("as many bytes"))
+        };
+        again(call.operands.iter().map(splat).collect())
+    };
+    (0..count).step_by(step).filter_map(of).collect()
+}
+
+/// One element of a literal.
+pub(crate) fn element(literal: &Literal, index: usize) -> &[u8] {
+    let size = literal.dtype().size();
+    &literal.bytes()[index * size..(index + 1) * size]
 }
 
 /// The data with another element at some place.

@@ -6,7 +6,7 @@ use fuseline::fusion::interp;
 use fuseline::fusion::op::{Fusibility, Numerics, numerics, rounding};
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 
-use crate::calls::Call;
+use crate::calls::{Call, element};
 use crate::support::judge::{Float, NEAR_ZERO, READS_ZERO, Rule, Verdict};
 
 /// An element of a result that is not what it should be.
@@ -58,12 +58,6 @@ fn flushed(data: &Arc<Literal>) -> Arc<Literal> {
     let bytes = |float: Float| float.flushed().bits.to_le_bytes().into_iter().take(size);
     let bytes = floats(data.dtype(), data.bytes()).into_iter().flat_map(bytes).collect();
     Arc::new(Literal::from_bytes(data.ty().clone(), bytes).expect("as many bytes"))
-}
-
-/// One element of a literal.
-fn element(literal: &Literal, index: usize) -> &[u8] {
-    let size = literal.dtype().size();
-    &literal.bytes()[index * size..(index + 1) * size]
 }
 
 /// The parts of an element; none of an integer.
@@ -162,12 +156,24 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     cases
 }
 
-/// Runs the calls of a pair as one region, and each by itself where the plugin does not compile that.
-pub(crate) fn run(engine: &Engine, calls: &[Call]) -> Vec<Outcome> {
+/// How operands come to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// As inputs of the region.
+    Uploaded,
+    /// As constants in it, with which XLA computes while it compiles.
+    AsConstants,
+}
+
+/// Runs calls as one region, and each by itself where the plugin does not compile that.
+pub(crate) fn run(engine: &Engine, calls: &[&Call], brought: Brought) -> Vec<Outcome> {
     let stream = engine.stream();
-    let record = |call: &Call| {
-        let upload = |data: &Arc<Literal>| stream.from_literal(data).expect("it is small");
-        let operands: Vec<Tensor> = call.operands.iter().map(upload).collect();
+    let record = |call: &&Call| {
+        let bring = |data: &Arc<Literal>| match brought {
+            Brought::Uploaded => stream.from_literal(data).expect("it is small"),
+            Brought::AsConstants => stream.constant(Literal::clone(data)).expect("it is small"),
+        };
+        let operands: Vec<Tensor> = call.operands.iter().map(bring).collect();
         let operands: Vec<&Tensor> = operands.iter().collect();
         let signature = &call.signature;
         stream
@@ -175,7 +181,7 @@ pub(crate) fn run(engine: &Engine, calls: &[Call]) -> Vec<Outcome> {
             .expect("the signature was inferred")
     };
     let recorded: Vec<_> = calls.iter().map(record).collect();
-    let outcome = |(call, results): (&Call, &Tensors)| match results
+    let outcome = |(call, results): (&&Call, &Tensors)| match results
         .iter()
         .map(Tensor::to_literal)
         .collect::<Result<Vec<Literal>, _>>()

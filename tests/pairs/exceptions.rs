@@ -87,7 +87,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
             OpCode::Rsqrt,
             OpCode::Sqrt,
             OpCode::Zeta,
-            OpCode::Convolution,
             OpCode::ReduceWindow,
         ],
         dtypes: DTypeSet::of(&[DType::F8E8M0FNU]),
@@ -181,12 +180,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         dtypes: DTypeSet::of(&[DType::F8E5M2FNUZ]),
         excuses: is_below_f16,
         why: "in a loop, numbers that are subnormal in f16 become its least normal one",
-    },
-    Exception {
-        ops: &[OpCode::Convolution, OpCode::DotGeneral],
-        dtypes: DTypeSet::of(&[DType::F8E8M0FNU]),
-        excuses: |_| true,
-        why: "sums are powers of two before they are of the longer type of the result",
     },
     Exception {
         ops: &[OpCode::BatchNormGrad, OpCode::Fft, OpCode::TriangularSolve],

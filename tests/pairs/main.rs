@@ -16,14 +16,14 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use calls::{Pair, calls, dtype_attr, pairs};
-use compare::{Case, Outcome, run};
+use calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
+use compare::{Brought, Case, Outcome, run};
 use exceptions::EXCEPTIONS;
 use fuseline::fusion::DTypeClass;
-use fuseline::fusion::op::Fusibility;
-use fuseline::{EngineConfig, OpCode};
+use fuseline::fusion::op::{Effect, Fusibility};
+use fuseline::{Engine, EngineConfig, OpCode};
 
 /// Pairs that one test compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,43 +86,29 @@ fn cut(text: &str) -> String {
     text.chars().take(1_500).collect()
 }
 
-/// Compares the pairs of a family, of which there must be so many at least.
-fn compare(family: Family, least: usize) {
-    let engine = match EngineConfig::new().build() {
-        Ok(engine) => engine,
-        Err(error) => {
-            println!("skipped: every op on every element type: {error}");
-            return;
-        }
-    };
-    let only = env::var("FUSELINE_PAIRS").ok();
-    let is_asked =
-        |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));
-    let log = env::var_os("FUSELINE_PAIR_LOG");
-    let (mut failures, mut compared, mut ran) = (String::new(), 0, 0);
-    let mut covered: BTreeMap<usize, BTreeSet<(OpCode, bool)>> = BTreeMap::new();
-    for pair in pairs().into_iter().filter(|pair| Family::of(pair) == family && is_asked(pair)) {
-        if let Some(log) = &log {
-            std::fs::write(log, pair.to_string()).expect("the log can be written");
-        }
-        let calls = calls(pair);
-        if calls.is_empty() {
-            // Not every type is the bits of every other, or the sum of its products.
-            let may_be = dtype_attr(pair.def).is_some() && pair.def.fusibility != Fusibility::Elementwise;
-            if !may_be {
-                let _ = writeln!(failures, "{pair}: no call can be made");
-            }
-            continue;
-        }
-        let mut excused = |index: usize, is: bool| {
-            covered.entry(index).or_default().insert((pair.def.code, is));
-        };
+/// What came of comparing pairs.
+#[derive(Default)]
+struct Findings {
+    pairs: usize,
+    calls: usize,
+    /// What is wrong, in words.
+    failures: String,
+    /// By the place of an exception: the ops of the pairs that it covers, and whether one of their elements needed it.
+    covered: BTreeMap<usize, BTreeSet<(OpCode, bool)>>,
+}
+
+impl Findings {
+    /// Takes what became of the calls of a pair.
+    fn add(&mut self, pair: &Pair, outcomes: Vec<Outcome>) {
         let exceptions: Vec<usize> =
-            (0..EXCEPTIONS.len()).filter(|&index| EXCEPTIONS[index].covers(&pair)).collect();
+            (0..EXCEPTIONS.len()).filter(|&index| EXCEPTIONS[index].covers(pair)).collect();
+        let mut excused = |index: usize, is: bool| {
+            self.covered.entry(index).or_default().insert((pair.def.code, is));
+        };
         exceptions.iter().for_each(|&index| excused(index, false));
         let (mut cases, mut refused) = (Vec::new(), Vec::new());
-        for outcome in run(&engine, &calls) {
-            ran += 1;
+        let calls = outcomes.len();
+        for outcome in outcomes {
             match outcome {
                 Outcome::Refused(message) => refused.push(message),
                 Outcome::Ran(found) => {
@@ -135,31 +121,107 @@ fn compare(family: Family, least: usize) {
                 }
             }
         }
-        compared += 1;
+        self.pairs += 1;
+        self.calls += calls;
         if let Some(message) = refused.first() {
-            let _ = writeln!(
-                failures,
-                "{pair}: {} of {} calls are refused: {}",
-                refused.len(),
-                calls.len(),
-                cut(message)
-            );
+            let (refused, message) = (refused.len(), cut(message));
+            let _ = writeln!(self.failures, "{pair}: {refused} of {calls} calls are refused: {message}");
         }
         if !cases.is_empty() {
-            failures.push_str(&summary(&pair, &cases));
+            self.failures.push_str(&summary(pair, &cases));
+        }
+    }
+
+    /// An exception that no element of an op needed is wrong too.
+    fn needs_all_exceptions(&mut self) {
+        for (&index, uses) in &self.covered {
+            let exception = &EXCEPTIONS[index];
+            let ops: BTreeSet<OpCode> = uses.iter().map(|&(op, _)| op).collect();
+            for op in ops.into_iter().filter(|&op| !uses.contains(&(op, true))) {
+                let _ = writeln!(self.failures, "{op} does not need the exception: {}", exception.why);
+            }
+        }
+    }
+}
+
+/// The engine, the pairs to compare and whether those are all, or nothing where there is no plugin.
+fn start(wanted: impl Fn(&Pair) -> bool) -> Option<(Engine, Vec<Pair>, bool)> {
+    let engine = match EngineConfig::new().build() {
+        Ok(engine) => engine,
+        Err(error) => {
+            println!("skipped: every op on every element type: {error}");
+            return None;
+        }
+    };
+    let only = env::var("FUSELINE_PAIRS").ok();
+    let is_asked =
+        |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));
+    let pairs = pairs().into_iter().filter(|pair| wanted(pair) && is_asked(pair)).collect();
+    Some((engine, pairs, only.is_none()))
+}
+
+/// Notes what is under test.
+fn note(what: &dyn Display) {
+    if let Some(log) = env::var_os("FUSELINE_PAIR_LOG") {
+        std::fs::write(log, what.to_string()).expect("the log can be written");
+    }
+}
+
+/// Compares the pairs of a family, of which there must be so many at least.
+fn compare(family: Family, least: usize) {
+    let Some((engine, pairs, all)) = start(|pair| Family::of(pair) == family) else { return };
+    let mut findings = Findings::default();
+    for pair in &pairs {
+        note(pair);
+        let calls = calls(*pair, MOST);
+        if calls.is_empty() {
+            // Not every type is the bits of every other, or the sum of its products.
+            let may_be = dtype_attr(pair.def).is_some() && pair.def.fusibility != Fusibility::Elementwise;
+            if !may_be {
+                let _ = writeln!(findings.failures, "{pair}: no call can be made");
+            }
+            continue;
+        }
+        findings.add(pair, run(&engine, &calls.iter().collect::<Vec<_>>(), Brought::Uploaded));
+        engine.clear_cache();
+    }
+    findings.needs_all_exceptions();
+    let Findings { pairs, calls, failures, .. } = findings;
+    println!("{family:?}: {pairs} pairs, {calls} calls");
+    assert!(failures.is_empty(), "\n{failures}");
+    assert!(!all || pairs >= least, "{family:?}: only {pairs} pairs");
+}
+
+/// XLA computes with constants while it compiles, by other code than what it generates.
+#[test]
+fn constants() {
+    let folded = |pair: &Pair| pair.def.effect != Effect::Ordered;
+    let Some((engine, pairs, all)) = start(folded) else { return };
+    let mut findings = Findings::default();
+    // All types of an op in one region, since compiles are dear.
+    for pairs in pairs.chunk_by(|a, b| a.def.code == b.def.code) {
+        note(&pairs[0]);
+        let with_splats = |pair: Pair| {
+            let mut calls = calls(pair, 1 << 10);
+            // A matrix of one number is singular, and whether that is found is a matter of rounding.
+            if pair.def.fusibility != Fusibility::Opaque {
+                let splats: Vec<Call> = calls.iter().flat_map(splats).collect();
+                calls.extend(splats);
+            }
+            calls
+        };
+        let calls: Vec<(&Pair, Vec<Call>)> = pairs.iter().map(|pair| (pair, with_splats(*pair))).collect();
+        let flat: Vec<&Call> = calls.iter().flat_map(|(_, calls)| calls).collect();
+        let mut outcomes = run(&engine, &flat, Brought::AsConstants).into_iter();
+        for (pair, calls) in calls.iter().filter(|(_, calls)| !calls.is_empty()) {
+            findings.add(pair, outcomes.by_ref().take(calls.len()).collect());
         }
         engine.clear_cache();
     }
-    for (index, uses) in covered {
-        let exception = &EXCEPTIONS[index];
-        let ops: BTreeSet<OpCode> = uses.iter().map(|&(op, _)| op).collect();
-        for op in ops.into_iter().filter(|&op| !uses.contains(&(op, true))) {
-            let _ = writeln!(failures, "{op} does not need the exception: {}", exception.why);
-        }
-    }
-    println!("{family:?}: {compared} pairs, {ran} calls");
+    let Findings { pairs, calls, failures, .. } = findings;
+    println!("constants: {pairs} pairs, {calls} calls");
     assert!(failures.is_empty(), "\n{failures}");
-    assert!(only.is_some() || compared >= least, "{family:?}: only {compared} pairs");
+    assert!(!all || pairs >= 4_000, "only {pairs} pairs");
 }
 
 /// An exception that no pair can need is noticed too.

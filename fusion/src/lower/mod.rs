@@ -34,7 +34,7 @@ use crate::canon::CanonRegion;
 use crate::graph::Body;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 3;
+pub const LOWERING: u32 = 4;
 
 /// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
 /// it, so the choice is no part of the key.

@@ -41,18 +41,35 @@ pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[result]))
 }
 
-/// XLA's folder ends the process (a segmentation fault, API 0.81) when it converts a complex constant to real numbers. Those
-/// are the conversion of its real parts.
+/// Two conversions that XLA's folder gets wrong:
+///
+/// - It ends the process (a segmentation fault, API 0.81) when it converts a complex constant to real numbers, if it has one number
+///   in all elements. Those are the conversion of its real parts.
+/// - It makes positive numbers of all numbers that are converted to `f8E8M0FNU`; see [`Builder::converted_if_positive`].
 pub(in crate::op) fn convert(call: &Call<'_>) -> Lowered {
-    let drops = call.operand(0).dtype().is_complex() && !call.attr().dtype(0).is_complex();
-    if drops { expanded(converted_part(call)) } else { Lowered::Itself }
+    let (from, to) = (call.operand(0).dtype(), call.attr().dtype(0));
+    match to {
+        _ if from.is_complex() && !to.is_complex() => expanded(converted_part(call)),
+        DType::F8E8M0FNU if from != to => expanded(converted(call)),
+        _ => Lowered::Itself,
+    }
+}
+
+fn converted(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, params) = Builder::of(call);
+    let result = graph.converted_if_positive(params[0])?;
+    Ok(graph.returning(&[result]))
 }
 
 fn converted_part(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let part = graph.plain(OpCode::Real, &params)?;
+    let (from, to) = (call.operand(0).dtype().part(), call.attr().dtype(0));
     // To the type that they have as well, so that the module says the op.
-    let result = graph.op(OpCode::Convert, call.attrs.clone(), &[part])?;
+    let result = match from == to {
+        true => graph.op(OpCode::Convert, call.attrs.clone(), &[part])?,
+        false => graph.convert(part, from, to)?,
+    };
     Ok(graph.returning(&[result]))
 }
 

@@ -5,7 +5,7 @@
 //! elements to places that are computed.
 
 use super::{Builder, Lowered, expanded, prepared_kernel};
-use crate::attr::Attrs;
+use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
 use crate::graph::Ref;
@@ -185,13 +185,10 @@ fn padded(call: &Call<'_>) -> Result<Lowered, OpError> {
 fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut params) = Builder::of(call);
     let (dims, attr) = (ConvDims::of(call)?, call.attr());
-    let mut ty = call.operand(0).clone();
-    if ty.dtype() == DType::F8E8M0FNU {
-        // It has no zero to pad with.
-        ty = call.retyped(&ty, DType::F32)?;
-        params[0] = graph.convert(params[0], DType::F8E8M0FNU, DType::F32)?;
-        params[1] = graph.convert(params[1], DType::F8E8M0FNU, DType::F32)?;
-    }
+    // Converted numbers are padded: `f8E8M0FNU` has no zero to pad with.
+    let dtype = attr.dtype(conv_attr::DTYPE);
+    let sum_type = graph.sum_type(call, &mut params, dtype)?;
+    let ty = graph.ty(params[0]);
     // Without padding before the input, the recorded padding is how far windows reach beyond its end.
     let padding = &recorded_sizes(call)?[0];
     let dilation = attr.ints(conv_attr::LHS_DILATION);
@@ -211,6 +208,8 @@ fn convolved(call: &Call<'_>) -> Result<Lowered, OpError> {
     values[conv_attr::PADDING] = vec![(0, 0); spatial].as_slice().into();
     values[conv_attr::LHS_DILATION] = vec![1; spatial].as_slice().into();
     values[conv_attr::REVERSAL] = vec![false; spatial].as_slice().into();
-    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[input, kernel])?;
+    values[conv_attr::DTYPE] = AttrValue::DType(sum_type);
+    let sum = graph.op(OpCode::Convolution, values.into_iter().collect(), &[input, kernel])?;
+    let result = graph.convert(sum, sum_type, dtype)?;
     Ok(graph.returning(&[result]))
 }

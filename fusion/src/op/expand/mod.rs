@@ -36,7 +36,7 @@ use super::attrs;
 use super::call::Call;
 use super::code::{Comparison, OpCode, RngDistribution};
 use super::def::Dialect;
-use super::rules::contraction::{ConvDims, conv_attr};
+use super::rules::contraction::{ConvDims, DOT_DTYPE, conv_attr};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, RealElement};
 use crate::error::{Fault, OpError};
@@ -60,9 +60,25 @@ pub enum Lowered {
 
 /// Elementwise ops of one operand.
 pub(super) fn unary(call: &Call<'_>) -> Lowered {
-    match call.def.dialect {
+    let lowered = match call.def.dialect {
         Dialect::Stablehlo => bits::unary(call),
         Dialect::Chlo => chlo::unary(call),
+    };
+    lowered.unless_misfolded(call)
+}
+
+impl Lowered {
+    /// Calls that XLA's folder gets wrong where it computes with constants of short floats, if they are lowered as themselves: the
+    /// negative of an `f8E8M0FNU` number, of which there is none, is a number, 0.156 rounded to an integer of `f8E3M4` is
+    /// NaN, and NaN to `exponential_minus_one` of `f8E4M3` is 128. They are computed in `f32`.
+    fn unless_misfolded(self, call: &Call<'_>) -> Lowered {
+        let dtype = call.operand(0).dtype();
+        let misfolded = match call.def.code {
+            OpCode::RoundNearestAfz | OpCode::RoundNearestEven if dtype == DType::F8E3M4 => true,
+            OpCode::ExponentialMinusOne if dtype == DType::F8E4M3 => true,
+            _ => dtype == DType::F8E8M0FNU,
+        };
+        if misfolded && self == Lowered::Itself { expanded(in_f32(call, dtype)) } else { self }
     }
 }
 
@@ -76,7 +92,7 @@ pub(super) fn itself(_call: &Call<'_>) -> Lowered {
 ///
 /// Integers are divided as [`mended_division`] says; for their powers see [`power_by_parity`].
 pub(super) fn binary(call: &Call<'_>) -> Lowered {
-    match (call.def.code, call.operand(0).dtype()) {
+    let lowered = match (call.def.code, call.operand(0).dtype()) {
         _ if call.def.dialect == Dialect::Chlo => chlo::binary(call),
         (OpCode::Add, DType::Bool) => Lowered::As(OpCode::Or),
         (OpCode::Multiply, DType::Bool) => Lowered::As(OpCode::And),
@@ -88,7 +104,8 @@ pub(super) fn binary(call: &Call<'_>) -> Lowered {
         // Of 2 and 4 bits, whose exponents have no seventh bit.
         (OpCode::Power, dtype) if dtype.class() == DTypeClass::Signed => expanded(power_by_parity(call)),
         _ => Lowered::Itself,
-    }
+    };
+    lowered.unless_misfolded(call)
 }
 
 /// XLA would inline a composite too, but not lower what it consists of as our ops are.
@@ -218,7 +235,29 @@ fn clamped_bool(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[lowered]))
 }
 
-/// Two things are said of the kernel by ops of their own:
+/// XLA's CPU backend sums products of `f8E8M0FNU` numbers as numbers of that type, which are powers of two, whatever the type
+/// of the result is. See [`Builder::sum_type`].
+pub(super) fn dot_general(call: &Call<'_>) -> Lowered {
+    if has_scales(call) { expanded(dot_of_scales(call)) } else { Lowered::Itself }
+}
+
+fn dot_of_scales(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, mut params) = Builder::of(call);
+    let dtype = call.attr().dtype(DOT_DTYPE);
+    let sum_type = graph.sum_type(call, &mut params, dtype)?;
+    let mut values = call.attrs.values().to_vec();
+    values[DOT_DTYPE] = AttrValue::DType(sum_type);
+    let sum = graph.op(OpCode::DotGeneral, values.into_iter().collect(), &params)?;
+    let result = graph.convert(sum, sum_type, dtype)?;
+    Ok(graph.returning(&[result]))
+}
+
+/// Whether an operand of a contraction is of powers of two.
+fn has_scales(call: &Call<'_>) -> bool {
+    call.operands[..2].iter().any(|ty| ty.dtype() == DType::F8E8M0FNU)
+}
+
+/// Sums of `f8E8M0FNU` are made as in [`dot_general`]. Two things are said of the kernel by ops of their own:
 ///
 /// - XLA's folder convolves integer constants in a wider type and lets the sum saturate, where sums wrap. It does not look
 ///   behind a barrier, which costs nothing here: a kernel is read from memory in any case.
@@ -228,16 +267,23 @@ fn clamped_bool(call: &Call<'_>) -> Result<Lowered, OpError> {
 pub(super) fn convolution(call: &Call<'_>) -> Lowered {
     let is_float = call.attr().dtype(conv_attr::DTYPE).is_float();
     let is_turned = call.attr().bools(conv_attr::REVERSAL).contains(&true);
-    if is_float && !is_turned { Lowered::Itself } else { expanded(kernel_prepared(call)) }
+    if is_float && !is_turned && !has_scales(call) {
+        return Lowered::Itself;
+    }
+    expanded(convolved_as_prepared(call))
 }
 
-fn kernel_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let (mut graph, params) = Builder::of(call);
+fn convolved_as_prepared(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, mut params) = Builder::of(call);
+    let dtype = call.attr().dtype(conv_attr::DTYPE);
+    let sum_type = graph.sum_type(call, &mut params, dtype)?;
     let kernel = prepared_kernel(&mut graph, call, params[1])?;
     let mut values = call.attrs.values().to_vec();
     let reversal = call.attr().bools(conv_attr::REVERSAL);
     values[conv_attr::REVERSAL] = vec![false; reversal.len()].as_slice().into();
-    let result = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
+    values[conv_attr::DTYPE] = AttrValue::DType(sum_type);
+    let sum = graph.op(OpCode::Convolution, values.into_iter().collect(), &[params[0], kernel])?;
+    let result = graph.convert(sum, sum_type, dtype)?;
     Ok(graph.returning(&[result]))
 }
 
@@ -364,7 +410,40 @@ impl Builder {
 
     /// The value in another element type.
     fn convert(&mut self, value: Ref, from: DType, to: DType) -> Result<Ref, OpError> {
-        if from == to { Ok(value) } else { self.op(OpCode::Convert, attrs::convert(to), &[value]) }
+        match to {
+            _ if from == to => Ok(value),
+            DType::F8E8M0FNU => self.converted_if_positive(value),
+            _ => self.op(OpCode::Convert, attrs::convert(to), &[value]),
+        }
+    }
+
+    /// Numbers as `f8E8M0FNU`, which has positive ones only. XLA's folder makes a number of the others as well.
+    fn converted_if_positive(&mut self, value: Ref) -> Result<Ref, OpError> {
+        let ty = self.ty(value);
+        let zero = self.int(0, &ty)?;
+        let positive = attrs::compare_for(Comparison::Gt, ty.dtype());
+        let positive = self.op(OpCode::Compare, positive, &[value, zero])?;
+        let number = self.op(OpCode::Convert, attrs::convert(DType::F8E8M0FNU), &[value])?;
+        let nan = Literal::from_bytes(TensorType::scalar(DType::F8E8M0FNU), vec![0xff]).expect("one byte");
+        let nan = self.op(OpCode::Constant, attrs::constant(Arc::new(nan)), &[])?;
+        let nan =
+            self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(ty.shape().clone(), &[]), &[nan])?;
+        self.op(OpCode::Select, Attrs::none(), &[positive, number, nan])
+    }
+
+    /// The type in which the products of a contraction are summed to a result of some type. If an operand is of `f8E8M0FNU`,
+    /// that is a type of at least 32 bits, and such operands are converted to it.
+    fn sum_type(&mut self, call: &Call<'_>, operands: &mut [Ref], result: DType) -> Result<DType, OpError> {
+        if !has_scales(call) {
+            return Ok(result);
+        }
+        let sum_type = if result.bits() > 32 { result } else { DType::F32 };
+        for (value, ty) in operands.iter_mut().zip(&call.operands[..2]) {
+            if ty.dtype() == DType::F8E8M0FNU {
+                *value = self.convert(*value, DType::F8E8M0FNU, sum_type)?;
+            }
+        }
+        Ok(sum_type)
     }
 
     /// A constant of the given type in every element.

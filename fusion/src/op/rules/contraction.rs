@@ -93,12 +93,15 @@ pub(in crate::op) fn dot_general(call: &Call<'_>) -> Result<Results, OpError> {
     paired(call, dims)?;
     precision(call, 1)?;
     algorithm(call)?;
-    let dtype = result_dtype(call, call.attr().dtype(3))?;
+    let dtype = result_dtype(call, call.attr().dtype(DOT_DTYPE))?;
     let mut out: SmallVec<[u64; 8]> = dims.lhs_batch.iter().map(|&axis| lhs.dims()[axis as usize]).collect();
     out.extend(free_dims(lhs, dims.lhs_batch, dims.lhs_contract));
     out.extend(free_dims(rhs, dims.rhs_batch, dims.rhs_contract));
     Ok(one(call.ty(dtype, &out)?))
 }
+
+/// Place of the result's element type among the attributes of a `dot_general`.
+pub(crate) const DOT_DTYPE: usize = 3;
 
 /// Number of multiplications of a checked call; 0 for ops without any.
 pub(in crate::op) fn products(call: &Call<'_>, result: Option<&TensorType>) -> u128 {

@@ -20,6 +20,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Contraction,
         numerics: Numerics::Rounded,
         infer: contraction::dot_general,
+        lower: expand::dot_general,
         eval: interp::contraction::dot_general,
         sample: sample::contraction::dot_general,
         ..ROW

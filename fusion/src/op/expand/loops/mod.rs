@@ -33,6 +33,7 @@ pub(super) fn is_scalar_code(body: &Body) -> bool {
                     | OpCode::BroadcastInDim
                     | OpCode::Reshape
                     | OpCode::Transpose
+                    | OpCode::BitcastConvert
                     | OpCode::OptimizationBarrier
             );
             let def = signature.def();
