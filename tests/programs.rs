@@ -429,6 +429,15 @@ fn complex_constants_become_real_ones() {
     }
 }
 
+/// XLA's simplifier aborts the process where it takes the magnitude of a complex iota for the iota, if it sees one.
+#[test]
+fn a_complex_iota_has_a_magnitude() {
+    for engine in support::engines(EngineConfig::new) {
+        let iota = engine.stream().iota(DType::C64, &[2, 3], 1).unwrap();
+        assert_eq!(iota.abs().unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
+    }
+}
+
 /// The keys of the regions that an engine seals for a program.
 fn keys(
     config: EngineConfig,

@@ -33,6 +33,21 @@ fn part_of_real(call: &Call<'_>) -> Result<Lowered, OpError> {
     Ok(graph.returning(&[part]))
 }
 
+/// XLA's simplifier takes the magnitude of any iota for the iota, and aborts the process where that is of complex numbers
+/// (API 0.81). Those have it as their real parts.
+pub(in crate::op) fn iota(call: &Call<'_>) -> Lowered {
+    if call.attr().dtype(0).is_complex() { expanded(iota_of_parts(call)) } else { Lowered::Itself }
+}
+
+fn iota_of_parts(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (part, shape) = (call.attr().dtype(0).part(), call.attr().shape(1));
+    let (mut graph, _) = Builder::of(call);
+    let real = graph.op(OpCode::Iota, attrs::iota(part, shape.clone(), call.attr().int(2)), &[])?;
+    let imag = graph.splat(0.0f64, part, shape)?;
+    let result = graph.plain(OpCode::Complex, &[real, imag])?;
+    Ok(graph.returning(&[result]))
+}
+
 /// XLA's CPU backend has no maximum and minimum of complex numbers that follow the specification's order: by real parts,
 /// then by imaginary parts.
 pub(super) fn selected_by_order(call: &Call<'_>) -> Result<Lowered, OpError> {

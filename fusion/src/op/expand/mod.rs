@@ -27,7 +27,7 @@ pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
-pub(super) use complex::{convert, part};
+pub(super) use complex::{convert, iota, part};
 pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
 pub(super) use normalize::batch_norm;

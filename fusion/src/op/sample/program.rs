@@ -36,6 +36,9 @@ const LARGEST: f64 = 1e4;
 /// Smallest magnitude of a float in a portable program, but for zero.
 const TINIEST: f64 = 1e-30;
 
+/// Largest order of a sum of powers in a portable program; executors differ in when they take such a power for zero.
+const LARGEST_ORDER: f64 = 32.0;
+
 /// Largest angle in a portable program: reducing it to one turn loses no more than the op rounds.
 const LARGEST_ANGLE: f64 = 100.0;
 
@@ -305,6 +308,9 @@ impl ProgramSampler {
         {
             return None;
         }
+        if matches!(signature.op(), OpCode::Polygamma | OpCode::Zeta) && !converges(operands) {
+            return None;
+        }
         if signature.op() == OpCode::SelectAndScatter && has_ties(&operands[0].data) {
             return None;
         }
@@ -391,6 +397,12 @@ fn of_floats(ty: &TensorType, floats: impl Iterator<Item = f64>) -> Literal {
 fn is_tame(literal: &Literal) -> bool {
     floats(literal)
         .all(|x| x.abs() <= LARGEST && if x == 0.0 { x.is_sign_positive() } else { x.abs() >= TINIEST })
+}
+
+/// Whether the sums of `zeta` and `polygamma` converge: of orders up to [`LARGEST_ORDER`], away from the poles.
+fn converges(operands: &[&SampledValue]) -> bool {
+    let within = |operand: &SampledValue, low, high| floats(&operand.data).all(|x| (low..=high).contains(&x));
+    within(operands[0], 0.0, LARGEST_ORDER) && within(operands[1], 0.125, LARGEST)
 }
 
 /// Whether two elements are equal. Executors visit windows in different orders, so they select different ones of those.

@@ -35,6 +35,7 @@ pub(super) const ROWS: &[OpDef] = &[
         dtypes: DTypeSet::NUMBER,
         fusibility: Fusibility::Source,
         infer: source::iota,
+        lower: expand::iota,
         eval: interp::source::iota,
         sample: sample::source::iota,
         ..ROW
