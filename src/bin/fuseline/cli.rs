@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Turn a StableHLO module, as JAX and other front ends print it, into a program file
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
+    /// Measure programs step by step: a transformer, a ResNet block, optimisers, simulations
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
     /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
     #[command(hide = true)]
     Probe(ProbeArgs),
@@ -52,6 +55,7 @@ impl Command {
             Command::Run(args) => args.device != Some(DeviceChoice::Reference),
             Command::Explain(args) => args.device != Some(DeviceChoice::Reference),
             Command::Devices(args) => args.device != Some(DeviceChoice::Reference),
+            Command::Bench(args) => args.device != Some(DeviceChoice::Reference),
             Command::Doctor(_) | Command::Probe(_) => true,
             Command::Ops(_) | Command::Import(_) => false,
         }
@@ -63,6 +67,7 @@ impl Command {
             Command::Doctor(args) => args.json,
             Command::Devices(args) => args.json,
             Command::Ops(args) => args.json,
+            Command::Bench(args) => args.json,
             Command::Explain(_) | Command::Import(_) | Command::Probe(_) => false,
         }
     }
@@ -103,6 +108,54 @@ pub(crate) struct RunArgs {
     /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub(crate) device: Option<DeviceChoice>,
+}
+
+const BENCH_HELP: &str = "\
+A step ends when its result is there, so its time is what a user waits. The first steps compile; a program is steady once
+its steps compile nothing and take no longer than those after them. `cargo xtask bench` compares with JAX, PyTorch and
+NumPy.
+
+Examples:
+  fuseline bench                                  every program, in Fused and Strict
+  fuseline bench --list                           what there is
+  fuseline bench --only mlp --mode fused          one of them
+  fuseline bench --device /path/to/plugin.so      on another device
+
+Exit status:
+  0  everything was measured
+  1  a program could not be run
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Only programs whose names contain this
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+    /// Only this mode [default: fused and strict]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeChoice>,
+    /// How long each program is measured, in seconds, after it has become steady
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) time: f64,
+    /// List the programs instead
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print one JSON document, with the time of every step
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub(crate) device: Option<DeviceChoice>,
+    /// Run the program of this name as the harness asks on standard input
+    #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json"])]
+    pub(crate) serve: Option<String>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=3_600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is a number from 0.001 to 3600".to_owned()),
+    }
 }
 
 const EXPLAIN_HELP: &str = "\

@@ -5,6 +5,7 @@
 //! reader that goes away early (`fuseline ... | head`) ends nothing and changes no exit status.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod device;
 mod devices;
@@ -84,6 +85,7 @@ fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
         Command::Devices(args) => devices::run(args, out),
         Command::Ops(args) => ops::run(args, out),
         Command::Import(args) => import::run(args, out),
+        Command::Bench(args) => bench::run(args, out),
         Command::Probe(args) => Ok(probe::run(args, out)),
     }
 }

@@ -1,0 +1,112 @@
+"""Runs a program on a peer, as the harness asks: one line of JSON each way.
+
+    worker.py CONTENDER PROGRAM PARAMS
+
+Answers go to what standard output is at the start; what libraries print goes to standard error.
+"""
+
+import base64
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+import traceback
+
+import numpy as np
+
+
+class Env:
+    """What a program needs to know of the peer it runs on."""
+
+    def __init__(self, contender, threads):
+        self.contender = contender
+        self.device = "cpu"
+        self.versions = {"numpy": np.__version__, "python": sys.version.split()[0]}
+        if contender.startswith("jax"):
+            import jax
+            import jaxlib
+
+            self.versions |= {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+        if contender.startswith("torch"):
+            import torch
+
+            torch.set_num_threads(threads)
+            self.versions |= {"torch": torch.__version__}
+        if contender == "torch-xla":
+            import torch_xla
+
+            self.versions |= {"torch_xla": torch_xla.__version__}
+            self.device = torch_xla.device()
+
+    def jit(self, function, **options):
+        """jax.jit of a whole step, or the function itself where JAX is to run op by op."""
+        if self.contender == "jax":
+            import jax
+
+            return jax.jit(function, **options)
+        return function
+
+    def compile(self, function):
+        """torch.compile of a whole step, or the function itself where PyTorch is to run op by op."""
+        if self.contender == "torch-compile":
+            import torch
+
+            return torch.compile(function)
+        return function
+
+    def sync(self):
+        """Cuts the trace of a lazy device; to be called at the end of a step, before reads."""
+        if self.contender == "torch-xla":
+            import torch_xla
+
+            torch_xla.sync()
+
+
+def flat(value):
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return np.ascontiguousarray(np.asarray(value), dtype=np.float32)
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def answer(**what):
+        answers.write(json.dumps(what) + "\n")
+
+    contender, name, params = sys.argv[1:4]
+    here = pathlib.Path(__file__).resolve().parent
+    sys.path.insert(0, str(here.parent / "programs"))
+    program = None
+    for line in sys.stdin:
+        ask = json.loads(line)
+        try:
+            if ask["do"] == "make":
+                env = Env(contender, len(os.sched_getaffinity(0)))
+                library = {"numpy": "numpy", "jax": "jax", "torch": "torch"}[contender.split("-")[0]]
+                program = getattr(importlib.import_module(name), library)(json.loads(params), env)
+                answer(versions=env.versions)
+            elif ask["do"] == "steps":
+                times = []
+                for _ in range(ask["count"]):
+                    start = time.perf_counter_ns()
+                    program.step()
+                    times.append(time.perf_counter_ns() - start)
+                answer(nanoseconds=times)
+            elif ask["do"] == "outputs":
+                outputs = [
+                    {"name": name, "data": base64.b64encode(flat(value).tobytes()).decode()}
+                    for name, value in program.outputs().items()
+                ]
+                answer(outputs=outputs)
+            else:
+                answer(error=f"unknown request {ask['do']}")
+        except Exception as error:
+            traceback.print_exc()
+            answer(error=f"{type(error).__name__}: {error}".strip()[:2000])
+
+
+main()

@@ -1,0 +1,95 @@
+//! The programs that are measured: each once against Fuseline's public API, here, and once for its peers, in the Python file of
+//! the same name.
+//!
+//! A program takes its sizes from `cases.json`, makes its data by [`data`], which `data.py` makes bit for bit as well, and
+//! then steps. A step ends with the host holding what a user would read of it (a loss, a sum): what is timed is the time
+//! until a result is seen, and nothing stays in flight between steps. [`Program::outputs`] is what the peers are compared by.
+
+mod chain;
+mod data;
+mod mlp;
+#[path = "../../examples/common/tape.rs"]
+#[allow(dead_code, reason = "shared with the examples, which use all of it")]
+mod tape;
+
+use std::collections::BTreeMap;
+
+use fuseline::{Engine, Result, Tensor};
+use serde_json::Value;
+
+/// A program that is ready to step.
+pub(crate) trait Program {
+    /// One step, its read included.
+    ///
+    /// # Errors
+    /// As those of the calls it makes.
+    fn step(&mut self) -> Result<()>;
+
+    /// What the steps so far have made: names, with all elements in order.
+    ///
+    /// # Errors
+    /// As those of the reads.
+    fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>>;
+}
+
+/// The sizes of a case.
+#[derive(Clone, Debug)]
+pub(crate) struct Params(BTreeMap<String, Value>);
+
+impl Params {
+    /// A size that the case states. A case without it is a bug of `cases.json`, which a test would find.
+    pub(crate) fn int(&self, name: &str) -> u64 {
+        self.0.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("bug: no {name} in cases.json"))
+    }
+
+    /// A list of sizes that the case states.
+    pub(crate) fn ints(&self, name: &str) -> Vec<u64> {
+        let values = self.0.get(name).and_then(Value::as_array);
+        let ints = values.and_then(|values| values.iter().map(Value::as_u64).collect());
+        ints.unwrap_or_else(|| panic!("bug: no list {name} in cases.json"))
+    }
+}
+
+type Make = fn(&Engine, &Params) -> Result<Box<dyn Program>>;
+
+/// The programs, by name.
+const PROGRAMS: &[(&str, Make)] = &[("chain", chain::make), ("mlp", mlp::make)];
+
+/// A program with sizes, and how it is compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// `PROGRAM/SIZES`.
+    pub(crate) name: String,
+    program: String,
+    params: Params,
+}
+
+impl Case {
+    /// All of them, in the order in which they are measured.
+    pub(crate) fn all() -> Vec<Case> {
+        let cases: Value = serde_json::from_str(include_str!("cases.json")).expect("bug: cases.json");
+        let text = |case: &Value, key: &str| case[key].as_str().expect("bug: cases.json").to_owned();
+        let case = |case: &Value| Case {
+            name: text(case, "name"),
+            program: text(case, "program"),
+            params: Params(serde_json::from_value(case["params"].clone()).expect("bug: cases.json")),
+        };
+        cases.as_array().expect("bug: cases.json").iter().map(case).collect()
+    }
+
+    /// The program, before its first step.
+    ///
+    /// # Errors
+    /// As those of the calls that make its data.
+    pub(crate) fn make(&self, engine: &Engine) -> Result<Box<dyn Program>> {
+        let found = PROGRAMS.iter().find(|(name, _)| *name == self.program);
+        found.expect("bug: cases.json names a program that is none").1(engine, &self.params)
+    }
+}
+
+/// The elements of some tensors, by name.
+fn read<'a>(
+    tensors: impl IntoIterator<Item = (&'static str, &'a Tensor)>,
+) -> Result<Vec<(&'static str, Vec<f32>)>> {
+    tensors.into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec()?))).collect()
+}

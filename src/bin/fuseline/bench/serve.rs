@@ -1,0 +1,103 @@
+//! `fuseline bench --serve CASE`: a program as the harness runs it, one line of JSON each way. `benches/peers/worker.py` is the
+//! same for the peers.
+//!
+//! - `{"do": "make"}` sets up the engine and the data; the answer has `versions`.
+//! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and `counters`, what the engine has done so far.
+//! - `{"do": "outputs"}`; the answer has `outputs`: names, and elements as base64 of little-endian `f32`.
+//!
+//! What fails is answered with `error`.
+
+use std::io::{BufRead as _, Write as _};
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use super::programs::{Case, Program};
+use crate::Status;
+use crate::cli::{BenchArgs, ModeChoice};
+use crate::device::Watched;
+use crate::failure::Failure;
+
+pub(super) fn serve(args: &BenchArgs, case: &Case) -> Result<Status, Failure> {
+    let mut served = Served { args, case, running: None };
+    let mut answers = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(Failure::run)?;
+        let ask: Value = serde_json::from_str(&line).map_err(|error| Failure::Input(error.to_string()))?;
+        let answer = served.answer(&ask).unwrap_or_else(|error| json!({"error": error.to_string()}));
+        writeln!(answers, "{answer}").and_then(|()| answers.flush()).map_err(Failure::run)?;
+    }
+    Ok(Status::Good)
+}
+
+struct Served<'a> {
+    args: &'a BenchArgs,
+    case: &'a Case,
+    running: Option<(Box<dyn Program>, Watched)>,
+}
+
+impl Served<'_> {
+    fn answer(&mut self, ask: &Value) -> Result<Value, Failure> {
+        match ask["do"].as_str() {
+            Some("make") => self.make(),
+            Some("steps") => self.steps(ask["count"].as_u64().unwrap_or(1)),
+            Some("outputs") => self.outputs(),
+            _ => Err(Failure::Input(format!("unknown request {ask}"))),
+        }
+    }
+
+    fn running(&mut self) -> Result<&mut (Box<dyn Program>, Watched), Failure> {
+        self.running.as_mut().ok_or_else(|| Failure::Input("there is no program yet".to_owned()))
+    }
+
+    fn make(&mut self) -> Result<Value, Failure> {
+        let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
+        let watched = Watched::new(self.args.device.as_ref(), mode.into(), false)?;
+        let program = self.case.make(&watched.engine).map_err(Failure::run)?;
+        let place = watched.place_json();
+        self.running = Some((program, watched));
+        Ok(json!({"versions": {"fuseline": env!("CARGO_PKG_VERSION")}, "device": place}))
+    }
+
+    fn steps(&mut self, count: u64) -> Result<Value, Failure> {
+        let (program, watched) = self.running()?;
+        let mut times = Vec::new();
+        let mut compiles = Vec::new();
+        for _ in 0..count {
+            let start = Instant::now();
+            program.step().map_err(Failure::run)?;
+            times.push(start.elapsed().as_nanos() as u64);
+            compiles.push(watched.engine.counters().compiles);
+        }
+        let did = watched.engine.counters();
+        Ok(json!({
+            "nanoseconds": times,
+            "compiles": compiles,
+            "counters": {
+                "ops": did.ops,
+                "regions": did.regions,
+                "executions": did.executions,
+                "compiles": did.compiles,
+                "compile_s": did.compile_time.as_secs_f64(),
+                "executables": did.cached_executables,
+                "cache_bytes": did.cached_bytes.0,
+                "bytes_up": did.bytes_up,
+                "bytes_down": did.bytes_down,
+                "donations": did.donations,
+                "fallbacks": did.fallbacks,
+            },
+        }))
+    }
+
+    fn outputs(&mut self) -> Result<Value, Failure> {
+        let (program, _) = self.running()?;
+        let outputs = program.outputs().map_err(Failure::run)?;
+        let output = |(name, data): (&str, Vec<f32>)| {
+            let bytes: Vec<u8> = data.iter().flat_map(|number| number.to_le_bytes()).collect();
+            json!({"name": name, "data": BASE64_STANDARD.encode(bytes)})
+        };
+        Ok(json!({"outputs": outputs.into_iter().map(output).collect::<Vec<_>>()}))
+    }
+}
