@@ -106,6 +106,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DYNAMIC_SLICE,
         fusibility: Fusibility::Indexing,
         infer: movement::dynamic_slice,
+        lower: expand::dynamic_slice,
         eval: interp::movement::dynamic_slice,
         sample: sample::movement::dynamic_slice,
         ..ROW
@@ -118,6 +119,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Rest { fixed: &["operand", "update"], rest: "start_indices", min: 0 },
         fusibility: Fusibility::Indexing,
         infer: movement::dynamic_update_slice,
+        lower: expand::dynamic_slice,
         eval: interp::movement::dynamic_update_slice,
         sample: sample::movement::dynamic_update_slice,
         ..ROW
