@@ -9,6 +9,7 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   demo [ARGUMENTS...]           set up, then build and run the example `digits` with these arguments
+  bench [ARGUMENTS...]          set up, then measure Fuseline beside JAX, PyTorch and NumPy (--help tells more)
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
@@ -19,6 +20,7 @@ pub(crate) enum Command {
     Help,
     Setup,
     Demo(Vec<OsString>),
+    Bench(Vec<OsString>),
     ListStages,
     Test(Selection),
 }
@@ -35,14 +37,19 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
             None => Ok(Command::Setup),
             Some(extra) => Err(format!("setup takes no arguments, and was given {}", extra.display())),
         },
-        // `demo -- ARGUMENTS` is what cargo's own commands look like.
-        Some("demo") if rest.first().is_some_and(|first| first == "--") => {
-            Ok(Command::Demo(rest[1..].to_vec()))
-        }
-        Some("demo") => Ok(Command::Demo(rest)),
+        Some("demo") => Ok(Command::Demo(passed_on(rest))),
+        Some("bench") => Ok(Command::Bench(passed_on(rest))),
         Some("test") => parse_test(&rest),
         _ => Err(format!("there is no command {}", arguments[0].display())),
     }
+}
+
+/// Arguments for what the command runs. `demo -- ARGUMENTS` is what cargo's own commands look like.
+fn passed_on(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.first().is_some_and(|first| first == "--") {
+        arguments.remove(0);
+    }
+    arguments
 }
 
 fn parse_test(arguments: &[OsString]) -> Result<Command, String> {
@@ -84,6 +91,7 @@ mod tests {
         assert_eq!(parsed("setup"), Ok(Command::Setup));
         assert_eq!(parsed("demo --steps 3"), Ok(Command::Demo(vec!["--steps".into(), "3".into()])));
         assert_eq!(parsed("demo -- --steps 3"), parsed("demo --steps 3"));
+        assert_eq!(parsed("bench --quick"), Ok(Command::Bench(vec!["--quick".into()])));
         assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
         assert_eq!(parsed("test --quick"), Ok(Command::Test(Selection::Quick)));
         assert_eq!(parsed("test --list"), Ok(Command::ListStages));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use crate::host::Host;
+use crate::host::{self, Host};
 use crate::time;
 
 /// The example that the demo runs.
@@ -20,20 +20,13 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
         anyhow::bail!("this checkout has no example `{EXAMPLE}` yet");
     }
     let start = Instant::now();
-    let mut build = host.cargo();
-    build.args(["build", "--locked", "--release", "--example", EXAMPLE]);
-    if !build.status().context("could not start cargo")?.success() {
-        anyhow::bail!("the example `{EXAMPLE}` does not build");
-    }
+    host.build(&["--release", "--example", EXAMPLE])?;
     eprintln!("demo: built in {}", time::human(start.elapsed()));
 
     let start = Instant::now();
     let mut demo = host.cargo();
     demo.args(["run", "--quiet", "--locked", "--release", "--example", EXAMPLE, "--"]).args(arguments);
-    let status = demo.status().context("could not start cargo")?;
+    let code = host::exit_code(demo.status().context("could not start cargo")?);
     eprintln!("demo: ran in {}", time::human(start.elapsed()));
-    match status.code() {
-        Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
-        None => anyhow::bail!("the demo was ended by a signal ({status})"),
-    }
+    code
 }

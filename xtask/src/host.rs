@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::Context as _;
 
@@ -34,6 +34,14 @@ pub(crate) struct Host {
     pub(crate) arch: String,
 }
 
+/// The exit status of a program as that of this one.
+pub(crate) fn exit_code(status: ExitStatus) -> anyhow::Result<ExitCode> {
+    match status.code() {
+        Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+        None => anyhow::bail!("it was ended by a signal ({status})"),
+    }
+}
+
 impl Host {
     /// This machine, and the workspace that `cargo xtask` was called in.
     pub(crate) fn detect() -> anyhow::Result<Host> {
@@ -53,6 +61,16 @@ impl Host {
     /// The value of a variable, if it is set to something.
     pub(crate) fn var(&self, name: &str) -> Option<&OsStr> {
         self.vars.get(OsStr::new(name)).map(OsString::as_os_str).filter(|value| !value.is_empty())
+    }
+
+    /// Builds something of the workspace; what cargo says goes straight through.
+    pub(crate) fn build(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let mut build = self.cargo();
+        build.args(["build", "--locked"]).args(arguments);
+        if !build.status().context("could not start cargo")?.success() {
+            anyhow::bail!("it does not build: cargo build {}", arguments.join(" "));
+        }
+        Ok(())
     }
 
     /// The first executable file of this name on the path. A name with a slash is taken as it is.

@@ -1,10 +1,11 @@
-//! `cargo xtask`: set-up, demo and tests of this workspace.
+//! `cargo xtask`: set-up, demo, measurements and tests of this workspace.
 //!
 //! This program depends on no other crate of the workspace, so that it builds where libclang and protoc are still
 //! missing: providing them is its first job.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
+mod bench;
 mod cli;
 mod demo;
 mod host;
@@ -55,6 +56,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let host = Host::detect()?;
             set_up(&host)?;
             demo::run(&host, &arguments)
+        }
+        Command::Bench(arguments) => {
+            let host = Host::detect()?;
+            set_up(&host)?;
+            bench::run(&host, &arguments)
         }
         Command::Test(selection) => test::run(&Host::detect()?, &selection),
     }

@@ -1,0 +1,99 @@
+//! The command line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+use crate::machine;
+use crate::results::Settings;
+
+/// Measures Fuseline beside JAX, PyTorch and NumPy.
+///
+/// Peers are set up in Python environments under target/, from pinned packages; one that cannot be set up is reported as
+/// missing. A run that was stopped goes on where it ended when it is started again with the same options on the same
+/// commit.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", max_term_width = 100)]
+pub(crate) struct Options {
+    /// Fewer cases and shorter blocks: under 5 minutes once the peers are set up
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only cases whose names contain this
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+    /// What to compare with
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+    pub(crate) peers: Vec<Peers>,
+    /// Where results go
+    #[arg(long, value_name = "FOLDER", default_value = "bench-report")]
+    pub(crate) output: PathBuf,
+    /// A file for the results, besides the one in the folder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// The PJRT plugin that Fuseline runs on [default: the first that is found]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) plugin: Option<PathBuf>,
+    /// Measure all over again what an earlier run has measured
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// The command-line tool
+    #[arg(long, hide = true, default_value = "target/release/fuseline")]
+    pub(crate) fuseline: PathBuf,
+    /// Where environments for the peers are
+    #[arg(long, hide = true, default_value = "target/peers")]
+    pub(crate) environments: PathBuf,
+}
+
+/// Peers that are set up together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Peers {
+    /// Fuseline alone
+    None,
+    /// NumPy
+    Numpy,
+    /// JAX, eager and jit
+    Jax,
+    /// PyTorch, eager and torch.compile
+    Torch,
+    /// PyTorch/XLA
+    TorchXla,
+    /// All of them
+    All,
+}
+
+impl Options {
+    /// Whether some peers are asked for.
+    pub(crate) fn asks_for(&self, peers: Peers) -> bool {
+        self.peers.contains(&Peers::All) || self.peers.contains(&peers)
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let (rounds, block_seconds) = if self.quick { (5, 0.02) } else { (12, 0.1) };
+        Settings {
+            quick: self.quick,
+            rounds,
+            block_seconds,
+            threads: machine::cores(),
+            environment: environment(),
+        }
+    }
+}
+
+/// Variables that every contender runs with.
+///
+/// glibc returns large blocks to the system when they are freed and faults them in again when they are next asked for: half of
+/// what op-by-op execution costs without a pool. Here freed memory stays in the process, for all alike.
+fn environment() -> BTreeMap<String, String> {
+    let variables = [
+        // The largest that glibc takes.
+        ("MALLOC_MMAP_THRESHOLD_", "33554432"),
+        ("MALLOC_TRIM_THRESHOLD_", "17179869184"),
+        ("MALLOC_TOP_PAD_", "67108864"),
+        ("JAX_PLATFORMS", "cpu"),
+        ("PJRT_DEVICE", "CPU"),
+        ("TF_CPP_MIN_LOG_LEVEL", "1"),
+        ("PYTHONWARNINGS", "ignore"),
+    ];
+    variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

@@ -1,0 +1,142 @@
+//! Who runs the cases.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cases::Case;
+use crate::cli::{Options, Peers};
+use crate::peers;
+use crate::results;
+
+/// The one that the others are compared with.
+pub(crate) const FUSED: &str = "fuseline-fused";
+
+/// How a contender's processes are started.
+#[derive(Clone, Debug)]
+enum Start {
+    /// The tool, with a mode.
+    Fuseline(&'static str),
+    /// The worker, in an environment for it.
+    Python(PathBuf),
+    /// Not at all, for this reason.
+    Missing(String),
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Contender {
+    pub(crate) id: &'static str,
+    name: &'static str,
+    start: Start,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Contenders {
+    all: Vec<Contender>,
+    fuseline: PathBuf,
+    plugin: Option<PathBuf>,
+    environment: BTreeMap<String, String>,
+}
+
+/// Those of Fuseline, and those of peers by what sets them up.
+const MODES: [(&str, &str, &str); 3] = [
+    (FUSED, "Fuseline Fused", "fused"),
+    ("fuseline-strict", "Fuseline Strict", "strict"),
+    ("fuseline-debug", "Fuseline Debug", "debug"),
+];
+const PEERS: [(&str, &str, Peers); 6] = [
+    ("jax", "jax.jit", Peers::Jax),
+    ("jax-eager", "JAX eager", Peers::Jax),
+    ("torch-compile", "torch.compile", Peers::Torch),
+    ("torch", "PyTorch eager", Peers::Torch),
+    ("torch-xla", "PyTorch/XLA", Peers::TorchXla),
+    ("numpy", "NumPy", Peers::Numpy),
+];
+
+impl Contenders {
+    /// Sets up the peers that are asked for. One that cannot be set up is there as a missing one.
+    pub(crate) fn provide(options: &Options) -> anyhow::Result<Contenders> {
+        let mut all: Vec<Contender> = MODES
+            .iter()
+            .map(|&(id, name, mode)| Contender { id, name, start: Start::Fuseline(mode) })
+            .collect();
+        let mut pythons: BTreeMap<Peers, Result<PathBuf, String>> = BTreeMap::new();
+        for (id, name, group) in PEERS {
+            if !options.asks_for(group) {
+                continue;
+            }
+            let python = pythons.entry(group).or_insert_with(|| {
+                peers::provide(group, &options.environments).map_err(|error| format!("{error:#}"))
+            });
+            let start = match python {
+                Ok(python) => Start::Python(python.clone()),
+                Err(why) => Start::Missing(why.clone()),
+            };
+            all.push(Contender { id, name, start });
+        }
+        Ok(Contenders {
+            all,
+            fuseline: std::path::absolute(&options.fuseline)?,
+            plugin: options.plugin.as_deref().map(std::path::absolute).transpose()?,
+            environment: options.settings().environment,
+        })
+    }
+
+    /// Those that can run.
+    pub(crate) fn present(&self) -> impl Iterator<Item = &Contender> {
+        self.all.iter().filter(|contender| !matches!(contender.start, Start::Missing(_)))
+    }
+
+    /// For the report.
+    pub(crate) fn descriptions(&self) -> Vec<results::Contender> {
+        let describe = |contender: &Contender| results::Contender {
+            id: contender.id.to_owned(),
+            name: contender.name.to_owned(),
+            versions: BTreeMap::new(),
+            missing: match &contender.start {
+                Start::Missing(why) => Some(why.clone()),
+                _ => None,
+            },
+        };
+        self.all.iter().map(describe).collect()
+    }
+
+    /// The process of a contender for a case.
+    pub(crate) fn command(&self, contender: &Contender, case: &Case) -> Command {
+        let mut command = match &contender.start {
+            Start::Python(python) => {
+                let mut command = Command::new(python);
+                command.arg(programs().join("../peers/worker.py"));
+                command.args([contender.id, &case.program, &case.params.to_string()]);
+                // What compilers write stays beside the environment, for the next run too.
+                if let Some(folder) = python.ancestors().nth(3) {
+                    command.env("TORCHINDUCTOR_CACHE_DIR", folder.join("inductor"));
+                }
+                command
+            }
+            Start::Fuseline(mode) => {
+                let mut command = Command::new(&self.fuseline);
+                command.args(["bench", "--serve", &case.name, "--mode", mode]);
+                if let Some(plugin) = &self.plugin {
+                    command.arg("--device").arg(plugin);
+                }
+                command
+            }
+            Start::Missing(why) => unreachable!("bug: {} is missing and is started: {why}", contender.id),
+        };
+        command.envs(&self.environment);
+        command
+    }
+}
+
+/// The library of a contender, as classes of programs and reasons to be without one are named.
+pub(crate) fn library(id: &str) -> &str {
+    id.split('-').next().unwrap_or(id)
+}
+
+/// Where the programs are.
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs")
+}

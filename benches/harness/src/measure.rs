@@ -1,0 +1,237 @@
+//! One case: results compared, then times.
+//!
+//! - Every contender has its process and its program, and makes the steps after which results are compared. One that differs
+//!   from Fuseline in Fused mode is out, with what differs.
+//! - Each goes on until it is steady. These steps, with the first, are the warm-up.
+//! - Rounds: each other contender runs a block of steps right beside a block of Fuseline's in Fused mode, which is first in one
+//!   round and second in the next. A pair of blocks gives one ratio, so what slows the machine for longer than two blocks
+//!   slows both sides of it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use serde_json::Value;
+
+use crate::cases::Case;
+use crate::check::Outputs;
+use crate::cli::Options;
+use crate::contender::{Contender, Contenders, FUSED, library};
+use crate::results::{CaseResult, Engine, Ratio, Run, Settings, Times};
+use crate::stats;
+use crate::steady::{median, steady_from};
+use crate::worker::{Trouble, Worker};
+
+/// Fewest steps before the rounds, unless they take longer than this.
+const LEAST_WARM: (usize, Duration) = (30, Duration::from_secs(2));
+
+/// Most steps before the rounds, and the longest time after the first, until a program is steady.
+const MOST_WARM: (usize, Duration) = (400, Duration::from_secs(20));
+
+/// Most steps in a block.
+const MOST_STEPS: u64 = 2_000;
+
+/// The versions of contenders, by id.
+type Versions = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A contender at work on a case.
+struct Runner<'a> {
+    contender: &'a Contender,
+    worker: Worker,
+    deviation: f64,
+    warm: Vec<u64>,
+    compiles: Vec<u64>,
+    /// What the engine had done when the rounds began.
+    before: Value,
+    after: Value,
+    /// Steps in a block.
+    block: usize,
+    rounds: Vec<Vec<u64>>,
+}
+
+/// Measures a case; `None` if the user has stopped it.
+pub(crate) fn case(
+    case: &Case,
+    contenders: &Contenders,
+    options: &Options,
+    bar: &ProgressBar,
+) -> anyhow::Result<Option<(CaseResult, Versions)>> {
+    let settings = options.settings();
+    let mut result = CaseResult {
+        name: case.name.clone(),
+        about: case.about.clone(),
+        check_steps: case.check.steps,
+        tolerance: case.check.tolerance,
+        runs: BTreeMap::new(),
+        ratios: Vec::new(),
+    };
+    let mut versions = Versions::new();
+    let mut runners: Vec<Runner<'_>> = Vec::new();
+    let mut wanted: Option<Outputs> = None;
+    let logs = options.output.join("logs");
+    std::fs::create_dir_all(&logs)?;
+    for contender in contenders.present() {
+        if let Some(why) = case.without.get(library(contender.id)).or(case.without.get(contender.id)) {
+            result.runs.insert(contender.id.to_owned(), Run::LeftOut(why.clone()));
+            continue;
+        }
+        bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
+        let log = logs.join(format!("{}.{}.log", case.name.replace(['/', ' '], "_"), contender.id));
+        let ready = Worker::start(contenders.command(contender, case), &log)
+            .and_then(|worker| ready(case, contender, worker, &mut wanted, &settings));
+        match ready {
+            Ok((runner, found)) => {
+                versions.insert(contender.id.to_owned(), found);
+                runners.push(runner);
+            }
+            Err(Trouble::Stopped) => return Ok(None),
+            Err(Trouble::Failed(why)) => {
+                result.runs.insert(contender.id.to_owned(), Run::Failed(why));
+            }
+        }
+        // There is nothing to compare the others with.
+        if contender.id == FUSED && runners.is_empty() {
+            return Ok(Some((result, versions)));
+        }
+    }
+    let ratios = match rounds(case, &mut runners, &settings, bar) {
+        Ok(ratios) => ratios,
+        Err(Trouble::Stopped) => return Ok(None),
+        Err(Trouble::Failed(why)) => anyhow::bail!("{}: {why}", case.name),
+    };
+    result.ratios = ratios;
+    for runner in runners {
+        let id = runner.contender.id.to_owned();
+        result.runs.entry(id).or_insert_with(|| Run::Measured(Box::new(runner.times())));
+    }
+    Ok(Some((result, versions)))
+}
+
+/// Makes the program, compares its results, and steps until it is steady.
+fn ready<'a>(
+    case: &Case,
+    contender: &'a Contender,
+    mut worker: Worker,
+    wanted: &mut Option<Outputs>,
+    settings: &Settings,
+) -> Result<(Runner<'a>, BTreeMap<String, String>), Trouble> {
+    let versions = worker.make()?;
+    let (mut warm, mut compiles) = (Vec::new(), Vec::new());
+    let mut counters = Value::Null;
+    let mut step = |worker: &mut Worker, count: usize| -> Result<(usize, Option<usize>), Trouble> {
+        let steps = worker.steps(count)?;
+        warm.extend(steps.nanoseconds);
+        compiles.extend(steps.compiles);
+        counters = steps.counters;
+        Ok((warm.len(), steady_from(&warm, &compiles)))
+    };
+    let (mut count, mut steady) = step(&mut worker, case.check.steps)?;
+    let outputs = Outputs::read(&worker.outputs()?).map_err(Trouble::Failed)?;
+    let deviation = match wanted {
+        None => {
+            *wanted = Some(outputs);
+            0.0
+        }
+        Some(wanted) => outputs
+            .deviation(wanted, case.check.tolerance)
+            .map_err(|what| Trouble::Failed(format!("after {} steps {what}", case.check.steps)))?,
+    };
+    let start = Instant::now();
+    let goes_on = |count: usize, steady: Option<usize>| {
+        let (least, most) = (LEAST_WARM, MOST_WARM);
+        (count < least.0 && start.elapsed() < least.1)
+            || (steady.is_none() && count < most.0 && (count < 2 || start.elapsed() < most.1))
+    };
+    while goes_on(count, steady) {
+        (count, steady) = step(&mut worker, 1)?;
+    }
+    let tail = &warm[warm.len() / 2..];
+    let block = (settings.block_seconds * 1e9) as u64 / median(tail).max(1);
+    let block = usize::try_from(block.clamp(1, MOST_STEPS)).unwrap_or(1);
+    let before = counters.clone();
+    let runner = Runner {
+        contender,
+        worker,
+        deviation,
+        warm,
+        compiles,
+        after: before.clone(),
+        before,
+        block,
+        rounds: Vec::new(),
+    };
+    Ok((runner, versions))
+}
+
+/// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the others.
+fn rounds(
+    case: &Case,
+    runners: &mut [Runner<'_>],
+    settings: &Settings,
+    bar: &ProgressBar,
+) -> Result<Vec<Ratio>, Trouble> {
+    let Some((fused, others)) = runners.split_first_mut() else { return Ok(Vec::new()) };
+    let mut pairs: Vec<Vec<f64>> = vec![Vec::new(); others.len()];
+    for round in 0..settings.rounds {
+        bar.set_message(format!("{}: round {} of {}", case.name, round + 1, settings.rounds));
+        for (other, pairs) in others.iter_mut().zip(&mut pairs) {
+            let (own, their) = if round % 2 == 0 {
+                let own = fused.block()?;
+                (own, other.block()?)
+            } else {
+                let their = other.block()?;
+                (fused.block()?, their)
+            };
+            pairs.push(own as f64 / their.max(1) as f64);
+        }
+        if others.is_empty() {
+            fused.block()?;
+        }
+    }
+    let ratios = others.iter().zip(pairs).map(|(other, pairs)| stats::ratio(other.contender.id, pairs));
+    Ok(ratios.collect())
+}
+
+impl Runner<'_> {
+    /// One block; its median step.
+    fn block(&mut self) -> Result<u64, Trouble> {
+        let steps = self.worker.steps(self.block)?;
+        self.after = steps.counters;
+        let median = median(&steps.nanoseconds);
+        self.rounds.push(steps.nanoseconds);
+        Ok(median)
+    }
+
+    fn times(self) -> Times {
+        let medians: Vec<f64> = self.rounds.iter().map(|round| median(round) as f64).collect();
+        let steps: usize = self.rounds.iter().map(Vec::len).sum();
+        Times {
+            deviation: self.deviation,
+            steady_from: steady_from(&self.warm, &self.compiles),
+            step: stats::quartiles(&medians),
+            peak_kib: self.worker.peak_kib(),
+            engine: self.after.is_object().then(|| engine(&self.before, &self.after, steps)),
+            warm: self.warm,
+            rounds: self.rounds,
+        }
+    }
+}
+
+/// What an engine did, from its counters before and after so many steps.
+fn engine(before: &Value, after: &Value, steps: usize) -> Engine {
+    let number = |counters: &Value, name: &str| counters[name].as_f64().unwrap_or(0.0);
+    let each = |name: &str| (number(after, name) - number(before, name)) / steps.max(1) as f64;
+    let whole = |name: &str| after[name].as_u64().unwrap_or(0);
+    Engine {
+        compiles: whole("compiles"),
+        compile_seconds: number(after, "compile_s"),
+        executables: whole("executables"),
+        steady_compiles: whole("compiles") - before["compiles"].as_u64().unwrap_or(0),
+        ops: each("ops"),
+        regions: each("regions"),
+        executions: each("executions"),
+        donations: each("donations"),
+        bytes_up: each("bytes_up"),
+        bytes_down: each("bytes_down"),
+    }
+}

@@ -1,0 +1,69 @@
+//! What samples come to.
+
+use crate::results::{CaseResult, Quartiles, Ratio, Report, Run};
+
+/// Pairs that spread further than this, as a part of their median, are flagged: something else was running.
+const MOST_SPREAD: f64 = 0.1;
+
+/// The quartiles of a sample that is not empty, by linear interpolation between its elements.
+pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
+    let mut sorted = sample.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |part: f64| {
+        let place = part * (sorted.len() - 1) as f64;
+        let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+        low + (high - low) * place.fract()
+    };
+    Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
+}
+
+/// What the pairs of two contenders come to.
+pub(crate) fn ratio(to: &str, pairs: Vec<f64>) -> Ratio {
+    let quartiles = quartiles(&pairs);
+    let noisy = quartiles.high - quartiles.low > MOST_SPREAD * quartiles.median;
+    Ratio { to: to.to_owned(), pairs, quartiles, noisy }
+}
+
+/// A case in a line, for the terminal.
+pub(crate) fn line(case: &CaseResult) -> String {
+    let mut line = format!("{:24}", case.name);
+    if let Some(Run::Measured(times)) = case.runs.get(crate::contender::FUSED) {
+        line += &format!(" {:>10.3} ms", times.step.median / 1e6);
+    }
+    for ratio in &case.ratios {
+        let mark = if ratio.noisy { "?" } else { "" };
+        line += &format!("  {} {:.2}{mark}", ratio.to, ratio.quartiles.median);
+    }
+    for (id, run) in &case.runs {
+        if let Run::Failed(why) = run {
+            line += &format!("\n    {id} failed: {why}");
+        }
+    }
+    line
+}
+
+/// Runs that failed.
+pub(crate) fn failures(report: &Report) -> usize {
+    let runs = report.cases.iter().flat_map(|case| case.runs.values());
+    runs.filter(|run| matches!(run, Run::Failed(_))).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_lie_between_elements() {
+        let found = quartiles(&[4.0, 1.0, 3.0, 2.0]);
+        assert_eq!(found, Quartiles { low: 1.75, median: 2.5, high: 3.25 });
+        assert_eq!(quartiles(&[7.0]), Quartiles { low: 7.0, median: 7.0, high: 7.0 });
+    }
+
+    #[test]
+    fn pairs_that_spread_are_flagged() {
+        assert!(!ratio("jax", vec![1.0, 1.02, 0.98, 1.01]).noisy);
+        assert!(ratio("jax", vec![1.0, 1.3, 0.8, 1.1]).noisy);
+        // One interruption does not make a figure useless.
+        assert!(!ratio("jax", vec![1.0, 1.0, 1.01, 0.99, 1.0, 5.0]).noisy);
+    }
+}
