@@ -149,6 +149,9 @@ pub(crate) struct BenchArgs {
     /// Run the program of this name as the harness asks on standard input
     #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json"])]
     pub(crate) serve: Option<String>,
+    /// With `--serve`: run the executables of a steady step in a bare loop instead
+    #[arg(long, hide = true, requires = "serve")]
+    pub(crate) floor: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

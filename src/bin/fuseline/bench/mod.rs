@@ -1,5 +1,6 @@
 //! `fuseline bench`: measures programs step by step on any plugin.
 
+mod floor;
 #[path = "../../../../benches/programs/mod.rs"]
 mod programs;
 mod serve;

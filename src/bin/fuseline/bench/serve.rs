@@ -5,7 +5,7 @@
 //! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and `counters`, what the engine has done so far.
 //! - `{"do": "outputs"}`; the answer has `outputs`: names, and elements as base64 of little-endian `f32`.
 //!
-//! What fails is answered with `error`.
+//! What fails is answered with `error`. With `--floor` the steps are those of [`Floor`], which have no outputs (`null`).
 
 use std::io::{BufRead as _, Write as _};
 use std::time::Instant;
@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+use super::floor::Floor;
 use super::programs::{Case, Program};
 use crate::Status;
 use crate::cli::{BenchArgs, ModeChoice};
@@ -32,10 +33,25 @@ pub(super) fn serve(args: &BenchArgs, case: &Case) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
+/// What steps.
+enum Steps {
+    Program(Box<dyn Program>),
+    Floor(Floor),
+}
+
+impl Steps {
+    fn step(&mut self) -> Result<(), Failure> {
+        match self {
+            Steps::Program(program) => program.step().map_err(Failure::run),
+            Steps::Floor(floor) => floor.step(),
+        }
+    }
+}
+
 struct Served<'a> {
     args: &'a BenchArgs,
     case: &'a Case,
-    running: Option<(Box<dyn Program>, Watched)>,
+    running: Option<(Steps, Watched)>,
 }
 
 impl Served<'_> {
@@ -48,26 +64,29 @@ impl Served<'_> {
         }
     }
 
-    fn running(&mut self) -> Result<&mut (Box<dyn Program>, Watched), Failure> {
+    fn running(&mut self) -> Result<&mut (Steps, Watched), Failure> {
         self.running.as_mut().ok_or_else(|| Failure::Input("there is no program yet".to_owned()))
     }
 
     fn make(&mut self) -> Result<Value, Failure> {
         let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
-        let watched = Watched::new(self.args.device.as_ref(), mode.into(), false)?;
-        let program = self.case.make(&watched.engine).map_err(Failure::run)?;
+        let watched = Watched::new(self.args.device.as_ref(), mode.into(), self.args.floor)?;
+        let steps = match self.args.floor {
+            true => Steps::Floor(Floor::of(&watched, self.case)?),
+            false => Steps::Program(self.case.make(&watched.engine).map_err(Failure::run)?),
+        };
         let place = watched.place_json();
-        self.running = Some((program, watched));
+        self.running = Some((steps, watched));
         Ok(json!({"versions": {"fuseline": env!("CARGO_PKG_VERSION")}, "device": place}))
     }
 
     fn steps(&mut self, count: u64) -> Result<Value, Failure> {
-        let (program, watched) = self.running()?;
+        let (steps, watched) = self.running()?;
         let mut times = Vec::new();
         let mut compiles = Vec::new();
         for _ in 0..count {
             let start = Instant::now();
-            program.step().map_err(Failure::run)?;
+            steps.step()?;
             times.push(start.elapsed().as_nanos() as u64);
             compiles.push(watched.engine.counters().compiles);
         }
@@ -92,7 +111,7 @@ impl Served<'_> {
     }
 
     fn outputs(&mut self) -> Result<Value, Failure> {
-        let (program, _) = self.running()?;
+        let (Steps::Program(program), _) = self.running()? else { return Ok(json!({"outputs": null})) };
         let outputs = program.outputs().map_err(Failure::run)?;
         let output = |(name, data): (&str, Vec<f32>)| {
             let bytes: Vec<u8> = data.iter().flat_map(|number| number.to_le_bytes()).collect();
