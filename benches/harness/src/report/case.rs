@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::axis::Log;
-use super::findings::{FUSED, absence, name, ratio, times};
+use super::findings::{FUSED, Kind, absence, name, ratio, times};
 use super::look::{Look, Medium};
 use super::warmup;
 use super::words::{bytes, count, list, px, scientific, sentence, three, time};
@@ -68,8 +68,7 @@ fn table(report: &Report, case: &CaseResult) -> Markup {
                         tr {
                             th scope="row" { (Look::of(&contender.id).badge()) (contender.name) }
                             td.why colspan=(COLUMNS) {
-                                @if absence.failed { "failed: " } @else { "no figure: " }
-                                (absence.why)
+                                (absence.kind.words()) ": " (absence.why)
                             }
                         }
                     }
@@ -162,7 +161,9 @@ pub(super) fn flags(report: &Report, case: &CaseResult) -> Vec<String> {
     }
     for contender in &report.contenders {
         let Some(times) = times(case, &contender.id) else {
-            if let Some(absence) = absence(report, case, contender).filter(|absence| absence.failed) {
+            if let Some(absence) =
+                absence(report, case, contender).filter(|absence| absence.kind == Kind::Failed)
+            {
                 let why = absence.why.trim().trim_end_matches('.');
                 flags.push(format!("{} failed: {why}.", contender.name));
             }

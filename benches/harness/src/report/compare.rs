@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::axis::Log;
-use super::findings::{Absence, FUSED, absence, name, parts, ratio, times};
+use super::findings::{Absence, FUSED, Kind, absence, name, parts, ratio, times};
 use super::look::{Look, Medium, file_style};
 use super::words::{px, short, three, time};
 use crate::results::{CaseResult, Report};
@@ -40,8 +40,8 @@ struct Row<'a> {
     height: f64,
     /// Middle of the row above the middle of its dots.
     shift: f64,
-    /// Whether the row before is of another program.
-    first: bool,
+    /// Number of its program: the rows of one are on one stripe.
+    program: usize,
 }
 
 /// The chart as a file of its own.
@@ -53,10 +53,12 @@ pub(super) fn file(report: &Report) -> String {
 pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for case in &report.cases {
-        let before = rows.last().map(|row| parts(&row.case.name).0);
-        let first = before.is_some_and(|before| before != parts(&case.name).0);
+        let program = match rows.last() {
+            None => 0,
+            Some(row) => row.program + usize::from(parts(&row.case.name).0 != parts(&case.name).0),
+        };
         let (dots, absent) = (dots(report, case), absent(report, case));
-        rows.push(Row { case, dots, absent, top: 0.0, height: 0.0, shift: 0.0, first });
+        rows.push(Row { case, dots, absent, top: 0.0, height: 0.0, shift: 0.0, program });
     }
     let values = rows.iter().flat_map(|row| &row.dots).flat_map(|dot| [dot.low, dot.middle, dot.high]);
     let letters = report.cases.iter().map(|case| case.name.chars().count()).max().unwrap_or(0);
@@ -89,8 +91,11 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
             text.soft.small.end x=(px(WIDTH - right + 78.0)) y=(px(top - 10.0)) { "Fused, a step" }
             @if most_absent > 0 { text.soft.small x=(px(WIDTH - right + 98.0)) y=(px(top - 10.0)) { "no figure" } }
             // Stripes first, so that the lines of the grid go over all of them.
-            @for (place, row) in rows.iter().enumerate() {
-                @if place % 2 == 0 { rect.stripe x="0" y=(px(row.top)) width=(px(WIDTH)) height=(px(row.height)) {} }
+            @for row in &rows {
+                @if row.program % 2 == 0 { rect.stripe x="0" y=(px(row.top)) width=(px(WIDTH)) height=(px(row.height)) {} }
+            }
+            @for pair in rows.windows(2).filter(|pair| pair[0].program == pair[1].program) {
+                line.grid x1="0" x2=(px(WIDTH)) y1=(px(pair[1].top)) y2=(px(pair[1].top)) {}
             }
             @for &tick in &ticks {
                 @let x = axis.at(tick);
@@ -103,7 +108,6 @@ pub(super) fn chart(report: &Report, medium: Medium) -> Markup {
             }
             line.one x1=(px(one)) x2=(px(one)) y1=(px(top - 4.0)) y2=(px(bottom + 4.0)) {}
             @for (place, row) in rows.iter().enumerate() {
-                @if row.first { line.frame x1="0" x2=(px(WIDTH)) y1=(px(row.top)) y2=(px(row.top)) {} }
                 (row_markup(row, place, left, WIDTH - right, &axis, medium))
             }
             @if rows.is_empty() { text.soft.mid x=(px(WIDTH / 2.0)) y=(px(top + 14.0)) { "No case was measured." } }
@@ -146,9 +150,9 @@ fn row_markup(row: &Row<'_>, place: usize, left: f64, right: f64, axis: &Log, me
         @for (number, (look, name, absence)) in row.absent.iter().enumerate() {
             @let x = right + 104.0 + number as f64 * 14.0;
             g class=(look.class()) {
-                title { (name) @if absence.failed { " failed: " } @else { " was left out: " } (absence.why) }
-                g.faint[!absence.failed] { (look.mark((x, middle), 4.0, false)) }
-                @if absence.failed {
+                title { (name) " " (absence.kind.words()) ": " (absence.why) }
+                g.faint[absence.kind != Kind::Failed] { (look.mark((x, middle), 4.0, false)) }
+                @if absence.kind == Kind::Failed {
                     line.strike x1=(px(x - 5.0)) x2=(px(x + 5.0)) y1=(px(middle + 6.0)) y2=(px(middle - 6.0)) {}
                 }
             }
@@ -231,7 +235,7 @@ fn legend(report: &Report, width: f64) -> Legend {
         let fused = contender.id == FUSED;
         let words = match (missing, fused) {
             (true, _) => format!("{} (missing)", contender.name),
-            (_, true) => format!("{}: the line at 1", contender.name),
+            (_, true) => format!("{} (line at 1)", contender.name),
             _ => contender.name.clone(),
         };
         let mark =
@@ -261,13 +265,13 @@ fn legend(report: &Report, width: f64) -> Legend {
     ));
     entries.push((
         html! { g class=(class) { g.faint { (Look::of("fuseline-fused").mark((6.0, 8.0), 4.0, false)) } } },
-        "left out".to_owned(),
+        "left out or not measured".to_owned(),
     ));
     let (mut x, mut y) = (0.0, 0.0);
     let meanings = report.contenders.len();
     let mut placed = Vec::new();
     for (place, (mark, words)) in entries.into_iter().enumerate() {
-        let wide = 40.0 + words.chars().count() as f64 * 6.4;
+        let wide = 28.0 + words.chars().count() as f64 * 6.7;
         if x > 0.0 && (x + wide > width || place == meanings) {
             (x, y) = (0.0, y + LEGEND_ROW);
         }

@@ -86,24 +86,44 @@ pub(super) fn times<'a>(case: &'a CaseResult, id: &str) -> Option<&'a Times> {
     }
 }
 
+/// In what way there is no figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The case has no version for the contender.
+    LeftOut,
+    Failed,
+    /// The run did not come to it.
+    NotRun,
+}
+
+impl Kind {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::LeftOut => "left out",
+            Self::Failed => "failed",
+            Self::NotRun => "not measured",
+        }
+    }
+}
+
 /// Why a contender that is there has no figure for a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Absence {
-    pub(super) failed: bool,
+    pub(super) kind: Kind,
     pub(super) why: String,
 }
 
 /// `None` if the contender was measured, or is missing altogether.
 pub(super) fn absence(report: &Report, case: &CaseResult, contender: &Contender) -> Option<Absence> {
-    let (failed, why) = match case.runs.get(&contender.id) {
+    let (kind, why) = match case.runs.get(&contender.id) {
         Some(Run::Measured(_)) => return None,
-        Some(Run::LeftOut(why)) => (false, why.clone()),
-        Some(Run::Failed(why)) => (true, why.clone()),
+        Some(Run::LeftOut(why)) => (Kind::LeftOut, why.clone()),
+        Some(Run::Failed(why)) => (Kind::Failed, why.clone()),
         None if contender.missing.is_some() => return None,
-        None if report.interrupted => (false, "the run was interrupted before".to_owned()),
-        None => (false, "no result was recorded".to_owned()),
+        None if report.interrupted => (Kind::NotRun, "the run was interrupted before".to_owned()),
+        None => (Kind::NotRun, "no result was recorded".to_owned()),
     };
-    Some(Absence { failed, why })
+    Some(Absence { kind, why })
 }
 
 /// An absence with all the cases that have it.
@@ -182,7 +202,7 @@ mod tests {
                 assert_eq!(told, usize::from(times(case, &contender.id).is_none()));
             }
         }
-        assert!(absences.iter().any(|known| known.absence.failed));
+        assert!(absences.iter().any(|known| known.absence.kind == Kind::Failed));
         assert!(absences.iter().any(|known| known.absence.why.contains("interrupted")));
     }
 }

@@ -55,6 +55,7 @@ svg.plot .faint { opacity: .35; }
 svg.plot .whisker { stroke: currentColor; stroke-width: 1.5; opacity: .6; }
 svg.plot .trace { stroke: currentColor; fill: none; stroke-width: 1.5; stroke-linejoin: round; }
 svg.plot .steady { stroke: currentColor; stroke-width: 1; stroke-dasharray: 2 3; opacity: .75; }
+svg.plot .upright { stroke: var(--soft); stroke-width: 1; }
 svg.plot .strike { stroke: var(--alarm); stroke-width: 1.6; }
 "#;
 

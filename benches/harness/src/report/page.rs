@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::case;
 use super::compare;
-use super::findings::{Headline, absences, headlines};
+use super::findings::{Headline, Kind, absences, headlines};
 use super::look::{Look, Medium, page_style};
 use super::words::{bytes, count, list, sentence, three};
 use crate::results::Report;
@@ -25,10 +25,10 @@ pub(super) fn page(report: &Report, stems: &[String]) -> String {
             }
             body {
                 h1 { "Fuseline beside JAX, PyTorch and NumPy" }
-                p.soft {
+                p.soft.top {
                     (count(cases, "case")) " · the same work in the same run, " (count(report.settings.threads, "thread")) " each · "
                     (report.machine.cpu) " · " (report.finished)
-                    @if !report.commit.is_empty() { " · commit " code { (report.commit.chars().take(10).collect::<String>()) @if report.commit.ends_with('+') && report.commit.chars().count() > 10 { "+" } } }
+                    @if !report.commit.is_empty() { " · commit " code { (short_commit(&report.commit)) } }
                 }
                 nav {
                     a href="#all" { "All cases" } a href="#none" { "What has no figure" } a href="#cases" { "Case by case" }
@@ -40,11 +40,11 @@ pub(super) fn page(report: &Report, stems: &[String]) -> String {
                 @if report.settings.quick {
                     p.banner { strong { "A quick run." } " It shows that everything runs; its figures are of too few rounds to quote." }
                 }
-                ul.tiles { @for headline in &headlines(report) { (tile(headline)) } }
-                p.soft {
-                    "Each figure is a ratio of times: the time of a step in Fuseline's Fused mode over the other's, as a geometric mean over \
-                     the cases. Below 1, Fuseline is faster. Ratios that are noisy are not counted."
+                p.claim {
+                    "What a step takes in Fuseline's Fused mode, over what it takes with …"
+                    span.soft { "A ratio of times, as a geometric mean over the cases: below 1, Fuseline is faster. Noisy ratios are not counted." }
                 }
+                ul.tiles { @for headline in &headlines(report) { (tile(headline)) } }
                 h2 #all { "All cases" }
                 p.soft {
                     "How long each contender takes for a steady step, as a multiple of what Fused takes for the same: to the right of the \
@@ -69,18 +69,25 @@ pub(super) fn page(report: &Report, stems: &[String]) -> String {
     markup.into_string()
 }
 
+/// The first digits of a commit, and the `+` of a changed tree.
+fn short_commit(commit: &str) -> String {
+    let digits: String = commit.trim_end_matches('+').chars().take(10).collect();
+    digits + if commit.ends_with('+') { "+" } else { "" }
+}
+
 fn tile(headline: &Headline) -> Markup {
     let look = Look::of(headline.id);
     html! {
         li.tile.none[headline.mean.is_none()] {
-            span.of { (look.badge()) "Fused / " (headline.name) }
+            span.of { (look.badge()) (headline.name) }
             @match headline.mean {
                 Some(mean) => {
                     span.big { (three(mean.mean)) }
                     span.words { (speed(mean.mean)) }
                     span.rows {
-                        (count(mean.cases, "case")) ", " (three(mean.low)) " to " (three(mean.high))
-                        @if headline.noisy > 0 { "; " (headline.noisy) " noisy not counted" }
+                        span { (count(mean.cases, "case")) }
+                        span { "from " (three(mean.low)) " to " (three(mean.high)) }
+                        @if headline.noisy > 0 { span { (headline.noisy) " noisy, not counted" } }
                     }
                 }
                 None => {
@@ -103,8 +110,8 @@ fn tile(headline: &Headline) -> Markup {
 fn speed(ratio: f64) -> String {
     match three(ratio).as_str() {
         "1.00" => "as fast".to_owned(),
-        _ if ratio < 1.0 => format!("{} times as fast", three(1.0 / ratio)),
-        _ => format!("takes {} times as long", three(ratio)),
+        _ if ratio < 1.0 => format!("{} × as fast", three(1.0 / ratio)),
+        _ => format!("{} × as long", three(ratio)),
     }
 }
 
@@ -140,7 +147,7 @@ fn without(report: &Report) -> Markup {
                                     @if known.cases.len() == report.cases.len() && known.cases.len() > 1 { "all" }
                                     @else { @for &place in &known.cases { div { (link(report, place)) } } }
                                 }
-                                td.left { @if known.absence.failed { strong { "failed" } } @else { "left out" } }
+                                td.left { @if known.absence.kind == Kind::Failed { strong { "failed" } } @else { (known.absence.kind.words()) } }
                                 td.why { (sentence(&known.absence.why)) }
                             }
                         }

@@ -86,7 +86,9 @@ fn the_page_names_everything() {
 
 #[test]
 fn links_lead_somewhere() {
-    let report = sample::report();
+    let mut report = sample::report();
+    // Pictures take time; the last case is the one with a name that is no name of a file.
+    report.cases.drain(2..23);
     let folder = Folder::new("links");
     write(&report, &folder.0).unwrap();
     let page = closed(&fs::read_to_string(folder.0.join("index.html")).unwrap());
@@ -149,6 +151,7 @@ fn a_report_of_nothing_is_a_page_too() {
 #[test]
 fn numbers_that_make_no_sense_do_no_harm() {
     let mut report = sample::report();
+    report.cases.truncate(2);
     let case = &mut report.cases[0];
     for (place, ratio) in case.ratios.iter_mut().enumerate() {
         ratio.pairs.clear();

@@ -38,7 +38,7 @@ pub(super) fn chart(report: &Report, case: &CaseResult, medium: Medium) -> Marku
     // As even as it gets: 9 panels are 5 and 4, 6 are 3 and 3.
     let columns = measured.len().div_ceil(rows).max(3);
     let title = if medium == Medium::File { 34.0 } else { 0.0 };
-    let height = title + rows as f64 * (HEAD + PANEL + GAP) + 26.0;
+    let height = title + rows as f64 * (HEAD + PANEL + GAP) + 6.0;
     let width = (WIDTH - LEFT - 8.0 - GAP * (columns as f64 - 1.0)) / columns as f64;
 
     let steps = measured.iter().map(|(_, times)| times.warm.len()).max().unwrap_or(1).max(2);
@@ -93,7 +93,8 @@ fn panel(
 ) -> Markup {
     let look = Look::of(&contender.id);
     let steps = scale.steps.along(8.0, scale.width - 8.0);
-    let levels = scale.times.along(HEAD + PANEL, HEAD);
+    // Below the words about where it is steady.
+    let levels = scale.times.along(HEAD + PANEL, HEAD + 16.0);
     let steady = levels.at(times.step.median);
     let heading = times
         .warm
@@ -106,7 +107,7 @@ fn panel(
         g class=(look.class()) { (look.mark((7.0, 11.0), 4.0, false)) }
         text.strong x="17" y="15" { (short(&contender.name, letters)) }
         text.soft.small.end x=(px(scale.width)) y="15" { (heading) }
-        @for tick in scale.times.ticks(5) {
+        @for tick in scale.times.ticks(6) {
             @let y = levels.at(tick);
             line.grid x1="0" x2=(px(scale.width)) y1=(px(y)) y2=(px(y)) {}
             @if first { text.soft.small.end x="-7" y=(px(y + 3.5)) { (round_time(tick)) } }
@@ -117,6 +118,15 @@ fn panel(
             @if last { text.soft.small.mid x=(px(x)) y=(px(HEAD + PANEL + 14.0)) { @if tick == 1.0 { "step 1" } @else { (tick) } } }
         }
         rect.frame x="0" y=(px(HEAD)) width=(px(scale.width)) height=(px(PANEL)) rx="3" {}
+        @match times.steady_from {
+            Some(from) => {
+                @let x = steps.at(from as f64 + 1.0);
+                line.upright x1=(px(x)) x2=(px(x)) y1=(px(HEAD)) y2=(px(HEAD + PANEL)) {}
+                @let near_end = x > scale.width - 84.0;
+                text.soft.small.end[near_end] x=(px(if near_end { x - 4.0 } else { x + 4.0 })) y=(px(HEAD + 13.0)) { "steady from " (from + 1) }
+            }
+            None => { text.soft.small.end x=(px(scale.width - 6.0)) y=(px(HEAD + 13.0)) { "not steady" } }
+        }
         // Fused behind the others, to compare with.
         @if let Some(fused) = fused.filter(|_| contender.id != FUSED) {
             g class=(Look::of(FUSED).class()) { g.faint { path.trace d=(trace(&fused.warm, &steps, &levels)) {} } }
@@ -127,15 +137,6 @@ fn panel(
             @for (step, &took) in times.warm.iter().take(DOTS).enumerate() {
                 circle.mark cx=(px(steps.at(step as f64 + 1.0))) cy=(px(levels.at(took as f64))) r="1.8" {}
             }
-        }
-        @match times.steady_from {
-            Some(from) => {
-                @let x = steps.at(from as f64 + 1.0);
-                line.frame x1=(px(x)) x2=(px(x)) y1=(px(HEAD)) y2=(px(HEAD + PANEL)) {}
-                @let near_end = x > scale.width - 84.0;
-                text.soft.small.end[near_end] x=(px(if near_end { x - 4.0 } else { x + 4.0 })) y=(px(HEAD + 13.0)) { "steady from " (from + 1) }
-            }
-            None => { text.soft.small.end x=(px(scale.width - 6.0)) y=(px(HEAD + 13.0)) { "not steady" } }
         }
     }
 }

@@ -74,6 +74,9 @@ pub(super) fn time(nanoseconds: f64) -> String {
 
 /// A size of memory.
 pub(super) fn bytes(bytes: f64) -> String {
+    if bytes.fract() == 0.0 && bytes < 1000.0 {
+        return format!("{bytes} B");
+    }
     unit(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
 }
 
@@ -160,6 +163,7 @@ mod tests {
         assert_eq!(time(61_000_000_000.0), "61.0 s");
         assert_eq!(bytes(1536.0), "1.50 KiB");
         assert_eq!(bytes(0.0), "0 B");
+        assert_eq!(bytes(4.0), "4 B");
         assert_eq!(count(1, "case"), "1 case");
         assert_eq!(count(1200, "step"), "1,200 steps");
     }
