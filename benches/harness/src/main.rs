@@ -4,7 +4,7 @@
 //! Python environments for the peers ([`peers`]). Each contender runs a case in a process of its own ([`worker`]), and all
 //! processes of a case live at the same time, one of them at work. Results are compared before any time counts
 //! ([`check`]); then blocks of steps alternate, Fuseline's beside each other contender's ([`measure`]). Output:
-//! `results.json` ([`results`]), with every sample, kept after each case.
+//! `results.json` ([`results`]), with every sample, kept after each case, and from it a page and plots ([`report`]).
 #![forbid(unsafe_code)]
 
 mod cases;
@@ -14,6 +14,7 @@ mod contender;
 mod machine;
 mod measure;
 mod peers;
+mod report;
 mod results;
 mod stats;
 #[path = "../../programs/steady.rs"]
@@ -109,11 +110,12 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     // In the order of the cases, wherever a resumed run began.
     report.cases.sort_by_key(|done| cases.iter().position(|case| case.name == done.name));
     store::write(options, &report)?;
+    report::write(&report, &options.output)?;
     for contender in &report.contenders {
         if let Some(why) = &contender.missing {
             machine::say(format_args!("bench: {} was not measured: {why}", contender.name));
         }
     }
-    machine::say(format_args!("bench: {}", options.output.join("results.json").display()));
+    machine::say(format_args!("bench: {}", options.output.join("index.html").display()));
     Ok(!report.interrupted && stats::failures(&report) == 0)
 }

@@ -1,0 +1,72 @@
+//! The report for people: a page and its plots, out of the results and nothing else, so that it can be made again at any time.
+//!
+//! `findings` says what follows from the results and `words` how numbers are written. `look` gives each contender its colour and its
+//! shape. `compare` is the chart of all cases, `warmup` that of one, `case` the rest of a case's panel, and `page` puts all of it
+//! together. `picture` makes PNG of the charts. A thing that was not measured is never silently left out: `findings::absence`
+//! has a reason for each.
+
+mod axis;
+mod case;
+mod compare;
+mod findings;
+mod look;
+mod page;
+mod picture;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+mod warmup;
+mod words;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::results::Report;
+use picture::Painter;
+
+/// Writes `index.html`, and each chart as `plots/*.svg` and `plots/*.png`, into the folder, which is made if it is not there.
+pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
+    let plots = folder.join("plots");
+    fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
+    let painter = Painter::new();
+    let plot = |stem: &str, svg: &str| -> Result<()> {
+        let png = painter.png(svg).with_context(|| format!("plot {stem}"))?;
+        put(&plots.join(format!("{stem}.svg")), svg.as_bytes())?;
+        put(&plots.join(format!("{stem}.png")), &png)
+    };
+    let stems = stems(report);
+    plot("comparison", &compare::file(report))?;
+    for (case, stem) in report.cases.iter().zip(&stems) {
+        plot(stem, &warmup::file(report, case))?;
+    }
+    put(&folder.join("index.html"), page::page(report, &stems).as_bytes())
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// How the plots of the cases are named: by the case, in letters that every file system and address takes.
+fn stems(report: &Report) -> Vec<String> {
+    let mut taken = HashSet::new();
+    report
+        .cases
+        .iter()
+        .enumerate()
+        .map(|(place, case)| {
+            let plain: String = case
+                .name
+                .chars()
+                .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' })
+                .collect();
+            let words: Vec<&str> = plain.split('-').filter(|word| !word.is_empty()).collect();
+            let stem = format!("warmup-{}", words.join("-"));
+            // Names that differ only in other letters.
+            if taken.insert(stem.clone()) { stem } else { format!("{stem}-{}", place + 1) }
+        })
+        .collect()
+}

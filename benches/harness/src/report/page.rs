@@ -1,0 +1,228 @@
+//! The page. It needs nothing from a network and no script.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::case;
+use super::compare;
+use super::findings::{Headline, Kind, absences, headlines};
+use super::look::{Look, Medium, page_style};
+use super::words::{bytes, count, list, sentence, three};
+use crate::results::Report;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page; `stems` are how the plots of the cases are named.
+pub(super) fn page(report: &Report, stems: &[String]) -> String {
+    let cases = report.cases.len();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Fuseline, measured" }
+                style { (PreEscaped(page_style())) (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Fuseline beside JAX, PyTorch and NumPy" }
+                p.soft.top {
+                    (count(cases, "case")) " · the same work in the same run, " (count(report.settings.threads, "thread")) " each · "
+                    (report.machine.cpu) " · " (report.finished)
+                    @if !report.commit.is_empty() { " · commit " code { (short_commit(&report.commit)) } }
+                }
+                nav {
+                    a href="#all" { "All cases" } a href="#none" { "What has no figure" } a href="#cases" { "Case by case" }
+                    a href="#how" { "How it was measured" }
+                }
+                @if report.interrupted {
+                    p.banner { strong { "Interrupted." } " The run ended before everything was measured; what is missing is said below." }
+                }
+                @if report.settings.quick {
+                    p.banner { strong { "A quick run." } " It shows that everything runs; its figures are of too few rounds to quote." }
+                }
+                p.claim {
+                    "What a step takes in Fuseline's Fused mode, over what it takes with …"
+                    span.soft { "A ratio of times, as a geometric mean over the cases: below 1, Fuseline is faster. Noisy ratios are not counted." }
+                }
+                ul.tiles { @for headline in &headlines(report) { (tile(headline)) } }
+                h2 #all { "All cases" }
+                p.soft {
+                    "How long each contender takes for a steady step, as a multiple of what Fused takes for the same: to the right of the \
+                     line it is slower than Fused, to the left faster. Dots that would cover each other stand below each other."
+                }
+                div.figure { (compare::chart(report, Medium::Page)) }
+                p.files { a href="plots/comparison.svg" { "SVG" } " · " a href="plots/comparison.png" { "PNG" } }
+                h2 #none { "What has no figure" }
+                (without(report))
+                h2 #cases { "Case by case" }
+                p.soft {
+                    "The charts show every step before the rounds, from the first one on, in which everything is compiled; both axes are \
+                     logarithmic. The dotted line is the steady step, the upright one where it begins, the pale trace Fused."
+                }
+                @if report.cases.is_empty() { p { "No case was measured." } }
+                @for (place, stem) in stems.iter().enumerate() { (case::panel(report, place, stem)) }
+                h2 #how { "How it was measured" }
+                (method(report))
+            }
+        }
+    };
+    markup.into_string()
+}
+
+/// The first digits of a commit, and the `+` of a changed tree.
+fn short_commit(commit: &str) -> String {
+    let digits: String = commit.trim_end_matches('+').chars().take(10).collect();
+    digits + if commit.ends_with('+') { "+" } else { "" }
+}
+
+fn tile(headline: &Headline) -> Markup {
+    let look = Look::of(headline.id);
+    html! {
+        li.tile.none[headline.mean.is_none()] {
+            span.of { (look.badge()) (headline.name) }
+            @match headline.mean {
+                Some(mean) => {
+                    span.big { (three(mean.mean)) }
+                    span.words { (speed(mean.mean)) }
+                    span.rows {
+                        span { (count(mean.cases, "case")) }
+                        span { "from " (three(mean.low)) " to " (three(mean.high)) }
+                        @if headline.noisy > 0 { span { (headline.noisy) " noisy, not counted" } }
+                    }
+                }
+                None => {
+                    span.big { "–" }
+                    span.words { @if headline.missing.is_some() { "missing" } @else { "no figure" } }
+                    span.rows {
+                        @match &headline.missing {
+                            Some(why) => (sentence(why)),
+                            None if headline.noisy > 0 => { (count(headline.noisy, "case")) ", noisy, not counted" }
+                            None => "0 cases",
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A ratio of times as a speed, for who thinks in these.
+fn speed(ratio: f64) -> String {
+    match three(ratio).as_str() {
+        "1.00" => "as fast".to_owned(),
+        _ if ratio < 1.0 => format!("{} × as fast", three(1.0 / ratio)),
+        _ => format!("{} × as long", three(ratio)),
+    }
+}
+
+/// Contenders that are missing, and what was left out or failed, with the reasons.
+fn without(report: &Report) -> Markup {
+    let missing: Vec<_> = report
+        .contenders
+        .iter()
+        .filter_map(|contender| Some((contender, contender.missing.as_deref()?)))
+        .collect();
+    let absences = absences(report);
+    let flagged: Vec<(usize, usize)> = (0..report.cases.len())
+        .map(|place| (place, case::flags(report, &report.cases[place]).len()))
+        .filter(|&(_, flags)| flags > 0)
+        .collect();
+    html! {
+        @if missing.is_empty() && absences.is_empty() { p { "Every contender was measured on every case." } }
+        @else {
+            div.scroll {
+                table.reasons {
+                    thead { tr { th scope="col" { "contender" } th.left scope="col" { "cases" } th.left scope="col" { "" } th.left scope="col" { "why" } } }
+                    tbody {
+                        @for (contender, why) in &missing {
+                            tr {
+                                th scope="row" { (Look::of(&contender.id).badge()) (contender.name) }
+                                td.left { "all" } td.left { "missing" } td.why { (sentence(why)) }
+                            }
+                        }
+                        @for known in &absences {
+                            tr {
+                                th scope="row" { (Look::of(&known.contender.id).badge()) (known.contender.name) }
+                                td.left {
+                                    @if known.cases.len() == report.cases.len() && known.cases.len() > 1 { "all" }
+                                    @else { @for &place in &known.cases { div { (link(report, place)) } } }
+                                }
+                                td.left { @if known.absence.kind == Kind::Failed { strong { "failed" } } @else { (known.absence.kind.words()) } }
+                                td.why { (sentence(&known.absence.why)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if !flagged.is_empty() {
+            h4 { "Figures with a warning" }
+            p {
+                @for (number, &(place, flags)) in flagged.iter().enumerate() {
+                    @if number > 0 { ", " }
+                    (link(report, place)) @if flags > 1 { " (" (flags) ")" }
+                }
+                ". Each warning stands with its case."
+            }
+        }
+    }
+}
+
+fn link(report: &Report, place: usize) -> Markup {
+    html! { a href=(format!("#case-{}", place + 1)) { (report.cases[place].name) } }
+}
+
+fn method(report: &Report) -> Markup {
+    let settings = &report.settings;
+    let machine = &report.machine;
+    let names: Vec<&str> = report
+        .contenders
+        .iter()
+        .filter(|contender| contender.missing.is_none())
+        .map(|contender| contender.name.as_str())
+        .collect();
+    html! {
+        dl {
+            dt { "order" }
+            dd {
+                "Each contender runs in a process of its own. After the warm-up come " (count(settings.rounds, "round"))
+                @if settings.quick { " (a quick run)" }
+                ", in each of which every contender runs one block of steps of about " (three(settings.block_seconds))
+                " s: A B A B, so that what slows the machine for a while slows all of them. "
+                "A ratio is of two blocks of one round; its median and quartiles are over the rounds."
+            }
+            dt { "noisy" }
+            dd { "A ratio whose pairs are far apart: something else was running. It is drawn hollow and counts nowhere." }
+            dt { "results" }
+            dd { "What each contender computes is compared with Fused first, and one that is further apart than the case allows has failed." }
+            dt { "contenders" }
+            dd { @if names.is_empty() { "none" } @else { (list(&names)) } }
+            dt { "threads" } dd { (settings.threads) " for each contender" }
+            dt { "environment" }
+            dd {
+                @if settings.environment.is_empty() { "nothing set" }
+                @for (key, value) in &settings.environment { div { code { (key) "=" (value) } } }
+            }
+            dt { "machine" }
+            dd {
+                (machine.cpu) ", " (count(machine.cores, "core")) ", " (bytes(machine.memory_bytes as f64)) ", " (machine.system)
+                "; load average " (three(machine.load)) " at the start"
+            }
+            dt { "versions" }
+            dd {
+                @for contender in &report.contenders {
+                    @let versions: Vec<String> = contender.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+                    div {
+                        (contender.name) ": "
+                        @if contender.missing.is_some() { "missing" }
+                        @else if versions.is_empty() { "not told" }
+                        @else { (list(&versions)) }
+                    }
+                }
+            }
+            dt { "commit" } dd { @if report.commit.is_empty() { "not in a checkout" } @else { code { (report.commit) } } @if report.commit.ends_with('+') { ", with changes on top" } }
+            dt { "when" } dd { (report.started) " to " (report.finished) }
+            dt { "samples" } dd { "Every step of every round is in " a href="results.json" { "results.json" } ", in nanoseconds." }
+        }
+    }
+}
