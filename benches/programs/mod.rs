@@ -6,9 +6,13 @@
 //! until a result is seen, and nothing stays in flight between steps. [`Program::outputs`] is what the peers are compared by.
 
 mod adam;
+mod batches;
 mod black_scholes;
 mod chain;
 mod data;
+mod decode;
+mod kmeans;
+mod logistic;
 mod mlp;
 mod nbody;
 mod stencil;
@@ -64,6 +68,10 @@ const PROGRAMS: &[(&str, Make)] = &[
     ("black_scholes", black_scholes::make),
     ("nbody", nbody::make),
     ("stencil", stencil::make),
+    ("kmeans", kmeans::make),
+    ("logistic", logistic::make),
+    ("decode", decode::make),
+    ("batches", batches::make),
 ];
 
 /// A program with sizes, and how it is compared.
