@@ -9,41 +9,33 @@ use super::{Params, Program, data, read};
 const RATE: f64 = 0.05;
 const MOMENTUM: f64 = 0.9;
 
-struct Mlp {
-    images: Tensor,
-    labels: Tensor,
+/// A perceptron, and how it is trained.
+pub(super) struct Net {
     /// Weights and biases of each layer, and how fast they change.
     parameters: Vec<(Tensor, Tensor)>,
-    loss: f32,
 }
 
-pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
-    let batch = params.int("batch");
-    let widths = params.ints("widths");
-    let mut parameters = Vec::new();
-    for (layer, pair) in widths.windows(2).enumerate() {
-        let [from, to] = [pair[0], pair[1]];
-        let most = (6.0 / (from + to) as f64).sqrt();
-        let weights = data::uniform(10 + layer as u64, from * to, -most, most);
-        for (data, dims) in [(weights, vec![from, to]), (vec![0.0; to as usize], vec![to])] {
-            let start = engine.tensor(&vec![0.0f32; data.len()], &dims)?;
-            parameters.push((engine.tensor(&data, &dims)?, start));
+impl Net {
+    /// Before its training.
+    pub(super) fn new(engine: &Engine, widths: &[u64]) -> Result<Net> {
+        let mut parameters = Vec::new();
+        for (layer, pair) in widths.windows(2).enumerate() {
+            let [from, to] = [pair[0], pair[1]];
+            let most = (6.0 / (from + to) as f64).sqrt();
+            let weights = data::uniform(10 + layer as u64, from * to, -most, most);
+            for (data, dims) in [(weights, vec![from, to]), (vec![0.0; to as usize], vec![to])] {
+                let start = engine.tensor(&vec![0.0f32; data.len()], &dims)?;
+                parameters.push((engine.tensor(&data, &dims)?, start));
+            }
         }
+        Ok(Net { parameters })
     }
-    let (first, last) = (widths[0], widths[widths.len() - 1]);
-    Ok(Box::new(Mlp {
-        images: engine.tensor(&data::uniform(1, batch * first, 0.0, 1.0), &[batch, first])?,
-        labels: engine.tensor(&data::below(2, batch, last), &[batch])?,
-        parameters,
-        loss: f32::NAN,
-    }))
-}
 
-impl Program for Mlp {
-    fn step(&mut self) -> Result<()> {
+    /// One step on a batch; returns the loss.
+    pub(super) fn train(&mut self, images: &Tensor, labels: &Tensor) -> Result<f32> {
         let tape = Tape::new();
         let leaves: Vec<Var<'_>> = self.parameters.iter().map(|(value, _)| tape.leaf(value)).collect();
-        let mut x = tape.constant(&self.images);
+        let mut x = tape.constant(images);
         let layers = leaves.len() / 2;
         for (layer, pair) in leaves.chunks_exact(2).enumerate() {
             x = x.matmul(&pair[0])?.add(&pair[1])?;
@@ -51,18 +43,48 @@ impl Program for Mlp {
                 x = x.relu()?;
             }
         }
-        let loss = x.cross_entropy(&self.labels)?;
+        let loss = x.cross_entropy(labels)?;
         let gradients = tape.gradients(&loss, &leaves)?;
         for ((value, speed), gradient) in self.parameters.iter_mut().zip(gradients) {
             *speed = ((&*speed * MOMENTUM)? + gradient)?;
             *value = (&*value - (&*speed * RATE)?)?;
         }
-        self.loss = loss.value().item()?;
+        loss.value().item()
+    }
+
+    /// The weights of the last layer.
+    pub(super) fn last_layer(&self) -> &Tensor {
+        &self.parameters[self.parameters.len() - 2].0
+    }
+}
+
+struct Mlp {
+    images: Tensor,
+    labels: Tensor,
+    net: Net,
+    loss: f32,
+}
+
+pub(super) fn make(engine: &Engine, params: &Params) -> Result<Box<dyn Program>> {
+    let batch = params.int("batch");
+    let widths = params.ints("widths");
+    let (first, last) = (widths[0], widths[widths.len() - 1]);
+    Ok(Box::new(Mlp {
+        images: engine.tensor(&data::uniform(1, batch * first, 0.0, 1.0), &[batch, first])?,
+        labels: engine.tensor(&data::below(2, batch, last), &[batch])?,
+        net: Net::new(engine, &widths)?,
+        loss: f32::NAN,
+    }))
+}
+
+impl Program for Mlp {
+    fn step(&mut self) -> Result<()> {
+        self.loss = self.net.train(&self.images, &self.labels)?;
         Ok(())
     }
 
     fn outputs(&self) -> Result<Vec<(&'static str, Vec<f32>)>> {
-        let mut outputs = read([("last layer", &self.parameters[self.parameters.len() - 2].0)])?;
+        let mut outputs = read([("last layer", self.net.last_layer())])?;
         outputs.push(("loss", vec![self.loss]));
         Ok(outputs)
     }

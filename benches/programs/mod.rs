@@ -5,9 +5,17 @@
 //! then steps. A step ends with the host holding what a user would read of it (a loss, a sum): what is timed is the time
 //! until a result is seen, and nothing stays in flight between steps. [`Program::outputs`] is what the peers are compared by.
 
+mod adam;
+mod batches;
+mod black_scholes;
 mod chain;
 mod data;
+mod decode;
+mod kmeans;
+mod logistic;
 mod mlp;
+mod nbody;
+mod stencil;
 #[path = "../../examples/common/tape.rs"]
 #[allow(dead_code, reason = "shared with the examples, which use all of it")]
 mod tape;
@@ -53,7 +61,18 @@ impl Params {
 type Make = fn(&Engine, &Params) -> Result<Box<dyn Program>>;
 
 /// The programs, by name.
-const PROGRAMS: &[(&str, Make)] = &[("chain", chain::make), ("mlp", mlp::make)];
+const PROGRAMS: &[(&str, Make)] = &[
+    ("chain", chain::make),
+    ("mlp", mlp::make),
+    ("adam", adam::make),
+    ("black_scholes", black_scholes::make),
+    ("nbody", nbody::make),
+    ("stencil", stencil::make),
+    ("kmeans", kmeans::make),
+    ("logistic", logistic::make),
+    ("decode", decode::make),
+    ("batches", batches::make),
+];
 
 /// A program with sizes, and how it is compared.
 #[derive(Clone, Debug)]
