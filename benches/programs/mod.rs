@@ -8,6 +8,7 @@
 mod chain;
 mod data;
 mod mlp;
+mod norms;
 #[path = "../../examples/common/tape.rs"]
 #[allow(dead_code, reason = "shared with the examples, which use all of it")]
 mod tape;
@@ -53,7 +54,7 @@ impl Params {
 type Make = fn(&Engine, &Params) -> Result<Box<dyn Program>>;
 
 /// The programs, by name.
-const PROGRAMS: &[(&str, Make)] = &[("chain", chain::make), ("mlp", mlp::make)];
+const PROGRAMS: &[(&str, Make)] = &[("chain", chain::make), ("mlp", mlp::make), ("norms", norms::make)];
 
 /// A program with sizes, and how it is compared.
 #[derive(Clone, Debug)]
