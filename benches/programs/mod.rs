@@ -7,6 +7,7 @@
 
 mod chain;
 mod data;
+mod gpt2;
 mod mlp;
 mod norms;
 #[path = "../../examples/common/tape.rs"]
@@ -54,7 +55,12 @@ impl Params {
 type Make = fn(&Engine, &Params) -> Result<Box<dyn Program>>;
 
 /// The programs, by name.
-const PROGRAMS: &[(&str, Make)] = &[("chain", chain::make), ("mlp", mlp::make), ("norms", norms::make)];
+const PROGRAMS: &[(&str, Make)] = &[
+    ("chain", chain::make),
+    ("mlp", mlp::make),
+    ("norms", norms::make),
+    ("gpt2", gpt2::make),
+];
 
 /// A program with sizes, and how it is compared.
 #[derive(Clone, Debug)]
