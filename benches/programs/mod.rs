@@ -10,6 +10,7 @@ mod data;
 mod gpt2;
 mod mlp;
 mod norms;
+mod resnet;
 #[path = "../../examples/common/tape.rs"]
 #[allow(dead_code, reason = "shared with the examples, which use all of it")]
 mod tape;
@@ -60,6 +61,7 @@ const PROGRAMS: &[(&str, Make)] = &[
     ("mlp", mlp::make),
     ("norms", norms::make),
     ("gpt2", gpt2::make),
+    ("resnet", resnet::make),
 ];
 
 /// A program with sizes, and how it is compared.
