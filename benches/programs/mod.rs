@@ -8,6 +8,7 @@
 mod chain;
 mod data;
 mod gpt2;
+mod lstm;
 mod mlp;
 mod norms;
 mod resnet;
@@ -62,6 +63,7 @@ const PROGRAMS: &[(&str, Make)] = &[
     ("norms", norms::make),
     ("gpt2", gpt2::make),
     ("resnet", resnet::make),
+    ("lstm", lstm::make),
 ];
 
 /// A program with sizes, and how it is compared.
