@@ -89,6 +89,8 @@ fn numbers_shapes_and_sums() {
 fn activations() {
     check(&[&[20]], |v| v[0].relu());
     check(&[&[20]], |v| v[0].gelu());
+    check(&[&[20]], |v| v[0].logistic());
+    check(&[&[20]], |v| v[0].tanh());
 }
 
 #[test]
@@ -134,6 +136,11 @@ fn softmax_and_cross_entropy() {
         // The labels are of another engine, so they go through the host.
         v[0].cross_entropy(&v[0].value().on_stream().from_literal(&labels.to_literal()?)?)
     });
+}
+
+#[test]
+fn batch_norm() {
+    check(&[&[2, 3, 5], &[5], &[5]], |v| v[0].normalize(&[0, 1], 1e-5)?.mul(&v[1])?.add(&v[2]));
 }
 
 #[test]

@@ -11,10 +11,14 @@ mod black_scholes;
 mod chain;
 mod data;
 mod decode;
+mod gpt2;
 mod kmeans;
 mod logistic;
+mod lstm;
 mod mlp;
 mod nbody;
+mod norms;
+mod resnet;
 mod stencil;
 #[path = "../../examples/common/tape.rs"]
 #[allow(dead_code, reason = "shared with the examples, which use all of it")]
@@ -72,6 +76,10 @@ const PROGRAMS: &[(&str, Make)] = &[
     ("logistic", logistic::make),
     ("decode", decode::make),
     ("batches", batches::make),
+    ("norms", norms::make),
+    ("gpt2", gpt2::make),
+    ("resnet", resnet::make),
+    ("lstm", lstm::make),
 ];
 
 /// A program with sizes, and how it is compared.

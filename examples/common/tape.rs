@@ -171,6 +171,27 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
+    /// The logistic function, `1 / (1 + exp(-x))`.
+    pub(crate) fn logistic(&self) -> Result<Var<'t>> {
+        let value = self.value.logistic()?;
+        let y = value.clone();
+        // g y (1 - y)
+        let pull = move |g: &Tensor| {
+            let share = g.mul(&y)?;
+            share.sub(&share.mul(&y)?)
+        };
+        Ok(self.tape.result(value, [(self, Box::new(pull))]))
+    }
+
+    /// The hyperbolic tangent.
+    pub(crate) fn tanh(&self) -> Result<Var<'t>> {
+        let value = self.value.tanh()?;
+        let y = value.clone();
+        // g (1 - y^2)
+        let pull = move |g: &Tensor| g.sub(&g.mul(&y.mul(&y)?)?);
+        Ok(self.tape.result(value, [(self, Box::new(pull))]))
+    }
+
     // ----- shapes and sums -----
 
     /// The same elements under another shape.
@@ -308,21 +329,17 @@ impl<'t> Var<'t> {
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
     }
 
+    /// [`nn::normalize`]: mean 0 and variance 1 over the given dimensions, as batch normalisation has it in training.
+    pub(crate) fn normalize(&self, axes: &[i64], epsilon: f64) -> Result<Var<'t>> {
+        let (value, factor) = nn::normalize(&self.value, axes, epsilon)?;
+        let (normal, axes) = (value.clone(), axes.to_vec());
+        let pull = move |g: &Tensor| grad::normalize(&normal, &factor, &axes, g);
+        Ok(self.tape.result(value, [(self, Box::new(pull))]))
+    }
+
     /// [`nn::layer_norm`] over the last dimension.
     pub(crate) fn layer_norm(&self, gamma: &Var<'t>, beta: &Var<'t>, epsilon: f64) -> Result<Var<'t>> {
-        let (normal, factor) = nn::normalize(&self.value, &[-1], epsilon)?;
-        let value = normal.mul(&gamma.value)?.add(&beta.value)?;
-        let (weights, also_normal) = (gamma.value.clone(), normal.clone());
-        let (of_gamma, of_beta) = (gamma.dims().to_vec(), beta.dims().to_vec());
-        let to_x = move |g: &Tensor| grad::normalize(&normal, &factor, &[-1], &g.mul(&weights)?);
-        Ok(self.tape.result(
-            value,
-            [
-                (self, Box::new(to_x)),
-                (gamma, Box::new(move |g| unbroadcast(&g.mul(&also_normal)?, &of_gamma))),
-                (beta, Box::new(move |g| unbroadcast(g, &of_beta))),
-            ],
-        ))
+        self.normalize(&[-1], epsilon)?.mul(gamma)?.add(beta)
     }
 
     /// [`nn::embedding`]: rows of this table, `[words, width]`, by integer indices of any shape.
