@@ -12,11 +12,14 @@ use crate::results;
 /// The one that the others are compared with.
 pub(crate) const FUSED: &str = "fuseline-fused";
 
+/// The one that computes nothing to compare: the executables of Fused's steady step in a bare loop.
+pub(crate) const FLOOR: &str = "pjrt";
+
 /// How a contender's processes are started.
 #[derive(Clone, Debug)]
 enum Start {
-    /// The tool, with a mode.
-    Fuseline(&'static str),
+    /// The tool, with options of its command `bench`.
+    Fuseline(&'static [&'static str]),
     /// The worker, in an environment for it.
     Python(PathBuf),
     /// Not at all, for this reason.
@@ -41,10 +44,11 @@ pub(crate) struct Contenders {
 }
 
 /// Those of Fuseline, and those of peers by what sets them up.
-const MODES: [(&str, &str, &str); 3] = [
-    (FUSED, "Fuseline Fused", "fused"),
-    ("fuseline-strict", "Fuseline Strict", "strict"),
-    ("fuseline-debug", "Fuseline Debug", "debug"),
+const OWN: [(&str, &str, &[&str]); 4] = [
+    (FUSED, "Fuseline Fused", &["--mode", "fused"]),
+    ("fuseline-strict", "Fuseline Strict", &["--mode", "strict"]),
+    ("fuseline-debug", "Fuseline Debug", &["--mode", "debug"]),
+    (FLOOR, "PJRT alone", &["--floor"]),
 ];
 const PEERS: [(&str, &str, Peers); 6] = [
     ("jax", "jax.jit", Peers::Jax),
@@ -58,9 +62,9 @@ const PEERS: [(&str, &str, Peers); 6] = [
 impl Contenders {
     /// Sets up the peers that are asked for. One that cannot be set up is there as a missing one.
     pub(crate) fn provide(options: &Options) -> anyhow::Result<Contenders> {
-        let mut all: Vec<Contender> = MODES
+        let mut all: Vec<Contender> = OWN
             .iter()
-            .map(|&(id, name, mode)| Contender { id, name, start: Start::Fuseline(mode) })
+            .map(|&(id, name, options)| Contender { id, name, start: Start::Fuseline(options) })
             .collect();
         let mut pythons: BTreeMap<Peers, Result<PathBuf, String>> = BTreeMap::new();
         for (id, name, group) in PEERS {
@@ -116,9 +120,9 @@ impl Contenders {
                 }
                 command
             }
-            Start::Fuseline(mode) => {
+            Start::Fuseline(options) => {
                 let mut command = Command::new(&self.fuseline);
-                command.args(["bench", "--serve", &case.name, "--mode", mode]);
+                command.args(["bench", "--serve", &case.name]).args(*options);
                 if let Some(plugin) = &self.plugin {
                     command.arg("--device").arg(plugin);
                 }

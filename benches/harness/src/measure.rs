@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::cases::Case;
 use crate::check::Outputs;
 use crate::cli::Options;
-use crate::contender::{Contender, Contenders, FUSED, library};
+use crate::contender::{Contender, Contenders, FLOOR, FUSED, library};
 use crate::results::{CaseResult, Engine, Ratio, Run, Settings, Times};
 use crate::stats;
 use crate::steady::{median, steady_from};
@@ -38,7 +38,7 @@ type Versions = BTreeMap<String, BTreeMap<String, String>>;
 struct Runner<'a> {
     contender: &'a Contender,
     worker: Worker,
-    deviation: f64,
+    deviation: Option<f64>,
     warm: Vec<u64>,
     compiles: Vec<u64>,
     /// What the engine had done when the rounds began.
@@ -126,16 +126,14 @@ fn ready<'a>(
         Ok((warm.len(), steady_from(&warm, &compiles)))
     };
     let (mut count, mut steady) = step(&mut worker, case.check.steps)?;
-    let outputs = Outputs::read(&worker.outputs()?).map_err(Trouble::Failed)?;
-    let deviation = match wanted {
-        None => {
-            *wanted = Some(outputs);
-            0.0
-        }
-        Some(wanted) => outputs
-            .deviation(wanted, case.check.tolerance)
-            .map_err(|what| Trouble::Failed(format!("after {} steps {what}", case.check.steps)))?,
-    };
+    let mut deviation = None;
+    if contender.id != FLOOR {
+        let outputs = Outputs::read(&worker.outputs()?).map_err(Trouble::Failed)?;
+        let wanted = wanted.get_or_insert_with(|| outputs.clone());
+        let compared = outputs.deviation(wanted, case.check.tolerance);
+        let what = |what| Trouble::Failed(format!("after {} steps {what}", case.check.steps));
+        deviation = Some(compared.map_err(what)?);
+    }
     let start = Instant::now();
     let goes_on = |count: usize, steady: Option<usize>| {
         let (least, most) = (LEAST_WARM, MOST_WARM);

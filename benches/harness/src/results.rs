@@ -56,7 +56,8 @@ pub(crate) struct Machine {
 /// Something that runs the programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Contender {
-    /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-eager`, `torch`, `torch-compile`, `torch-xla`, `numpy`.
+    /// `fuseline-fused`, `fuseline-strict`, `fuseline-debug`, `jax`, `jax-eager`, `torch`, `torch-compile`, `torch-xla`, `numpy`,
+    /// and `pjrt`, the executables of Fused's steady step in a bare loop.
     pub(crate) id: String,
     /// For people: `jax.jit`.
     pub(crate) name: String,
@@ -96,8 +97,9 @@ pub(crate) enum Run {
 /// What was measured of a contender on a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// How far its results are from those of Fuseline Fused, at most, as a part of 1 + the larger magnitude.
-    pub(crate) deviation: f64,
+    /// How far its results are from those of Fuseline Fused, at most, as a part of 1 + the larger magnitude; `None` where
+    /// there are none.
+    pub(crate) deviation: Option<f64>,
     /// Each step before the rounds, in order; the first one compiles.
     pub(crate) warm: Vec<u64>,
     /// The first steady one of them; `None` if it had not become steady when the rounds began.

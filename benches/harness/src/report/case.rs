@@ -108,8 +108,9 @@ fn measured(case: &CaseResult, contender: &Contender, times: &Times, axis: &Log)
             td { (times.peak_kib.map_or_else(|| "not told".to_owned(), |kib| bytes(kib as f64 * 1024.0))) }
             td {
                 @if contender.id == FUSED { span.soft { "–" } }
-                @else if times.deviation == 0.0 { "equal" }
-                @else { (scientific(times.deviation)) }
+                @else if let Some(deviation) = times.deviation {
+                    @if deviation == 0.0 { "equal" } @else { (scientific(deviation)) }
+                }
             }
         }
     }

@@ -187,9 +187,11 @@ fn method(report: &Report) -> Markup {
             dd {
                 "Each contender runs in a process of its own. After the warm-up come " (count(settings.rounds, "round"))
                 @if settings.quick { " (a quick run)" }
-                ", in each of which every contender runs one block of steps of about " (three(settings.block_seconds))
-                " s: A B A B, so that what slows the machine for a while slows all of them. "
-                "A ratio is of two blocks of one round; its median and quartiles are over the rounds."
+                ", in each of which every other contender runs one block of steps of about "
+                (three(settings.block_seconds))
+                " s right beside a block of Fuseline's, which is first in one round and second in the next: what slows the \
+                 machine for longer than two blocks slows both. "
+                "A ratio is of two such blocks; its median and quartiles are over the rounds."
             }
             dt { "noisy" }
             dd { "A ratio whose pairs are far apart: something else was running. It is drawn hollow and counts nowhere." }

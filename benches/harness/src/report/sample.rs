@@ -108,7 +108,7 @@ fn times(dice: &mut Dice, id: &str, place: usize, first: f64, kib: u64, ops: f64
         bytes_down: 4.0,
     };
     Times {
-        deviation: if id == "jax" { 0.0 } else { dice.next() * 1e-6 },
+        deviation: Some(if id == "jax" { 0.0 } else { dice.next() * 1e-6 }),
         warm,
         steady_from,
         rounds,
