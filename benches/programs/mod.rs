@@ -89,6 +89,9 @@ pub(crate) struct Case {
     pub(crate) name: String,
     program: String,
     params: Params,
+    /// Whether it is a small one that stands for its program.
+    #[cfg(test)]
+    pub(crate) quick: bool,
 }
 
 impl Case {
@@ -100,6 +103,8 @@ impl Case {
             name: text(case, "name"),
             program: text(case, "program"),
             params: Params(serde_json::from_value(case["params"].clone()).expect("bug: cases.json")),
+            #[cfg(test)]
+            quick: case["quick"] == true,
         };
         cases.as_array().expect("bug: cases.json").iter().map(case).collect()
     }

@@ -45,3 +45,38 @@ pub(crate) fn chosen(options: &Options) -> anyhow::Result<Vec<Case>> {
     ensure!(!chosen.is_empty(), "no case has this in its name; `fuseline bench --list` lists them");
     Ok(chosen)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Each program has a version for each library, or a reason to have none; and one small case.
+    #[test]
+    fn programs_have_versions_for_their_peers() {
+        let cases = all().expect("they are well formed");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs");
+        let mut names = BTreeSet::new();
+        for case in &cases {
+            assert!(names.insert(&case.name), "{} is there twice", case.name);
+            assert!(case.name.starts_with(&format!("{}/", case.program)), "{}", case.name);
+            let file = folder.join(format!("{}.py", case.program));
+            let text = std::fs::read_to_string(&file).expect("each program has a Python file");
+            for library in ["numpy", "jax", "torch"] {
+                // Defined there, or made of another program's.
+                let has =
+                    text.contains(&format!("class {library}")) || text.contains(&format!(".{library})"));
+                assert_ne!(has, case.without.contains_key(library), "{}: {library}", case.name);
+            }
+        }
+        for program in cases.iter().map(|case| &case.program).collect::<BTreeSet<_>>() {
+            assert!(
+                cases.iter().any(|case| case.program == *program && case.quick),
+                "{program} has no small case"
+            );
+        }
+        assert!(names.len() >= 14);
+    }
+}

@@ -172,3 +172,43 @@ fn table(rows: &[(&Case, Measured)], out: &mut String) {
         say!(out, "  {}", text.trim_end());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fuseline::{Engine, EngineConfig};
+
+    use super::*;
+
+    #[test]
+    fn every_case_can_be_made() -> fuseline::Result<()> {
+        let engine = Engine::reference();
+        for case in Case::all() {
+            case.make(&engine)?;
+        }
+        Ok(())
+    }
+
+    /// The small cases give the same in Fused and in Strict, up to rounding, and what they give is a function of the data.
+    #[test]
+    fn programs_are_the_same_in_both_modes() -> fuseline::Result<()> {
+        for case in Case::all().iter().filter(|case| case.quick) {
+            let mut found = Vec::new();
+            for mode in [Mode::Fused, Mode::Strict] {
+                let Ok(engine) = EngineConfig::new().mode(mode).build() else {
+                    println!("skipped: programs on the plugin: there is none");
+                    return Ok(());
+                };
+                let mut program = case.make(&engine)?;
+                program.step()?;
+                program.step()?;
+                found.push(program.outputs()?);
+            }
+            for ((name, fused), (_, strict)) in found[0].iter().zip(&found[1]) {
+                assert!(!fused.is_empty(), "{}: {name} is empty", case.name);
+                let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 * (1.0 + a.abs());
+                assert!(fused.iter().zip(strict).all(close), "{}: {name} differs", case.name);
+            }
+        }
+        Ok(())
+    }
+}
