@@ -8,11 +8,13 @@
 //!   slows both sides of it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use serde_json::Value;
 
+use crate::STOP;
 use crate::cases::Case;
 use crate::check::Outputs;
 use crate::cli::Options;
@@ -47,6 +49,8 @@ struct Runner<'a> {
     /// Steps in a block.
     block: usize,
     rounds: Vec<Vec<u64>>,
+    /// What went wrong in the rounds.
+    failed: Option<String>,
 }
 
 /// Measures a case; `None` if the user has stopped it.
@@ -70,20 +74,30 @@ pub(crate) fn case(
     let mut wanted: Option<Outputs> = None;
     let logs = options.output.join("logs");
     std::fs::create_dir_all(&logs)?;
+    // All are made at the same time, since most of that is loading libraries, and before any of them steps.
+    let mut workers = Vec::new();
     for contender in contenders.present() {
         if let Some(why) = case.without.get(library(contender.id)).or(case.without.get(contender.id)) {
             result.runs.insert(contender.id.to_owned(), Run::LeftOut(why.clone()));
             continue;
         }
-        bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
         let log = logs.join(format!("{}.{}.log", case.name.replace(['/', ' '], "_"), contender.id));
-        let ready = Worker::start(contenders.command(contender, case), &log)
-            .and_then(|worker| ready(case, contender, worker, &mut wanted, &settings));
+        let started = Worker::start(contenders.command(contender, case), &log);
+        workers.push((contender, started.and_then(|mut worker| worker.make().map(|()| worker))));
+    }
+    bar.set_message(format!("{}: programs are made", case.name));
+    let mut made = Vec::new();
+    for (contender, worker) in workers {
+        made.push((contender, worker.and_then(|mut worker| worker.made().map(|found| (worker, found)))));
+    }
+    for (contender, made) in made {
+        bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
+        let ready = made.and_then(|(worker, found)| {
+            versions.insert(contender.id.to_owned(), found);
+            ready(case, contender, worker, &mut wanted, &settings)
+        });
         match ready {
-            Ok((runner, found)) => {
-                versions.insert(contender.id.to_owned(), found);
-                runners.push(runner);
-            }
+            Ok(runner) => runners.push(runner),
             Err(Trouble::Stopped) => return Ok(None),
             Err(Trouble::Failed(why)) => {
                 result.runs.insert(contender.id.to_owned(), Run::Failed(why));
@@ -94,28 +108,33 @@ pub(crate) fn case(
             return Ok(Some((result, versions)));
         }
     }
-    let ratios = match rounds(case, &mut runners, &settings, bar) {
-        Ok(ratios) => ratios,
-        Err(Trouble::Stopped) => return Ok(None),
-        Err(Trouble::Failed(why)) => anyhow::bail!("{}: {why}", case.name),
-    };
-    result.ratios = ratios;
+    bar.set_message(format!("{}: rounds", case.name));
+    result.ratios = rounds(&mut runners, settings.rounds);
+    if STOP.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
     for runner in runners {
         let id = runner.contender.id.to_owned();
-        result.runs.entry(id).or_insert_with(|| Run::Measured(Box::new(runner.times())));
+        let run = match &runner.failed {
+            Some(why) => Run::Failed(why.clone()),
+            None if runner.rounds.is_empty() => {
+                Run::Failed("Fuseline failed before its first round".to_owned())
+            }
+            None => Run::Measured(Box::new(runner.times())),
+        };
+        result.runs.insert(id, run);
     }
     Ok(Some((result, versions)))
 }
 
-/// Makes the program, compares its results, and steps until it is steady.
+/// Compares the program's results, and steps until it is steady.
 fn ready<'a>(
     case: &Case,
     contender: &'a Contender,
     mut worker: Worker,
     wanted: &mut Option<Outputs>,
     settings: &Settings,
-) -> Result<(Runner<'a>, BTreeMap<String, String>), Trouble> {
-    let versions = worker.make()?;
+) -> Result<Runner<'a>, Trouble> {
     let (mut warm, mut compiles) = (Vec::new(), Vec::new());
     let mut counters = Value::Null;
     let mut step = |worker: &mut Worker, count: usize| -> Result<(usize, Option<usize>), Trouble> {
@@ -147,7 +166,7 @@ fn ready<'a>(
     let block = (settings.block_seconds * 1e9) as u64 / median(tail).max(1);
     let block = usize::try_from(block.clamp(1, MOST_STEPS)).unwrap_or(1);
     let before = counters.clone();
-    let runner = Runner {
+    Ok(Runner {
         contender,
         worker,
         deviation,
@@ -157,47 +176,55 @@ fn ready<'a>(
         before,
         block,
         rounds: Vec::new(),
-    };
-    Ok((runner, versions))
+        failed: None,
+    })
 }
 
-/// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the others.
-fn rounds(
-    case: &Case,
-    runners: &mut [Runner<'_>],
-    settings: &Settings,
-    bar: &ProgressBar,
-) -> Result<Vec<Ratio>, Trouble> {
-    let Some((fused, others)) = runners.split_first_mut() else { return Ok(Vec::new()) };
+/// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the others. A contender that
+/// fails is out of the rounds to come; Fuseline, or the user's wish, ends them.
+fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
+    let Some((fused, others)) = runners.split_first_mut() else { return Vec::new() };
     let mut pairs: Vec<Vec<f64>> = vec![Vec::new(); others.len()];
-    for round in 0..settings.rounds {
-        bar.set_message(format!("{}: round {} of {}", case.name, round + 1, settings.rounds));
+    for round in 0..rounds {
         for (other, pairs) in others.iter_mut().zip(&mut pairs) {
-            let (own, their) = if round % 2 == 0 {
-                let own = fused.block()?;
-                (own, other.block()?)
-            } else {
-                let their = other.block()?;
-                (fused.block()?, their)
+            if other.failed.is_some() {
+                continue;
+            }
+            let pair = match round % 2 {
+                0 => fused.block().and_then(|own| Some((own, other.block()?))),
+                _ => other.block().and_then(|their| Some((fused.block()?, their))),
             };
-            pairs.push(own as f64 / their.max(1) as f64);
+            pairs.extend(pair.map(|(own, their)| own as f64 / their.max(1) as f64));
+            if fused.failed.is_some() || STOP.load(Ordering::Relaxed) {
+                return Vec::new();
+            }
         }
-        if others.is_empty() {
-            fused.block()?;
+        if others.iter().all(|other| other.failed.is_some()) && fused.block().is_none() {
+            return Vec::new();
         }
     }
-    let ratios = others.iter().zip(pairs).map(|(other, pairs)| stats::ratio(other.contender.id, pairs));
-    Ok(ratios.collect())
+    let ratio = |(other, pairs): (&Runner<'_>, Vec<f64>)| {
+        other.failed.is_none().then(|| stats::ratio(other.contender.id, pairs))
+    };
+    others.iter().zip(pairs).filter_map(ratio).collect()
 }
 
 impl Runner<'_> {
-    /// One block; its median step.
-    fn block(&mut self) -> Result<u64, Trouble> {
-        let steps = self.worker.steps(self.block)?;
-        self.after = steps.counters;
-        let median = median(&steps.nanoseconds);
-        self.rounds.push(steps.nanoseconds);
-        Ok(median)
+    /// One block; its median step, or nothing if it failed or the user has asked to stop.
+    fn block(&mut self) -> Option<u64> {
+        match self.worker.steps(self.block) {
+            Ok(steps) => {
+                self.after = steps.counters;
+                let median = median(&steps.nanoseconds);
+                self.rounds.push(steps.nanoseconds);
+                Some(median)
+            }
+            Err(Trouble::Stopped) => None,
+            Err(Trouble::Failed(why)) => {
+                self.failed = Some(why);
+                None
+            }
+        }
     }
 
     fn times(self) -> Times {

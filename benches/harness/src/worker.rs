@@ -1,6 +1,7 @@
 //! A contender's process for one case, which is asked for steps and results: one line of JSON each way. The requests are those of
 //! `src/bin/fuseline/bench/serve.rs` and `benches/peers/worker.py`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -75,10 +76,20 @@ impl Worker {
 
     /// Asks, and waits for the answer.
     fn ask(&mut self, request: &Value) -> Result<Value, Trouble> {
+        self.send(request)?;
+        self.answer(request)
+    }
+
+    fn send(&mut self, request: &Value) -> Result<(), Trouble> {
         let stdin = self.child.stdin.as_mut().expect("bug: standard input is piped");
-        if writeln!(stdin, "{request}").and_then(|()| stdin.flush()).is_err() {
-            return Err(self.died());
+        match writeln!(stdin, "{request}").and_then(|()| stdin.flush()) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.died()),
         }
+    }
+
+    /// Waits for the answer to what was sent.
+    fn answer(&mut self, request: &Value) -> Result<Value, Trouble> {
         let start = Instant::now();
         loop {
             if STOP.load(Ordering::Relaxed) {
@@ -115,9 +126,14 @@ impl Worker {
         Trouble::Failed(format!("the process ended ({status}): {last}"))
     }
 
-    /// Makes the program; the versions of what runs it.
-    pub(crate) fn make(&mut self) -> Result<std::collections::BTreeMap<String, String>, Trouble> {
-        let answer = self.ask(&json!({"do": "make"}))?;
+    /// Has the program made, which takes a while: what runs it is loaded first. To be followed by [`Worker::made`].
+    pub(crate) fn make(&mut self) -> Result<(), Trouble> {
+        self.send(&json!({"do": "make"}))
+    }
+
+    /// Waits until the program is made; the versions of what runs it.
+    pub(crate) fn made(&mut self) -> Result<BTreeMap<String, String>, Trouble> {
+        let answer = self.answer(&json!({"do": "make"}))?;
         serde_json::from_value(answer["versions"].clone()).map_err(|error| Trouble::Failed(error.to_string()))
     }
 
