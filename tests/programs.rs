@@ -434,6 +434,21 @@ fn complex_constants_become_real_ones() {
     }
 }
 
+/// XLA's simplifier joins two bitcasts to one that its verifier refuses, if both change the width. A lifted `f64` comes as two
+/// words.
+#[test]
+fn bitcasts_of_bitcasts_compile() {
+    for engine in support::engines(EngineConfig::new) {
+        let bytes = 1.5f64.to_le_bytes().map(|byte| byte as i8);
+        let lifted = engine.scalar(1.5f64).bitcast(DType::I8).unwrap();
+        assert_eq!(lifted.to_vec::<i8>().unwrap(), bytes);
+        let x = engine.tensor(&[1.5f64], &[]).unwrap();
+        let there_and_back = x.bitcast(DType::I8).unwrap().bitcast(DType::U64).unwrap();
+        assert_eq!(there_and_back.to_vec::<u64>().unwrap(), [1.5f64.to_bits()]);
+        assert_eq!(engine.counters().compile_failures, 0);
+    }
+}
+
 /// XLA's simplifier makes one slice of two, of which it moves only the sum of the places inside.
 #[test]
 fn a_slice_of_a_slice_stays_inside() {

@@ -131,8 +131,18 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Lowered {
         _ if from.is_complex() => expanded(complex::bitcast(call)),
         Ordering::Less if from.bits() < 8 => expanded(pack_bits(call, to)),
         Ordering::Greater if to.bits() < 8 => expanded(unpack_bits(call, to)),
-        _ => Lowered::Itself,
+        Ordering::Less | Ordering::Greater => expanded(bitcast_apart(call)),
+        Ordering::Equal => Lowered::Itself,
     }
+}
+
+/// XLA's simplifier joins two bitcasts to one, which its verifier refuses if both change the width: `f64` as `i8`s as `u64`, or
+/// a lifted `f64`, which comes as two words, as `i8`s. It does not look behind a barrier.
+fn bitcast_apart(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (mut graph, params) = Builder::of(call);
+    let hidden = graph.op(OpCode::OptimizationBarrier, Attrs::none(), &params)?;
+    let result = graph.op(OpCode::BitcastConvert, call.attrs.clone(), &[hidden])?;
+    Ok(graph.returning(&[result]))
 }
 
 impl Builder {

@@ -199,9 +199,6 @@ impl ProgramSampler {
             })
             .collect();
         let signature = signature(def, &sample, &pool);
-        if self.options.aim == Aim::Portable && self.is_bitcast_of_bitcast(&signature, &sample, &offered) {
-            return None;
-        }
         let results = self.results(&signature, &operands)?;
 
         let mut ids = Vec::new();
@@ -268,17 +265,6 @@ impl ProgramSampler {
         let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
         let steep = matches!(def.code, OpCode::Power | OpCode::Atan2 | OpCode::Polygamma | OpCode::Zeta);
         self.options.aim == Aim::Portable && (jumps || steep)
-    }
-
-    /// Two bitcasts in a row, which XLA's simplifier joins to one that its verifier then refuses.
-    fn is_bitcast_of_bitcast(&self, signature: &Signature, sample: &Sample, offered: &[usize]) -> bool {
-        let bitcast = OpCode::BitcastConvert;
-        let made_by_one = |id: usize| {
-            let makes = |op: &&ProgramOp| op.results.contains(&ProgramId(id as u32));
-            self.ops.iter().find(makes).is_some_and(|op| op.signature.op() == bitcast)
-        };
-        signature.op() == bitcast
-            && matches!(sample.operands[0], SampleOperand::Pool(place) if made_by_one(offered[place]))
     }
 
     /// The results of a call, if the program may have it.
