@@ -119,6 +119,9 @@ pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{Change, Event, EventSink, Miss, SealedRegion};
+#[cfg(feature = "stages")]
+#[doc(hidden)]
+pub use execute::stages;
 pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, Mode};

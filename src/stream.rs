@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Mode, Operand, RegionBuilder, TraceOp};
-use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
+use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, Results, TraceOp};
+use fuseline_fusion::{Attrs, Body, OpCode, Signature, Site, StreamId};
 use smallvec::SmallVec;
 
 use crate::engine::EngineShared;
@@ -23,7 +23,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::tensor::Tensor;
 use crate::trace::{self, Trace};
-use crate::value::{ValueCell, ValueRef};
+use crate::value::{ValueCell, ValuePromise, ValueRef};
 
 /// Codes of a stream's mode; 0 is the engine's.
 const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
@@ -132,7 +132,7 @@ impl StreamShared {
     }
 
     /// The mode in force for an op that this thread records now.
-    fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         scoped_mode()
             .or_else(|| mode_of(self.mode.load(Ordering::Relaxed)))
             .unwrap_or_else(|| self.engine.mode())
@@ -191,7 +191,7 @@ impl StreamShared {
 
     // Twice per op: when it is recorded and when its result is dropped.
     #[inline(always)]
-    fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
+    pub(crate) fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {
             true => self.log.push_at_once(entry),
@@ -206,6 +206,12 @@ impl StreamShared {
     /// Makes the driver go through everything up to and including `ticket`.
     fn demand(&self, ticket: Ticket) {
         self.demanded.fetch_max(ticket.next().to_raw(), Ordering::Relaxed);
+    }
+
+    /// Keeps every thread of the engine from working on the stream from now on: the caller does, by stages.
+    #[cfg(feature = "stages")]
+    pub(crate) fn hold(&self) -> bool {
+        self.actor.start()
     }
 
     // ----- what others ask of a stream -----
@@ -282,31 +288,17 @@ impl StreamShared {
         if self.trace.is_some() {
             return trace::record(self, &signature, operands, effect, &site);
         }
-        let mut inputs = SmallVec::new();
-        for tensor in operands {
-            let cell = tensor.cell();
-            inputs.push(if cell.as_scalar().is_some() {
-                Operand::Scalar(ValueRef(cell.clone()))
-            } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, &site)? {
-                Operand::Tensor(ValueRef(cell.clone()))
-            } else {
-                return trace::record(self, &signature, operands, effect, &site);
-            });
-        }
+        let Some(inputs) = self.take_operands(operands, &site)? else {
+            return trace::record(self, &signature, operands, effect, &site);
+        };
         let mode = self.mode();
         let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
-        let mut results = SmallVec::new();
-        let mut tensors = Tensors::new();
-        for ty in signature.results() {
-            let (cell, promise) = ValueCell::promised(ty.clone());
-            results.push(promise);
-            tensors.push(Tensor::new(cell, self.clone()));
-        }
+        let (results, tensors) = self.promise(&signature);
         if self.engine.captures().is_on() {
             self.engine.captures().record(&signature, operands, &tensors);
         }
-        let ticket =
-            self.push(Entry::Op(TraceOp { signature, operands: inputs, results, effect, mode, site }));
+        let op = TraceOp { signature, operands: inputs, results, effect, mode, site };
+        let ticket = self.push(Entry::Op(op));
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
             Mode::Fused | Mode::Strict => {
@@ -323,6 +315,40 @@ impl StreamShared {
             }
         }
         Ok(tensors)
+    }
+
+    /// References to the operands of an op, for the log; `None` if one of them belongs to a trace, and the op with it.
+    #[inline]
+    pub(crate) fn take_operands(
+        self: &Arc<Self>,
+        operands: &[&Tensor],
+        site: &Site,
+    ) -> Result<Option<Operands<ValueRef>>> {
+        let mut inputs = Operands::new();
+        for tensor in operands {
+            let cell = tensor.cell();
+            inputs.push(if cell.as_scalar().is_some() {
+                Operand::Scalar(ValueRef(cell.clone()))
+            } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, site)? {
+                Operand::Tensor(ValueRef(cell.clone()))
+            } else {
+                return Ok(None);
+            });
+        }
+        Ok(Some(inputs))
+    }
+
+    /// Handles on the results of an op, and the promises to make them.
+    #[inline]
+    pub(crate) fn promise(self: &Arc<Self>, signature: &Signature) -> (Results<ValuePromise>, Tensors) {
+        let mut results = Results::new();
+        let mut tensors = Tensors::new();
+        for ty in signature.results() {
+            let (cell, promise) = ValueCell::promised(ty.clone());
+            results.push(promise);
+            tensors.push(Tensor::new(cell, self.clone()));
+        }
+        (results, tensors)
     }
 
     /// Sees to it that a tensor of another stream can be an operand on this one. False if one of the operands belongs to a

@@ -165,6 +165,15 @@ impl Job {
         };
     }
 
+    /// The executable that [`Job::prepare`] found.
+    #[cfg(feature = "stages")]
+    pub(super) fn take_hit(&mut self) -> Option<Hit<Executable>> {
+        match std::mem::replace(&mut self.state, State::Wanted) {
+            State::Ready(hit) => Some(hit),
+            _ => None,
+        }
+    }
+
     fn tell_miss(&self, stream: &StreamShared) {
         let engine = stream.engine();
         engine.counters().misses.add(1);

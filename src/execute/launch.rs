@@ -7,11 +7,21 @@ use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
 
 use super::job::{Job, Step};
-use crate::device::{Buffer, Executable};
-use crate::error::bug;
+use crate::device::{Buffer, Device, DeviceError, Executable, Executed};
+use crate::error::{Stage, bug};
 use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::value::{Maker, Outcome};
+
+/// What an execution is called with.
+pub(super) struct Bound<'a> {
+    /// The tensor arguments, in order.
+    pub(super) args: SmallVec<[&'a Buffer; 32]>,
+    /// The lifted ones.
+    pub(super) scalars: SmallVec<[Scalar; 16]>,
+    /// Places of arguments that could be reused for a result, and must not be.
+    pub(super) kept: SmallVec<[i64; 16]>,
+}
 
 impl Job {
     /// Launches the region with its executable, if its inputs are there and the device may have more.
@@ -38,7 +48,35 @@ impl Job {
             engine.emit(|| Event::Throttled { region });
             return self.blocked(hit);
         }
-        let executable = &hit.artifact;
+        match self.execute(&hit.artifact, engine.device()) {
+            Ok((executed, kept)) => self.fulfil(&hit.artifact, executed, &kept, stream),
+            Err(error) => {
+                let gone = |&(_, param): &(i64, u32)| {
+                    let outcome = self.inputs[param as usize].value.0.outcome().get();
+                    matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
+                };
+                // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
+                if hit.artifact.reusable().iter().any(gone) {
+                    self.fail(&error, stream)
+                } else {
+                    self.give_up(&error, stream)
+                }
+            }
+        }
+    }
+
+    fn execute(
+        &self,
+        executable: &Executable,
+        device: &Device,
+    ) -> Result<(Executed, SmallVec<[i64; 16]>), DeviceError> {
+        let Bound { args, scalars, kept } = self.bind(executable)?;
+        let executed = device.execute(executable, &args, scalars.into_iter(), &kept)?;
+        Ok((executed, kept))
+    }
+
+    /// What the executable is to be called with. All inputs have data.
+    pub(super) fn bind(&self, executable: &Executable) -> Result<Bound<'_>, DeviceError> {
         let mut args: SmallVec<[&Buffer; 32]> = SmallVec::new();
         let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
         for input in &self.inputs {
@@ -46,54 +84,42 @@ impl Job {
                 Some(Outcome::Data { buffer, .. }) => args.push(buffer),
                 Some(Outcome::Scalar(scalar)) => scalars.push(*scalar),
                 other => {
+                    let region = self.info.reference;
                     let error = bug!("input {:?} of {region} has the outcome {other:?}", input.value);
                     let message = error.to_string();
-                    drop(args);
-                    return self.fail(
-                        &crate::device::DeviceError {
-                            stage: crate::error::Stage::Execute,
-                            message,
-                            resource_exhausted: false,
-                        },
-                        stream,
-                    );
+                    return Err(DeviceError { stage: Stage::Execute, message, resource_exhausted: false });
                 }
             }
         }
         // Memory is reused where the region is the value's last reader: its handles are gone, and so is every other
         // reference (V2 of `value`).
-        let reusable = executable.reusable();
         let may_reuse = |param: u32| {
             let input = &self.inputs[param as usize];
             let reuse = input.dies && Arc::strong_count(&input.value.0) == 1;
             debug_assert!(!reuse || !input.value.0.has_handles(), "bug: {:?} is in use", input.value);
             reuse
         };
-        let veto: SmallVec<[i64; 16]> =
-            reusable.iter().filter(|&&(_, param)| !may_reuse(param)).map(|&(place, _)| place).collect();
-        let executed = engine.device().execute(executable, &args, scalars.into_iter(), &veto);
-        drop(args);
-        let executed = match executed {
-            Ok(executed) => executed,
-            Err(error) => {
-                let gone =
-                    |&(_, param): &(i64, u32)| match self.inputs[param as usize].value.0.outcome().get() {
-                        Some(Outcome::Data { buffer, .. }) => buffer.is_gone(),
-                        _ => false,
-                    };
-                // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
-                return if reusable.iter().any(gone) {
-                    self.fail(&error, stream)
-                } else {
-                    self.give_up(&error, stream)
-                };
-            }
-        };
+        let reusable = executable.reusable().iter();
+        let kept = reusable.filter(|&&(_, param)| !may_reuse(param)).map(|&(place, _)| place).collect();
+        Ok(Bound { args, scalars, kept })
+    }
+
+    /// Hands out the results of an execution. `kept` are the places of arguments that were not reused.
+    pub(super) fn fulfil(
+        &mut self,
+        executable: &Executable,
+        executed: Executed,
+        kept: &[i64],
+        stream: &Arc<StreamShared>,
+    ) -> Step {
+        let engine = stream.engine();
+        let region = self.info.reference;
+        let reusable = executable.reusable();
         engine.counters().executions.add(1);
-        engine.counters().donations.add((reusable.len() - veto.len()) as u64);
+        engine.counters().donations.add((reusable.len() - kept.len()) as u64);
         engine.emit(|| {
-            let kept = reusable.iter().filter(|(place, _)| !veto.contains(place));
-            Event::Launched { region, donated: kept.map(|&(_, param)| param).collect() }
+            let donated = reusable.iter().filter(|(place, _)| !kept.contains(place));
+            Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
         if let Some(done) = executed.done {
             let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);

@@ -26,6 +26,8 @@ mod flow;
 mod job;
 mod known;
 mod launch;
+#[cfg(feature = "stages")]
+pub mod stages;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -130,6 +132,12 @@ impl Driver {
     }
 
     fn handle(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
+        self.take_in(entry, stream);
+        self.submit(stream);
+    }
+
+    /// Hands an entry to the builder; regions that end by it are sealed.
+    fn take_in(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
         match entry {
             Entry::Op(op) => {
                 stream.engine().counters().ops.add(1);
@@ -152,7 +160,6 @@ impl Driver {
                 self.queue.push_back(Work::Fence(promise));
             }
         }
-        self.submit(stream);
     }
 
     /// Makes jobs of the sealed regions and starts what compiles they need.

@@ -10,6 +10,7 @@ usage: cargo xtask COMMAND
 
   demo [ARGUMENTS...]           set up, then build and run the example `digits` with these arguments
   bench [ARGUMENTS...]          set up, then measure Fuseline beside JAX, PyTorch and NumPy (--help tells more)
+  micro [ARGUMENTS...]          set up, then measure Fuseline's own stages, in time and in instructions
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     Setup,
     Demo(Vec<OsString>),
     Bench(Vec<OsString>),
+    Micro(Vec<OsString>),
     ListStages,
     Test(Selection),
 }
@@ -39,6 +41,7 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
         },
         Some("demo") => Ok(Command::Demo(passed_on(rest))),
         Some("bench") => Ok(Command::Bench(passed_on(rest))),
+        Some("micro") => Ok(Command::Micro(passed_on(rest))),
         Some("test") => parse_test(&rest),
         _ => Err(format!("there is no command {}", arguments[0].display())),
     }
@@ -92,6 +95,7 @@ mod tests {
         assert_eq!(parsed("demo --steps 3"), Ok(Command::Demo(vec!["--steps".into(), "3".into()])));
         assert_eq!(parsed("demo -- --steps 3"), parsed("demo --steps 3"));
         assert_eq!(parsed("bench --quick"), Ok(Command::Bench(vec!["--quick".into()])));
+        assert_eq!(parsed("micro --save"), Ok(Command::Micro(vec!["--save".into()])));
         assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
         assert_eq!(parsed("test --quick"), Ok(Command::Test(Selection::Quick)));
         assert_eq!(parsed("test --list"), Ok(Command::ListStages));

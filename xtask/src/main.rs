@@ -9,6 +9,7 @@ mod bench;
 mod cli;
 mod demo;
 mod host;
+mod micro;
 mod setup;
 mod test;
 mod time;
@@ -61,6 +62,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let host = Host::detect()?;
             set_up(&host)?;
             bench::run(&host, &arguments)
+        }
+        Command::Micro(arguments) => {
+            let host = Host::detect()?;
+            set_up(&host)?;
+            micro::run(&host, &arguments)
         }
         Command::Test(selection) => test::run(&Host::detect()?, &selection),
     }

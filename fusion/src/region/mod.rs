@@ -114,15 +114,21 @@ impl<V> Operand<V> {
     }
 }
 
+/// The operands of a recorded op.
+pub type Operands<V = ValueId> = SmallVec<[Operand<V>; 3]>;
+
+/// The values that a recorded op makes.
+pub type Results<R = ValueId> = SmallVec<[R; 1]>;
+
 /// One recorded op: plain data.
 #[derive(Clone, Debug)]
 pub struct TraceOp<R: TraceResult = ValueId> {
     /// Op, attributes and types.
     pub signature: Arc<Signature>,
     /// The operands.
-    pub operands: SmallVec<[Operand<R::Value>; 3]>,
+    pub operands: Operands<R::Value>,
     /// The values made, in the order of the signature's results.
-    pub results: SmallVec<[R; 1]>,
+    pub results: Results<R>,
     /// What it does besides computing.
     pub effect: Effect,
     /// The mode captured when it was recorded.

@@ -1,8 +1,8 @@
 //! The report for people: a page and its plots, out of the results and nothing else, so that it can be made again at any time.
 //!
 //! `findings` says what follows from the results and `words` how numbers are written. `look` gives each contender its colour and its
-//! shape. `compare` is the chart of all cases, `warmup` that of one, `case` the rest of a case's panel, and `page` puts all of it
-//! together. `picture` makes PNG of the charts. A thing that was not measured is never silently left out: `findings::absence`
+//! shape. `compare` is the chart of all cases, `warmup` that of one, `case` the rest of a case's panel, `stages` the
+//! tables of `cargo xtask micro`, where its figures lie beside the results, and `page` puts all of it together. `picture` makes PNG of the charts. A thing that was not measured is never silently left out: `findings::absence`
 //! has a reason for each.
 
 mod axis;
@@ -14,6 +14,7 @@ mod page;
 mod picture;
 #[cfg(test)]
 mod sample;
+mod stages;
 #[cfg(test)]
 mod tests;
 mod warmup;
@@ -43,7 +44,8 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     for (case, stem) in report.cases.iter().zip(&stems) {
         plot(stem, &warmup::file(report, case))?;
     }
-    put(&folder.join("index.html"), page::page(report, &stems).as_bytes())
+    let stages = stages::read(folder);
+    put(&folder.join("index.html"), page::page(report, &stems, stages.as_ref()).as_bytes())
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<()> {

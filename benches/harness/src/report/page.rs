@@ -6,13 +6,14 @@ use super::case;
 use super::compare;
 use super::findings::{Headline, Kind, absences, headlines};
 use super::look::{Look, Medium, page_style};
+use super::stages::{self, Stages};
 use super::words::{bytes, count, list, sentence, three};
 use crate::results::Report;
 
 const STYLE: &str = include_str!("style.css");
 
 /// The page; `stems` are how the plots of the cases are named.
-pub(super) fn page(report: &Report, stems: &[String]) -> String {
+pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -> String {
     let cases = report.cases.len();
     let markup = html! {
         (DOCTYPE)
@@ -32,6 +33,7 @@ pub(super) fn page(report: &Report, stems: &[String]) -> String {
                 }
                 nav {
                     a href="#all" { "All cases" } a href="#none" { "What has no figure" } a href="#cases" { "Case by case" }
+                    @if stages.is_some() { a href="#stages" { "Stage by stage" } }
                     a href="#how" { "How it was measured" }
                 }
                 @if report.interrupted {
@@ -61,6 +63,10 @@ pub(super) fn page(report: &Report, stems: &[String]) -> String {
                 }
                 @if report.cases.is_empty() { p { "No case was measured." } }
                 @for (place, stem) in stems.iter().enumerate() { (case::panel(report, place, stem)) }
+                @if let Some(stages) = stages {
+                    h2 #stages { "Stage by stage" }
+                    (stages::section(stages))
+                }
                 h2 #how { "How it was measured" }
                 (method(report))
             }
@@ -199,6 +205,7 @@ fn method(report: &Report) -> Markup {
             dd { "What each contender computes is compared with Fused first, and one that is further apart than the case allows has failed." }
             dt { "contenders" }
             dd { @if names.is_empty() { "none" } @else { (list(&names)) } }
+            dt { "device" } dd { (settings.device) @if settings.device != "cpu" { ", but for NumPy" } }
             dt { "threads" } dd { (settings.threads) " for each contender" }
             dt { "environment" }
             dd {

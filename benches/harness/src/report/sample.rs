@@ -187,6 +187,7 @@ pub(super) fn report() -> Report {
             quick: false,
             rounds: ROUNDS,
             block_seconds: 0.4,
+            device: "cpu".to_owned(),
             threads: 2,
             environment: words(&[("MALLOC_TRIM_THRESHOLD_", "-1"), ("OMP_NUM_THREADS", "2")]),
         },

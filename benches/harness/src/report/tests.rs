@@ -30,7 +30,7 @@ fn words(document: &Document<'_>) -> String {
 }
 
 fn page(report: &Report) -> String {
-    page::page(report, &stems(report))
+    page::page(report, &stems(report), None)
 }
 
 /// A folder of this test that is gone afterwards.
@@ -187,4 +187,21 @@ fn sample_report() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/sample-report");
     write(&sample::report(), &folder).unwrap();
     println!("{}", folder.join("index.html").display());
+}
+
+#[test]
+fn the_page_has_the_stages_that_were_measured() {
+    let folder = Folder::new("stages");
+    fs::create_dir_all(&folder.0).unwrap();
+    let figures = r#"{"taken": "today", "commit": "abc", "tables": [{"title": "One op", "columns": ["class", "rule", "drop"],
+        "rows": [["dot", [{"nanoseconds": {"low": 1.0, "median": 1234.4, "high": 3.0}, "instructions": 56789.0}, null]],
+                 ["left out", [null, {}]]]}]}"#;
+    fs::write(folder.0.join("micro.json"), figures).unwrap();
+    let report = sample::report();
+    write(&report, &folder.0).unwrap();
+    let page = fs::read_to_string(folder.0.join("index.html")).unwrap();
+    assert!(page.contains("Stage by stage") && page.contains("One op"));
+    assert!(page.contains("1\u{202f}234 ns") && page.contains("56\u{202f}789"));
+    assert!(page.contains("quartiles 1 ns and 3 ns"));
+    assert!(!page.contains("left out</th>"), "a row without figures");
 }

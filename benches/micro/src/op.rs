@@ -1,0 +1,301 @@
+//! Recording one op.
+//!
+//! | stage | from | to |
+//! |---|---|---|
+//! | [`Stage::Infer`] | op, attributes, operand types | result types, by the op table: the first time a thread makes a call |
+//! | [`Stage::Rule`] | the same | the same, remembered: every later time |
+//! | [`Stage::Handle`] | result types | handles, and the promises behind them |
+//! | [`Stage::Record`] | all of that | an entry in the stream's log |
+//! | [`Stage::Drop`] | a handle | the release in the log |
+//! | [`Stage::Call`] | a call of the public method | handles: rule, handle and record, and what the method adds |
+//!
+//! No thread of the engine works on the log meanwhile; waking one, which happens once in 1,024 entries, is in the figures of
+//! threads and regions.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use fuseline::fusion::Signature;
+use fuseline::stages::{Hand, Handles};
+use fuseline::{Body, DType, Engine, OpCode, Tensor, TensorType};
+
+/// Calls in a batch: few enough that the log never fills.
+pub const BATCH: usize = 100;
+
+/// A kind of op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// `add` of two matrices.
+    Elementwise,
+    /// `broadcast_in_dim` of a row to a matrix.
+    Broadcast,
+    /// `reduce` of a matrix over its rows, with a body.
+    Reduce,
+    /// `dot_general` of two matrices.
+    Dot,
+    /// `transpose` of a matrix.
+    View,
+    /// `top_k` of a matrix: two results.
+    MultiOutput,
+    /// `dynamic_update_slice` of a matrix, whose handle the result replaces.
+    Update,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Class; 7] = [
+        Class::Elementwise,
+        Class::Broadcast,
+        Class::Reduce,
+        Class::Dot,
+        Class::View,
+        Class::MultiOutput,
+        Class::Update,
+    ];
+
+    /// As in the names of figures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Elementwise => "elementwise",
+            Class::Broadcast => "broadcast",
+            Class::Reduce => "reduce",
+            Class::Dot => "dot",
+            Class::View => "view",
+            Class::MultiOutput => "multi-output",
+            Class::Update => "update",
+        }
+    }
+}
+
+/// A part of recording; see the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the module's table says what they are")]
+pub enum Stage {
+    Infer,
+    Rule,
+    Handle,
+    Record,
+    Drop,
+    Call,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 6] =
+        [Stage::Infer, Stage::Rule, Stage::Handle, Stage::Record, Stage::Drop, Stage::Call];
+
+    /// As in the names of figures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Infer => "infer",
+            Stage::Rule => "rule",
+            Stage::Handle => "handle",
+            Stage::Record => "record",
+            Stage::Drop => "drop",
+            Stage::Call => "call",
+        }
+    }
+}
+
+/// What a call returns.
+#[derive(Debug)]
+pub enum Called {
+    /// Nothing: it replaced a handle.
+    None,
+    /// One result.
+    One(Tensor),
+    /// Two results.
+    Two(Tensor, Tensor),
+}
+
+/// One op, and what it is called with.
+#[derive(Debug)]
+pub struct Rig {
+    hand: Hand,
+    class: Class,
+    operands: Vec<Tensor>,
+    /// What an update replaces.
+    state: RefCell<Tensor>,
+    body: Arc<Body>,
+    call: Arc<Signature>,
+    _engine: Engine,
+}
+
+/// A batch that is ready for a stage: what the stages before it made.
+#[derive(Debug, Default)]
+pub struct Batch {
+    signatures: Vec<Arc<Signature>>,
+    handles: Vec<Handles>,
+    called: Vec<Called>,
+}
+
+impl Rig {
+    /// Everything that a call needs, which has been made before, so that what a steady loop remembers is remembered.
+    #[must_use]
+    pub fn new(class: Class) -> Rig {
+        let engine = crate::reference();
+        let hand = Hand::new(&engine, 0);
+        let stream = hand.stream();
+        let matrix = || stream.tensor(&[1.0f32; 64], &[8, 8]).expect("it fits");
+        let zero = || stream.scalar(0i32);
+        let operands = match class {
+            Class::Elementwise | Class::Dot => vec![matrix(), matrix()],
+            Class::Broadcast => vec![stream.tensor(&[1.0f32; 8], &[8]).expect("it fits")],
+            Class::Reduce => vec![matrix(), stream.scalar(0.0f32)],
+            Class::View | Class::MultiOutput => vec![matrix()],
+            Class::Update => {
+                vec![matrix(), stream.tensor(&[1.0f32; 8], &[1, 8]).expect("it fits"), zero(), zero()]
+            }
+        };
+        let body = Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).expect("f32 can be added");
+        let state = RefCell::new(operands[0].clone());
+        let call = {
+            let add =
+                Signature::infer(OpCode::Negate, fuseline::Attrs::none(), &[], &[operands[0].ty().clone()]);
+            Arc::new(add.expect("f32 can be negated"))
+        };
+        let mut rig = Rig { hand, class, operands, state, body: Arc::new(body), call, _engine: engine };
+        drop(rig.call());
+        let mut calls = rig.hand.discard();
+        rig.call = calls.pop().expect("a call was recorded");
+        assert!(calls.is_empty(), "{}: one call records one op", class.name());
+        rig
+    }
+
+    fn call(&self) -> Called {
+        let x = &self.operands[0];
+        let one = |result: fuseline::Result<Tensor>| Called::One(result.expect("it fits"));
+        match self.class {
+            Class::Elementwise => one(x.add(&self.operands[1])),
+            Class::Broadcast => one(x.broadcast_in_dim(&[8, 8], &[1])),
+            Class::Reduce => one(x.reduce(&[0], &self.operands[1], self.body.clone())),
+            Class::Dot => one(x.matmul(&self.operands[1])),
+            Class::View => one(x.transpose(&[1, 0])),
+            Class::MultiOutput => {
+                let (values, places) = x.topk(2, 1).expect("it fits");
+                Called::Two(values, places)
+            }
+            Class::Update => {
+                let mut state = self.state.borrow_mut();
+                let [_, update, row, column] = &self.operands[..] else { unreachable!("bug: four operands") };
+                *state = state.dynamic_update_slice(update, &[row, column]).expect("it fits");
+                Called::None
+            }
+        }
+    }
+
+    /// A batch that the stages before this one have made.
+    #[must_use]
+    pub fn prepare(&self, stage: Stage) -> Batch {
+        self.hand.discard();
+        let mut batch = Batch {
+            signatures: Vec::with_capacity(BATCH),
+            handles: Vec::with_capacity(BATCH),
+            called: Vec::with_capacity(BATCH),
+        };
+        match stage {
+            Stage::Infer | Stage::Rule | Stage::Call => {}
+            Stage::Handle => self.run(Stage::Rule, &mut batch),
+            Stage::Record => {
+                self.run(Stage::Rule, &mut batch);
+                self.run(Stage::Handle, &mut batch);
+            }
+            Stage::Drop => {
+                // Made by the stages, since an update's call leaves nothing to drop.
+                let mut made = self.prepare(Stage::Record);
+                self.run(Stage::Record, &mut made);
+                batch.called = made.called;
+            }
+        }
+        batch
+    }
+
+    /// Takes a batch through a stage. This is what is measured.
+    pub fn run(&self, stage: Stage, batch: &mut Batch) {
+        match stage {
+            Stage::Infer => {
+                for _ in 0..BATCH {
+                    let call = black_box(&self.call);
+                    let made =
+                        Signature::infer(call.op(), call.attrs().clone(), call.bodies(), call.operands());
+                    batch.signatures.push(Arc::new(made.expect("it was before")));
+                }
+            }
+            Stage::Rule => {
+                for _ in 0..BATCH {
+                    let known = self.hand.rule(black_box(&self.call));
+                    batch.signatures.push(known.expect("it was before"));
+                }
+            }
+            Stage::Handle => {
+                for _ in 0..BATCH {
+                    batch.handles.push(self.hand.handles(black_box(&self.call)));
+                }
+            }
+            Stage::Record => {
+                let operands: Vec<&Tensor> = self.operands.iter().collect();
+                for (signature, handles) in batch.signatures.drain(..).zip(batch.handles.drain(..)) {
+                    let made = self.hand.record(signature, &operands, handles).expect("same engine");
+                    let mut made = made.into_iter();
+                    batch.called.push(match (made.next(), made.next()) {
+                        (Some(one), Some(two)) => Called::Two(one, two),
+                        (Some(one), None) => Called::One(one),
+                        _ => Called::None,
+                    });
+                }
+            }
+            Stage::Drop => batch.called.clear(),
+            Stage::Call => {
+                for _ in 0..BATCH {
+                    batch.called.push(black_box(self.call()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each stage leaves what the next one needs, as often as the figures say.
+    #[test]
+    fn every_class_goes_through_every_stage() {
+        for class in Class::ALL {
+            let rig = Rig::new(class);
+            for stage in Stage::ALL {
+                let mut batch = rig.prepare(stage);
+                rig.run(stage, &mut batch);
+                let made = [batch.signatures.len(), batch.handles.len(), batch.called.len()];
+                let wanted = match stage {
+                    Stage::Infer | Stage::Rule => [BATCH, 0, 0],
+                    // The signatures that the handles were made of are still to be recorded.
+                    Stage::Handle => [BATCH, BATCH, 0],
+                    Stage::Record | Stage::Call => [0, 0, BATCH],
+                    Stage::Drop => [0, 0, 0],
+                };
+                assert_eq!(made, wanted, "{class:?} {stage:?}");
+            }
+        }
+    }
+
+    /// A call made of its stages is the call: it leaves the same in the log.
+    #[test]
+    fn stages_record_what_the_method_records() {
+        for class in Class::ALL {
+            let rig = Rig::new(class);
+            rig.run(Stage::Record, &mut rig.prepare(Stage::Record));
+            let by_stages = rig.hand.discard();
+            rig.run(Stage::Call, &mut rig.prepare(Stage::Call));
+            let by_calls = rig.hand.discard();
+            assert_eq!(by_stages.len(), BATCH);
+            assert!(
+                by_stages.iter().zip(&by_calls).all(|(one, other)| one.encoded() == other.encoded()),
+                "{class:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What several threads cost each other, and what a read on the host waits for. Times only: what threads do to each other is
+//! not the same twice.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use fuseline::{Engine, Stream, Tensor};
+use indicatif::ProgressBar;
+
+use crate::figures::Figures;
+use crate::sample::sample;
+
+/// Numbers of threads that record at once.
+pub(crate) const THREADS: [usize; 3] = [1, 2, 4];
+
+/// What they record on.
+pub(crate) const STREAMS: [&str; 2] = ["one stream", "a stream each"];
+
+/// Values that are there, of so many `f32`.
+const THERE: [(&str, usize); 3] = [("4 B", 1), ("4 KiB", 1 << 10), ("4 MiB", 1 << 20)];
+
+/// A value that an op has yet to make.
+const AFTER: &str = "4 B, after one op";
+
+/// The reads that are timed.
+pub(crate) const READS: [&str; 4] = [THERE[0].0, THERE[1].0, THERE[2].0, AFTER];
+
+/// Ops of a thread between two waits that are not counted: too few to fill the log of a stream that four write to.
+const BURST: usize = 900;
+
+/// Recording by several threads, on one stream and on a stream each: what an op takes the thread that records it, handle and
+/// drop included, while the engine's threads work on the streams.
+pub(crate) fn threads(figures: &mut Figures, bar: &ProgressBar) {
+    let engine = fuseline_micro::reference();
+    for threads in THREADS {
+        for (name, own) in STREAMS.into_iter().zip([false, true]) {
+            bar.set_message(format!("{threads} threads, {name}"));
+            let shared = engine.new_stream();
+            let streams: Vec<(Stream, Tensor)> = (0..threads)
+                .map(|_| if own { engine.new_stream() } else { shared.clone() })
+                .map(|stream| {
+                    let x = stream.tensor(&[1.0f32; 16], &[16]).expect("it fits");
+                    (stream, x)
+                })
+                .collect();
+            let time = sample(|| {
+                let took = together(&streams);
+                for (stream, _) in &streams {
+                    stream.synchronize().expect("it runs");
+                }
+                took.as_nanos() as f64 / BURST as f64
+            });
+            figures.add_time(format!("threads/{name}/{threads}"), time);
+            bar.inc(1);
+        }
+    }
+}
+
+/// The mean of what the threads took for a burst each.
+fn together(streams: &[(Stream, Tensor)]) -> Duration {
+    let ready = Barrier::new(streams.len());
+    let run = |x: &Tensor| {
+        ready.wait();
+        let start = Instant::now();
+        for _ in 0..BURST {
+            drop(x.add(x).expect("it fits"));
+        }
+        start.elapsed()
+    };
+    let all: Duration = std::thread::scope(|scope| {
+        let threads: Vec<_> = streams.iter().map(|(_, x)| scope.spawn(|| run(x))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    all / u32::try_from(streams.len()).unwrap_or(1)
+}
+
+/// Reading values on the host: those that are there, and one that an op has yet to make.
+pub(crate) fn reads(engine: &Engine, figures: &mut Figures, bar: &ProgressBar) -> anyhow::Result<()> {
+    for (name, elements) in THERE {
+        bar.set_message(format!("read of {name}"));
+        let x = engine.tensor(&vec![1.0f32; elements], &[elements as u64])?;
+        x.wait()?;
+        let time = sample(|| {
+            let start = Instant::now();
+            drop(x.to_vec::<f32>().expect("it is there"));
+            start.elapsed().as_nanos() as f64
+        });
+        figures.add_time(format!("read/{name}"), time);
+        bar.inc(1);
+    }
+    bar.set_message("read of a result");
+    let x = engine.tensor(&[1.0f32], &[1])?;
+    x.add(&x)?.wait()?;
+    let time = sample(|| {
+        let start = Instant::now();
+        drop(x.add(&x).and_then(|sum| sum.to_vec::<f32>()).expect("it runs"));
+        start.elapsed().as_nanos() as f64
+    });
+    figures.add_time(format!("read/{AFTER}"), time);
+    bar.inc(1);
+    Ok(())
+}

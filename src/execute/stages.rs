@@ -1,0 +1,261 @@
+//! The stages of recording and of execution one at a time, for `benches/micro`.
+//!
+//! Hidden, and there with the feature `stages` only: no interface, but a window. A [`Hand`] has a stream that no thread of the
+//! engine works on, because the hand holds the stream's actor and never lets go. What is recorded on it stays in its log until
+//! the hand takes it out, and goes from stage to stage by the functions that the driver calls.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_cache::Hit;
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::region::{Boundary, RegionBuilder, Results, TraceOp};
+use fuseline_fusion::{Signature, Site, TensorType};
+
+use super::job::Job;
+use super::{Driver, EngineRegion, launch};
+use crate::device::{self, Executable};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::record::{Entry, memo};
+use crate::stream::{Stream, StreamShared, Tensors};
+use crate::tensor::Tensor;
+use crate::value::ValuePromise;
+
+/// A stream, and its driver taken apart.
+pub struct Hand {
+    stream: Stream,
+    /// Each takes in regions of its own, so that many can be between two stages.
+    drivers: Vec<Driver>,
+}
+
+/// The handles on an op's results, and the promises to make them.
+pub struct Handles {
+    promises: Results<ValuePromise>,
+    /// The handles.
+    pub tensors: Tensors,
+}
+
+/// A region that has been sealed.
+pub struct Sealed(EngineRegion);
+
+/// A region with its key, and with its executable once it was looked up.
+pub struct Work {
+    job: Box<Job>,
+    hit: Option<Hit<Executable>>,
+}
+
+/// What an execution is called with.
+pub struct Bound<'a>(launch::Bound<'a>);
+
+/// An execution that has been started.
+pub struct Executed {
+    executed: device::Executed,
+    kept: smallvec::SmallVec<[i64; 16]>,
+}
+
+impl Hand {
+    /// A new stream of the engine, with so many drivers.
+    ///
+    /// # Panics
+    /// Never: nobody else knows the stream yet.
+    #[must_use]
+    pub fn new(engine: &Engine, drivers: usize) -> Hand {
+        let stream = engine.new_stream();
+        assert!(stream.shared().hold(), "bug: somebody works on a new stream");
+        let config = stream.shared().engine().config();
+        let driver = |_| Driver::new(RegionBuilder::new(config.new_boundary_rule(), config.budgets()));
+        let drivers = (0..drivers).map(driver).collect();
+        Hand { stream, drivers }
+    }
+
+    /// The stream.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    fn shared(&self) -> &Arc<StreamShared> {
+        self.stream.shared()
+    }
+
+    // ----- recording -----
+
+    /// Empties the log; the signatures of the ops that were in it.
+    pub fn discard(&self) -> Vec<Arc<Signature>> {
+        let mut reader = self.shared().log().read();
+        let mut signatures = Vec::new();
+        while let Some(entry) = reader.pop() {
+            if let Entry::Op(op) = entry {
+                signatures.push(op.signature);
+            }
+        }
+        signatures
+    }
+
+    /// The signature of a call that this thread has made before, as a steady loop finds it.
+    ///
+    /// # Errors
+    /// When the op table refuses the call.
+    pub fn rule(&self, call: &Signature) -> Result<Arc<Signature>> {
+        let operands: &[TensorType] = call.operands();
+        memo::signature(call.op(), call.attrs().clone(), call.bodies(), operands.iter())
+            .map_err(|error| crate::error::Error::op(error, Site::Unknown))
+    }
+
+    /// Handles on the results of a call.
+    #[must_use]
+    pub fn handles(&self, call: &Signature) -> Handles {
+        let (promises, tensors) = self.shared().promise(call);
+        Handles { promises, tensors }
+    }
+
+    /// Appends a call to the log.
+    ///
+    /// # Errors
+    /// When an operand is of another engine.
+    pub fn record(
+        &self,
+        signature: Arc<Signature>,
+        operands: &[&Tensor],
+        handles: Handles,
+    ) -> Result<Tensors> {
+        let stream = self.shared();
+        let site = Site::Rust(std::panic::Location::caller());
+        let operands = stream.take_operands(operands, &site)?.unwrap_or_default();
+        let Handles { promises: results, tensors } = handles;
+        let mode = stream.mode();
+        stream.push(Entry::Op(TraceOp { signature, operands, results, effect: Effect::Pure, mode, site }));
+        Ok(tensors)
+    }
+
+    // ----- regions -----
+
+    /// Ends the region that is being recorded.
+    pub fn end_region(&self) {
+        self.shared().push(Entry::Flush(Boundary::Flush));
+    }
+
+    /// Takes the next recorded region out of the log, into the driver of this number.
+    pub fn take_in(&mut self, driver: usize) {
+        let stream = self.stream.shared();
+        let mut reader = stream.log().read();
+        let driver = &mut self.drivers[driver];
+        while let Some(entry) = reader.pop() {
+            if matches!(entry, Entry::Flush(_)) {
+                break;
+            }
+            driver.take_in(entry, stream);
+        }
+    }
+
+    /// Seals what the driver has taken in.
+    ///
+    /// # Panics
+    /// When that is not one region: a budget cut it.
+    pub fn seal(&mut self, driver: usize) -> Sealed {
+        let driver = &mut self.drivers[driver];
+        driver.builder.seal(Boundary::Flush, &mut driver.sealed);
+        let region = driver.sealed.pop().expect("a region was taken in");
+        assert!(driver.sealed.is_empty(), "the region is larger than the budgets");
+        Sealed(region)
+    }
+
+    /// Canonical form, key and the rest of what a region needs on its way.
+    ///
+    /// # Panics
+    /// When nobody needs the region.
+    #[must_use]
+    pub fn job(&self, sealed: Sealed) -> Work {
+        let job = Job::new(sealed.0, 0, self.shared()).expect("its result is needed");
+        Work { job, hit: None }
+    }
+
+    /// Looks for the executable.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn look_up(&self, work: &mut Work) {
+        work.job.prepare(self.shared());
+        work.hit = work.job.take_hit();
+        assert!(work.hit.is_some(), "the region was not compiled before");
+    }
+
+    /// Starts the execution.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn execute(&self, work: &Work, bound: Bound<'_>) -> Executed {
+        let launch::Bound { args, scalars, kept } = bound.0;
+        let device = self.shared().engine().device();
+        let executed = device.execute(work.executable(), &args, scalars.into_iter(), &kept);
+        Executed { executed: executed.expect("it runs"), kept }
+    }
+
+    /// Hands out the results.
+    ///
+    /// # Panics
+    /// When the executable was not looked up.
+    pub fn fulfil(&self, mut work: Work, executed: Executed) {
+        let hit = work.hit.take().expect("it was looked up");
+        let step = work.job.fulfil(&hit.artifact, executed.executed, &executed.kept, self.shared());
+        drop(step);
+    }
+
+    /// Takes everything in the log through all stages, as the thread that works on a stream does.
+    pub fn drive(&mut self) {
+        let stream = self.stream.shared();
+        let Some(driver) = self.drivers.first_mut() else { return };
+        driver.run(stream);
+        // The device has enough for now; who is told when it has not is the stream, which nobody works on.
+        while !driver.queue.is_empty() {
+            std::thread::yield_now();
+            driver.run(stream);
+        }
+    }
+}
+
+impl Sealed {
+    /// The ops, for the stages that are functions of them alone.
+    #[must_use]
+    pub fn graph(&self) -> &fuseline_fusion::graph::Graph {
+        &self.0.graph
+    }
+
+    /// Which inputs are lifted scalars.
+    #[must_use]
+    pub fn lifted(&self) -> Box<[bool]> {
+        self.0.inputs.iter().map(|input| input.lifted).collect()
+    }
+}
+
+impl Work {
+    fn executable(&self) -> &Executable {
+        &self.hit.as_ref().expect("it was looked up").artifact
+    }
+
+    /// Collects what the executable is called with.
+    ///
+    /// # Panics
+    /// When an input is not there.
+    #[must_use]
+    pub fn bind(&self) -> Bound<'_> {
+        match self.job.bind(self.executable()) {
+            Ok(bound) => Bound(bound),
+            Err(error) => panic!("{}", error.message),
+        }
+    }
+}
+
+macro_rules! opaque {
+    ($($name:ident $(<$life:lifetime>)?),*) => {
+        $(impl fmt::Debug for $name $(<$life>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        })*
+    };
+}
+
+opaque!(Hand, Handles, Sealed, Work, Bound<'_>, Executed);
