@@ -710,6 +710,17 @@ fn devices_are_listed() {
 }
 
 #[test]
+fn options_reach_the_client() {
+    let answer = fuseline(&["devices", "--client-option", "cpu_device_count"]).ends_with(2);
+    assert!(answer.err.contains("NAME=VALUE"), "{}", answer.err);
+    if has_plugin() {
+        let option = ["devices", "--json", "--client-option", "cpu_device_count=3"];
+        let document = fuseline(&option).ends_with(0).json();
+        assert_eq!(document["devices"].as_array().map(Vec::len), Some(3));
+    }
+}
+
+#[test]
 fn without_a_plugin_an_explanation_uses_the_reference() {
     let folder = Folder::new("fallback");
     let program = example("attention");

@@ -1,6 +1,8 @@
 """Runs a program on a peer, as the harness asks: one line of JSON each way.
 
-    worker.py CONTENDER PROGRAM PARAMS
+    worker.py CONTENDER PROGRAM PARAMS DEVICE
+
+DEVICE is cpu or cuda. NumPy has the CPU only; JAX is told by JAX_PLATFORMS.
 
 Answers go to what standard output is at the start; what libraries print goes to standard error.
 """
@@ -20,9 +22,9 @@ import numpy as np
 class Env:
     """What a program needs to know of the peer it runs on."""
 
-    def __init__(self, contender, threads):
+    def __init__(self, contender, threads, device):
         self.contender = contender
-        self.device = "cpu"
+        self.device = device
         self.versions = {"numpy": np.__version__, "python": sys.version.split()[0]}
         if contender.startswith("jax"):
             import jax
@@ -57,11 +59,15 @@ class Env:
         return function
 
     def sync(self):
-        """Cuts the trace of a lazy device; to be called at the end of a step, before reads."""
+        """Ends a step, before reads: cuts the trace of a lazy device, waits for one that works on its own."""
         if self.contender == "torch-xla":
             import torch_xla
 
             torch_xla.sync()
+        elif self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
 
 
 def flat(value):
@@ -77,7 +83,7 @@ def main():
     def answer(**what):
         answers.write(json.dumps(what) + "\n")
 
-    contender, name, params = sys.argv[1:4]
+    contender, name, params, device = sys.argv[1:5]
     here = pathlib.Path(__file__).resolve().parent
     sys.path.insert(0, str(here.parent / "programs"))
     program = None
@@ -85,7 +91,7 @@ def main():
         ask = json.loads(line)
         try:
             if ask["do"] == "make":
-                env = Env(contender, len(os.sched_getaffinity(0)))
+                env = Env(contender, len(os.sched_getaffinity(0)), device)
                 library = {"numpy": "numpy", "jax": "jax", "torch": "torch"}[contender.split("-")[0]]
                 program = getattr(importlib.import_module(name), library)(json.loads(params), env)
                 answer(versions=env.versions)

@@ -31,7 +31,10 @@ pub(crate) struct Options {
     /// A file for the results, besides the one in the folder
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The PJRT plugin that Fuseline runs on [default: the first that is found]
+    /// Where everybody computes; NumPy knows the CPU only
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub(crate) device: Device,
+    /// The PJRT plugin that Fuseline runs on [default: the first that is found, on CUDA the one that JAX brings]
     #[arg(long, value_name = "PATH")]
     pub(crate) plugin: Option<PathBuf>,
     /// Measure all over again what an earlier run has measured
@@ -43,6 +46,24 @@ pub(crate) struct Options {
     /// Where environments for the peers are
     #[arg(long, hide = true, default_value = "target/peers")]
     pub(crate) environments: PathBuf,
+}
+
+/// What all contenders compute on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    Cpu,
+    /// A CUDA device
+    Cuda,
+}
+
+impl Device {
+    /// As peers call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Device::Cpu => "cpu",
+            Device::Cuda => "cuda",
+        }
+    }
 }
 
 /// Peers that are set up together.
@@ -75,7 +96,8 @@ impl Options {
             rounds,
             block_seconds,
             threads: machine::cores(),
-            environment: environment(),
+            device: self.device.name().to_owned(),
+            environment: environment(self.device),
         }
     }
 }
@@ -84,16 +106,20 @@ impl Options {
 ///
 /// glibc returns large blocks to the system when they are freed and faults them in again when they are next asked for: half of
 /// what op-by-op execution costs without a pool. Here freed memory stays in the process, for all alike.
-fn environment() -> BTreeMap<String, String> {
-    let variables = [
+fn environment(device: Device) -> BTreeMap<String, String> {
+    let mut variables = vec![
         // The largest that glibc takes.
         ("MALLOC_MMAP_THRESHOLD_", "33554432"),
         ("MALLOC_TRIM_THRESHOLD_", "17179869184"),
         ("MALLOC_TOP_PAD_", "67108864"),
-        ("JAX_PLATFORMS", "cpu"),
+        ("JAX_PLATFORMS", device.name()),
         ("PJRT_DEVICE", "CPU"),
         ("TF_CPP_MIN_LOG_LEVEL", "1"),
         ("PYTHONWARNINGS", "ignore"),
     ];
-    variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    if device == Device::Cuda {
+        // All processes of a case live on the one device; each would take three quarters of its memory.
+        variables.push(("XLA_PYTHON_CLIENT_PREALLOCATE", "false"));
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cases::Case;
-use crate::cli::{Options, Peers};
+use crate::cli::{Device, Options, Peers};
 use crate::peers;
 use crate::results;
 
@@ -40,6 +40,7 @@ pub(crate) struct Contenders {
     all: Vec<Contender>,
     fuseline: PathBuf,
     plugin: Option<PathBuf>,
+    device: Device,
     environment: BTreeMap<String, String>,
 }
 
@@ -72,7 +73,8 @@ impl Contenders {
                 continue;
             }
             let python = pythons.entry(group).or_insert_with(|| {
-                peers::provide(group, &options.environments).map_err(|error| format!("{error:#}"))
+                peers::provide(group, options.device, &options.environments)
+                    .map_err(|error| format!("{error:#}"))
             });
             let start = match python {
                 Ok(python) => Start::Python(python.clone()),
@@ -80,10 +82,20 @@ impl Contenders {
             };
             all.push(Contender { id, name, start });
         }
+        let plugin = match (&options.plugin, options.device) {
+            (Some(plugin), _) => Some(std::path::absolute(plugin)?),
+            (None, Device::Cpu) => None,
+            // Whether or not JAX is asked for as a peer.
+            (None, Device::Cuda) => {
+                let python = peers::provide(Peers::Jax, Device::Cuda, &options.environments)?;
+                Some(peers::cuda_plugin(&python)?)
+            }
+        };
         Ok(Contenders {
             all,
             fuseline: std::path::absolute(&options.fuseline)?,
-            plugin: options.plugin.as_deref().map(std::path::absolute).transpose()?,
+            plugin,
+            device: options.device,
             environment: options.settings().environment,
         })
     }
@@ -113,7 +125,7 @@ impl Contenders {
             Start::Python(python) => {
                 let mut command = Command::new(python);
                 command.arg(programs().join("../peers/worker.py"));
-                command.args([contender.id, &case.program, &case.params.to_string()]);
+                command.args([contender.id, &case.program, &case.params.to_string(), self.device.name()]);
                 // What compilers write stays beside the environment, for the next run too.
                 if let Some(folder) = python.ancestors().nth(3) {
                     command.env("TORCHINDUCTOR_CACHE_DIR", folder.join("inductor"));
@@ -125,6 +137,10 @@ impl Contenders {
                 command.args(["bench", "--serve", &case.name]).args(*options);
                 if let Some(plugin) = &self.plugin {
                     command.arg("--device").arg(plugin);
+                }
+                if self.device == Device::Cuda {
+                    // As for JAX: the other processes of the case need memory too.
+                    command.args(["--client-option", "preallocate=false"]);
                 }
                 command
             }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crossbeam::channel;
 use indicatif::ProgressBar;
 use serde_json::Value;
 
@@ -24,11 +25,19 @@ use crate::stats;
 use crate::steady::{median, steady_from};
 use crate::worker::{Trouble, Worker};
 
-/// Fewest steps before the rounds, unless they take longer than this.
-const LEAST_WARM: (usize, Duration) = (30, Duration::from_secs(2));
+/// How long a program is warmed up.
+struct Warmth {
+    /// Fewest steps before the rounds, unless they take longer than this.
+    least: (usize, Duration),
+    /// Most steps before the rounds, and the longest time after the first, until a program is steady.
+    most: (usize, Duration),
+}
 
-/// Most steps before the rounds, and the longest time after the first, until a program is steady.
-const MOST_WARM: (usize, Duration) = (400, Duration::from_secs(20));
+const WARMTH: Warmth = Warmth { least: (30, Duration::from_secs(2)), most: (400, Duration::from_secs(20)) };
+
+/// In a quick run.
+const QUICK_WARMTH: Warmth =
+    Warmth { least: (15, Duration::from_millis(300)), most: (200, Duration::from_secs(4)) };
 
 /// Most steps in a block.
 const MOST_STEPS: u64 = 2_000;
@@ -71,7 +80,6 @@ pub(crate) fn case(
     };
     let mut versions = Versions::new();
     let mut runners: Vec<Runner<'_>> = Vec::new();
-    let mut wanted: Option<Outputs> = None;
     let logs = options.output.join("logs");
     std::fs::create_dir_all(&logs)?;
     // All are made at the same time, since most of that is loading libraries, and before any of them steps.
@@ -88,24 +96,47 @@ pub(crate) fn case(
     bar.set_message(format!("{}: programs are made", case.name));
     let mut made = Vec::new();
     for (contender, worker) in workers {
-        made.push((contender, worker.and_then(|mut worker| worker.made().map(|found| (worker, found)))));
-    }
-    for (contender, made) in made {
-        bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
-        let ready = made.and_then(|(worker, found)| {
-            versions.insert(contender.id.to_owned(), found);
-            ready(case, contender, worker, &mut wanted, &settings)
-        });
-        match ready {
-            Ok(runner) => runners.push(runner),
+        let found = worker.and_then(|mut worker| worker.made().map(|found| (worker, found)));
+        match found {
+            Ok((worker, found)) => {
+                versions.insert(contender.id.to_owned(), found);
+                made.push((contender, worker));
+            }
             Err(Trouble::Stopped) => return Ok(None),
             Err(Trouble::Failed(why)) => {
                 result.runs.insert(contender.id.to_owned(), Run::Failed(why));
             }
         }
-        // There is nothing to compare the others with.
-        if contender.id == FUSED && runners.is_empty() {
+    }
+    // There is nothing to compare the others with if the first one is not Fused, or fails.
+    let others = if made.is_empty() { Vec::new() } else { made.split_off(1) };
+    let Some((contender, worker)) = made.pop().filter(|(contender, _)| contender.id == FUSED) else {
+        return Ok(Some((result, versions)));
+    };
+    bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
+    let (fused, wanted) = match ready(case, contender, worker, None, &settings) {
+        Ok(ready) => ready,
+        Err(Trouble::Stopped) => return Ok(None),
+        Err(Trouble::Failed(why)) => {
+            result.runs.insert(contender.id.to_owned(), Run::Failed(why));
             return Ok(Some((result, versions)));
+        }
+    };
+    runners.push(fused);
+    let ids: Vec<&str> = others.iter().map(|(contender, _)| contender.id).collect();
+    // In a quick run several at once, at the price of first steps that disturb each other.
+    let at_once = if settings.quick { settings.threads } else { 1 };
+    let others = in_turn(others, at_once, |(contender, worker)| {
+        bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
+        ready(case, contender, worker, wanted.as_ref(), &settings).map(|(runner, _)| runner)
+    });
+    for (id, ready) in ids.into_iter().zip(others) {
+        match ready {
+            Ok(runner) => runners.push(runner),
+            Err(Trouble::Stopped) => return Ok(None),
+            Err(Trouble::Failed(why)) => {
+                result.runs.insert(id.to_owned(), Run::Failed(why));
+            }
         }
     }
     bar.set_message(format!("{}: rounds", case.name));
@@ -127,14 +158,15 @@ pub(crate) fn case(
     Ok(Some((result, versions)))
 }
 
-/// Compares the program's results, and steps until it is steady.
+/// Compares the program's results with those that are wanted, and steps until it is steady. The results, for the others to be
+/// compared with.
 fn ready<'a>(
     case: &Case,
     contender: &'a Contender,
     mut worker: Worker,
-    wanted: &mut Option<Outputs>,
+    wanted: Option<&Outputs>,
     settings: &Settings,
-) -> Result<Runner<'a>, Trouble> {
+) -> Result<(Runner<'a>, Option<Outputs>), Trouble> {
     let (mut warm, mut compiles) = (Vec::new(), Vec::new());
     let mut counters = Value::Null;
     let mut step = |worker: &mut Worker, count: usize| -> Result<(usize, Option<usize>), Trouble> {
@@ -145,17 +177,17 @@ fn ready<'a>(
         Ok((warm.len(), steady_from(&warm, &compiles)))
     };
     let (mut count, mut steady) = step(&mut worker, case.check.steps)?;
-    let mut deviation = None;
+    let (mut deviation, mut made) = (None, None);
     if contender.id != FLOOR {
         let outputs = Outputs::read(&worker.outputs()?).map_err(Trouble::Failed)?;
-        let wanted = wanted.get_or_insert_with(|| outputs.clone());
-        let compared = outputs.deviation(wanted, case.check.tolerance);
+        let compared = outputs.deviation(wanted.unwrap_or(&outputs), case.check.tolerance);
         let what = |what| Trouble::Failed(format!("after {} steps {what}", case.check.steps));
         deviation = Some(compared.map_err(what)?);
+        made = Some(outputs);
     }
     let start = Instant::now();
     let goes_on = |count: usize, steady: Option<usize>| {
-        let (least, most) = (LEAST_WARM, MOST_WARM);
+        let Warmth { least, most } = if settings.quick { QUICK_WARMTH } else { WARMTH };
         (count < least.0 && start.elapsed() < least.1)
             || (steady.is_none() && count < most.0 && (count < 2 || start.elapsed() < most.1))
     };
@@ -166,7 +198,7 @@ fn ready<'a>(
     let block = (settings.block_seconds * 1e9) as u64 / median(tail).max(1);
     let block = usize::try_from(block.clamp(1, MOST_STEPS)).unwrap_or(1);
     let before = counters.clone();
-    Ok(Runner {
+    let runner = Runner {
         contender,
         worker,
         deviation,
@@ -177,7 +209,28 @@ fn ready<'a>(
         block,
         rounds: Vec::new(),
         failed: None,
-    })
+    };
+    Ok((runner, made))
+}
+
+/// Applies a function to all of them, so many at once; the results are in their order.
+fn in_turn<T: Send, R: Send>(all: Vec<T>, at_once: usize, apply: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let threads = at_once.min(all.len());
+    let (queue, waiting) = channel::unbounded();
+    all.into_iter().enumerate().for_each(|one| drop(queue.send(one)));
+    drop(queue);
+    let (done, results) = channel::unbounded();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let done = done.clone();
+            let (waiting, apply) = (&waiting, &apply);
+            scope.spawn(move || waiting.iter().for_each(|(place, one)| drop(done.send((place, apply(one))))));
+        }
+    });
+    drop(done);
+    let mut results: Vec<(usize, R)> = results.iter().collect();
+    results.sort_by_key(|&(place, _)| place);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Runs the rounds; the first runner is Fuseline in Fused mode. The ratios are in the order of the others. A contender that

@@ -6,31 +6,59 @@
 //! PyTorch from the package index is built for CUDA, and does not start without CUDA's run-time libraries, which are packages of
 //! their own. The list has PyTorch, what it imports, and those libraries that its loader asks for: 2.4 GB to fetch and 4 GB
 //! on disk, where all that PyTorch names would be 3 and 5. Nothing of CUDA is used on a machine without such a device.
+//! To compute on one (`--device cuda`), the lists `requirements-*-cuda.txt` are added to those of JAX and PyTorch. JAX's brings the
+//! PJRT plugin that Fuseline runs on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use indicatif::ProgressBar;
 
-use crate::cli::Peers;
+use crate::cli::{Device, Peers};
 
-/// The list of packages of a group.
-fn requirements(group: Peers) -> anyhow::Result<(&'static str, &'static str)> {
-    Ok(match group {
+/// The environment of a group, and its list of packages.
+fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, String)> {
+    let (name, list) = match group {
         Peers::Numpy => ("numpy", include_str!("../../peers/requirements-numpy.txt")),
         Peers::Jax => ("jax", include_str!("../../peers/requirements-jax.txt")),
         Peers::Torch => ("torch", include_str!("../../peers/requirements-torch.txt")),
         Peers::TorchXla => ("torch-xla", include_str!("../../peers/requirements-torch-xla.txt")),
         Peers::None | Peers::All => bail!("bug: {group:?} is no group of its own"),
+    };
+    Ok(match (device, group) {
+        (Device::Cpu, _) | (Device::Cuda, Peers::Numpy) => (name, list.to_owned()),
+        (Device::Cuda, Peers::Jax) => {
+            ("jax-cuda", list.to_owned() + include_str!("../../peers/requirements-jax-cuda.txt"))
+        }
+        (Device::Cuda, Peers::Torch) => {
+            ("torch-cuda", list.to_owned() + include_str!("../../peers/requirements-torch-cuda.txt"))
+        }
+        (Device::Cuda, _) => bail!("{name} has no package for CUDA on the package index"),
     })
 }
 
+/// The PJRT plugin for CUDA in JAX's environment.
+pub(crate) fn cuda_plugin(python: &Path) -> anyhow::Result<PathBuf> {
+    let said = Command::new(python)
+        .args(["-c", "import jax_plugins.xla_cuda13 as plugin; print(plugin.__path__[0])"])
+        .output()
+        .with_context(|| format!("{} cannot be started", python.display()))?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+    let plugin = folder.join("xla_cuda_plugin.so");
+    ensure!(
+        said.status.success() && plugin.is_file(),
+        "there is no CUDA plugin in the environment of {}",
+        python.display()
+    );
+    Ok(plugin)
+}
+
 /// The Python of a group's environment, which is made if it is not there.
-pub(crate) fn provide(group: Peers, folder: &Path) -> anyhow::Result<PathBuf> {
-    let (name, list) = requirements(group)?;
+pub(crate) fn provide(group: Peers, device: Device, folder: &Path) -> anyhow::Result<PathBuf> {
+    let (name, list) = requirements(group, device)?;
     let environment = std::path::absolute(folder.join(name))?;
     let python = environment.join("bin/python");
     // Written last, so what is there is whole.
@@ -47,7 +75,7 @@ pub(crate) fn provide(group: Peers, folder: &Path) -> anyhow::Result<PathBuf> {
     }
     succeed(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
     let file = environment.join("requirements.txt");
-    fs::write(&file, list).with_context(|| format!("{} cannot be written", file.display()))?;
+    fs::write(&file, &list).with_context(|| format!("{} cannot be written", file.display()))?;
     let mut install = Command::new(&python);
     install.args([
         "-m",
@@ -60,7 +88,7 @@ pub(crate) fn provide(group: Peers, folder: &Path) -> anyhow::Result<PathBuf> {
     ]);
     install.args(["--only-binary", ":all:", "--require-hashes", "--requirement"]).arg(&file);
     succeed(&mut install)?;
-    fs::write(&ready, list).with_context(|| format!("{} cannot be written", ready.display()))?;
+    fs::write(&ready, &list).with_context(|| format!("{} cannot be written", ready.display()))?;
     bar.finish_and_clear();
     Ok(python)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 /// Number of this format; another one is not resumed from.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// The whole document.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) rounds: usize,
     /// How long a block is, about, in seconds.
     pub(crate) block_seconds: f64,
+    /// What they compute on: `cpu` or `cuda`.
+    pub(crate) device: String,
     /// Threads that each contender may use.
     pub(crate) threads: usize,
     /// Variables that every contender runs with, among them those that keep freed memory in the process.

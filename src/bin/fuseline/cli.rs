@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fuseline::Mode;
+use fuseline::pjrt::Value;
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -52,10 +53,10 @@ impl Command {
     /// Whether this process may load a plugin.
     pub(crate) fn loads_plugin(&self) -> bool {
         match self {
-            Command::Run(args) => args.device != Some(DeviceChoice::Reference),
-            Command::Explain(args) => args.device != Some(DeviceChoice::Reference),
-            Command::Devices(args) => args.device != Some(DeviceChoice::Reference),
-            Command::Bench(args) => args.device != Some(DeviceChoice::Reference),
+            Command::Run(args) => args.place.device != Some(DeviceChoice::Reference),
+            Command::Explain(args) => args.place.device != Some(DeviceChoice::Reference),
+            Command::Devices(args) => args.place.device != Some(DeviceChoice::Reference),
+            Command::Bench(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Doctor(_) | Command::Probe(_) => true,
             Command::Ops(_) | Command::Import(_) => false,
         }
@@ -105,9 +106,8 @@ pub(crate) struct RunArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub(crate) device: Option<DeviceChoice>,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 const BENCH_HELP: &str = "\
@@ -143,9 +143,8 @@ pub(crate) struct BenchArgs {
     /// Print one JSON document, with the time of every step
     #[arg(long)]
     pub(crate) json: bool,
-    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub(crate) device: Option<DeviceChoice>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Run the program of this name as the harness asks on standard input
     #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json"])]
     pub(crate) serve: Option<String>,
@@ -189,9 +188,8 @@ pub(crate) struct ExplainArgs {
     /// How regions are formed
     #[arg(long, value_enum, default_value_t = ModeChoice::Fused)]
     pub(crate) mode: ModeChoice,
-    /// `reference`, or the path of a PJRT plugin [default: the first that is found, else `reference`]
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub(crate) device: Option<DeviceChoice>,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 const DOCTOR_HELP: &str = "\
@@ -229,9 +227,8 @@ pub(crate) struct DevicesArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub(crate) device: Option<DeviceChoice>,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 const OPS_HELP: &str = "\
@@ -291,6 +288,17 @@ pub(crate) struct ProbeArgs {
 }
 
 /// Where to run.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// `reference`, or the path of a PJRT plugin [default: the first that is found, see `doctor`]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub(crate) device: Option<DeviceChoice>,
+    /// What the plugin is to make its client with, such as preallocate=false on CUDA; may be repeated
+    #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
+    pub(crate) options: Vec<(String, Value)>,
+}
+
+/// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceChoice {
     Reference,
@@ -362,4 +370,22 @@ impl Dump {
             Dump::Outputs => "outputs",
         }
     }
+}
+
+/// An option of a client: a number or a truth value where it looks like one, otherwise text.
+fn client_option(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
+    if name.is_empty() {
+        return Err("it is NAME=VALUE".to_owned());
+    }
+    let value = if let Ok(truth) = value.parse() {
+        Value::Bool(truth)
+    } else if let Ok(number) = value.parse() {
+        Value::Int(number)
+    } else if let Ok(number) = value.parse() {
+        Value::Float(number)
+    } else {
+        Value::String(value.to_owned())
+    };
+    Ok((name.to_owned(), value))
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use fuseline::{Engine, EngineConfig, Event, Mode};
 use serde_json::{Value, json};
 
-use crate::cli::DeviceChoice;
+use crate::cli::{DeviceChoice, Place};
 use crate::failure::Failure;
 
 /// An engine, and what it tells about itself.
@@ -16,8 +16,11 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Sets up an engine; `watch` says whether its events are kept.
-    pub(crate) fn new(device: Option<&DeviceChoice>, mode: Mode, watch: bool) -> Result<Watched, Failure> {
+    pub(crate) fn new(place: &Place, mode: Mode, watch: bool) -> Result<Watched, Failure> {
         let mut config = EngineConfig::new().mode(mode);
+        for (name, value) in &place.options {
+            config = config.client_option(name, value.clone());
+        }
         let mut events = None;
         if watch {
             let (send, receive) = mpsc::channel();
@@ -25,7 +28,7 @@ impl Watched {
             config = config.event_sink(move |event: &Event| drop(send.send(event.clone())));
             events = Some(receive);
         }
-        let engine = match device {
+        let engine = match &place.device {
             Some(DeviceChoice::Reference) => config.build_reference(),
             Some(DeviceChoice::Plugin(path)) => config.plugin(path).build(),
             None => config.build(),
@@ -33,7 +36,7 @@ impl Watched {
         match engine {
             Ok(engine) => Ok(Watched { engine, events }),
             Err(error) => {
-                let hint = match device {
+                let hint = match place.device {
                     None => "\n`fuseline doctor` tells more; `--device reference` needs no plugin",
                     Some(_) => "",
                 };

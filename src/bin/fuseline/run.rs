@@ -51,7 +51,7 @@ impl Outcome {
 
 pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
     let program = load::program(&args.program)?;
-    let watched = Watched::new(args.device.as_ref(), args.mode.into(), args.dump.is_some())?;
+    let watched = Watched::new(&args.place, args.mode.into(), args.dump.is_some())?;
     let prepared = watched.engine.prepare(program).map_err(Failure::run)?;
     let outcome = repeat(&watched, &prepared, args.repeat)?;
     if args.json {

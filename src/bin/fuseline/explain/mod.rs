@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::{Mode, PreparedProgram};
 
-use crate::cli::{DeviceChoice, ExplainArgs};
+use crate::cli::{DeviceChoice, ExplainArgs, Place};
 use crate::device::Watched;
 use crate::failure::Failure;
 use crate::story::{Names, Region, Source, Story};
@@ -36,10 +36,11 @@ struct Explanation {
 pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failure> {
     let program = load::program(&args.program)?;
     let mode = Mode::from(args.mode);
-    let watched = match Watched::new(args.device.as_ref(), mode, true) {
-        Err(failure) if args.device.is_none() => {
+    let watched = match Watched::new(&args.place, mode, true) {
+        Err(failure) if args.place.device.is_none() => {
             note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
-            Watched::new(Some(&DeviceChoice::Reference), mode, true)?
+            let reference = Place { device: Some(DeviceChoice::Reference), options: Vec::new() };
+            Watched::new(&reference, mode, true)?
         }
         watched => watched?,
     };
