@@ -6,13 +6,16 @@ use crate::results::{CaseResult, Contender, Ratio, Report, Run, Times};
 pub(super) const FUSED: &str = "fuseline-fused";
 
 /// The comparisons of the headline, with names for a report in which the contender does not occur.
-const HEADLINE: [(&str, &str); 6] = [
+const HEADLINE: [(&str, &str); 9] = [
     ("jax", "jax.jit"),
     ("jax-eager", "JAX eager"),
-    ("torch", "PyTorch eager"),
     ("torch-compile", "torch.compile"),
+    ("torch", "PyTorch eager"),
+    ("torch-xla", "PyTorch/XLA"),
     ("numpy", "NumPy"),
     ("fuseline-strict", "Fuseline Strict"),
+    ("fuseline-debug", "Fuseline Debug"),
+    ("pjrt", "PJRT alone"),
 ];
 
 /// Fuseline Fused over one contender, over the cases.
