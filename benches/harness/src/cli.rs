@@ -40,6 +40,12 @@ pub(crate) struct Options {
     /// Measure all over again what an earlier run has measured
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Results of another run; which ratios have changed is said at the end
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+    /// Measure nothing, make the page again from the results that are there
+    #[arg(long)]
+    pub(crate) render: bool,
     /// The command-line tool
     #[arg(long, hide = true, default_value = "target/release/fuseline")]
     pub(crate) fuseline: PathBuf,

@@ -7,6 +7,7 @@
 //! `results.json` ([`results`]), with every sample, kept after each case, and from it a page and plots ([`report`]).
 #![forbid(unsafe_code)]
 
+mod against;
 mod cases;
 mod check;
 mod cli;
@@ -52,6 +53,12 @@ fn main() -> ExitCode {
 
 /// Measures what is not measured yet; whether nothing failed and nobody stopped it.
 fn run(options: &Options) -> anyhow::Result<bool> {
+    // Before anything is measured, since that takes long.
+    let earlier = options.against.as_deref().map(store::read).transpose()?;
+    if options.render {
+        let report = store::read(&options.output.join("results.json"))?;
+        return finish(options, &report, earlier.as_ref());
+    }
     let cases = cases::chosen(options)?;
     std::fs::create_dir_all(&options.output)
         .with_context(|| format!("{} cannot be made", options.output.display()))?;
@@ -110,12 +117,20 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     // In the order of the cases, wherever a resumed run began.
     report.cases.sort_by_key(|done| cases.iter().position(|case| case.name == done.name));
     store::write(options, &report)?;
-    report::write(&report, &options.output)?;
+    finish(options, &report, earlier.as_ref())
+}
+
+/// Makes the page, and says what there is to say; whether nothing failed and nobody stopped it.
+fn finish(options: &Options, report: &Report, earlier: Option<&Report>) -> anyhow::Result<bool> {
+    report::write(report, &options.output)?;
     for contender in &report.contenders {
         if let Some(why) = &contender.missing {
             machine::say(format_args!("bench: {} was not measured: {why}", contender.name));
         }
     }
+    if let Some(earlier) = earlier {
+        machine::say(format_args!("bench: {}", against::compare(earlier, report).trim_end()));
+    }
     machine::say(format_args!("bench: {}", options.output.join("index.html").display()));
-    Ok(!report.interrupted && stats::failures(&report) == 0)
+    Ok(!report.interrupted && stats::failures(report) == 0)
 }

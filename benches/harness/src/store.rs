@@ -3,23 +3,21 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::cli::Options;
 use crate::machine;
-use crate::results::{FORMAT, Report};
+use crate::results::{FORMAT, Report, Run};
 
 /// Takes over the cases of an earlier run, if it measured the same things in the same way: that one was stopped.
 pub(crate) fn resume(options: &Options, report: &mut Report) {
-    let Ok(text) = fs::read_to_string(options.output.join("results.json")) else { return };
-    let Ok(earlier) = serde_json::from_str::<Report>(&text) else { return };
+    let Ok(earlier) = read(&options.output.join("results.json")) else { return };
     let ids = |report: &Report| -> Vec<(String, bool)> {
         let contender = |one: &crate::results::Contender| (one.id.clone(), one.missing.is_some());
         report.contenders.iter().map(contender).collect()
     };
     // A tree with changes has no name by which it could be known again.
-    let same = earlier.format == FORMAT
-        && earlier.interrupted
+    let same = earlier.interrupted
         && earlier.settings == report.settings
         && earlier.commit == report.commit
         && !report.commit.ends_with('+')
@@ -33,10 +31,28 @@ pub(crate) fn resume(options: &Options, report: &mut Report) {
     report.cases = earlier.cases;
 }
 
-/// Writes the results where they are wanted.
+/// The results in a file.
+pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
+    let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let report: Report =
+        serde_json::from_str(&text).with_context(|| format!("{} holds no results", file.display()))?;
+    ensure!(report.format == FORMAT, "{} is of another version of the harness", file.display());
+    Ok(report)
+}
+
+/// Writes the results where they are wanted: with every sample, and, to be kept for long, without those of the rounds.
 pub(crate) fn write(options: &Options, report: &Report) -> anyhow::Result<()> {
-    let text = serde_json::to_string(report).context("the results cannot be written as JSON")?;
+    let json =
+        |report: &Report| serde_json::to_string(report).context("the results cannot be written as JSON");
+    let text = json(report)?;
     replace(&options.output.join("results.json"), &text)?;
+    let mut summary = report.clone();
+    for run in summary.cases.iter_mut().flat_map(|case| case.runs.values_mut()) {
+        if let Run::Measured(times) = run {
+            times.rounds.clear();
+        }
+    }
+    replace(&options.output.join("summary.json"), &json(&summary)?)?;
     options.json.as_deref().map_or(Ok(()), |file| replace(file, &text))
 }
 

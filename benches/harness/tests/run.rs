@@ -45,6 +45,10 @@ fn a_run_leaves_samples_and_a_page() {
     assert_eq!(results["interrupted"], false);
     let case = &results["cases"][0];
     assert_eq!(case["name"], "chain/10 ops on 16");
+    let summary = std::fs::read_to_string(folder.path().join("summary.json")).expect("there is a summary");
+    let summary: Value = serde_json::from_str(&summary).expect("it is JSON");
+    assert_eq!(summary["cases"][0]["ratios"], case["ratios"]);
+    assert_eq!(summary["cases"][0]["runs"]["pjrt"]["measured"]["rounds"], Value::Array(Vec::new()));
     for id in ["fuseline-fused", "fuseline-strict", "fuseline-debug", "pjrt"] {
         let times = &case["runs"][id]["measured"];
         let rounds = times["rounds"].as_array().unwrap_or_else(|| panic!("{id} was not measured: {case:#}"));

@@ -13,7 +13,7 @@ mod look;
 mod page;
 mod picture;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod stages;
 #[cfg(test)]
 mod tests;

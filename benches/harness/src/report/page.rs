@@ -205,6 +205,10 @@ fn method(report: &Report) -> Markup {
             dd { "What each contender computes is compared with Fused first, and one that is further apart than the case allows has failed." }
             dt { "contenders" }
             dd { @if names.is_empty() { "none" } @else { (list(&names)) } }
+            dt { "peers" }
+            dd {
+                "From pinned packages of the package index, in environments of their own. Its PyTorch is built for CUDA and does not start                  without CUDA's libraries, so those that its loader asks for are installed too, whatever it computes on."
+            }
             dt { "device" } dd { (settings.device) @if settings.device != "cpu" { ", but for NumPy" } }
             dt { "threads" } dd { (settings.threads) " for each contender" }
             dt { "environment" }
@@ -231,7 +235,11 @@ fn method(report: &Report) -> Markup {
             }
             dt { "commit" } dd { @if report.commit.is_empty() { "not in a checkout" } @else { code { (report.commit) } } @if report.commit.ends_with('+') { ", with changes on top" } }
             dt { "when" } dd { (report.started) " to " (report.finished) }
-            dt { "samples" } dd { "Every step of every round is in " a href="results.json" { "results.json" } ", in nanoseconds." }
+            dt { "samples" }
+            dd {
+                "Every step of every round is in " a href="results.json" { "results.json" } ", in nanoseconds; "
+                a href="summary.json" { "summary.json" } " leaves these out, and keeps the ratios of all pairs."
+            }
         }
     }
 }

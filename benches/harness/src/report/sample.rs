@@ -155,7 +155,7 @@ fn case(dice: &mut Dice, place: usize) -> CaseResult {
 }
 
 /// The report.
-pub(super) fn report() -> Report {
+pub(crate) fn report() -> Report {
     let mut dice = Dice(7);
     let words = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()

@@ -98,7 +98,10 @@ fn links_lead_somewhere() {
         match target.strip_prefix('#') {
             Some(id) => assert!(ids.contains(id), "{target}"),
             // The results are written by whoever measured them.
-            None => assert!(target == "results.json" || folder.0.join(target).is_file(), "{target}"),
+            None => {
+                let is_result = ["results.json", "summary.json"].contains(&target);
+                assert!(is_result || folder.0.join(target).is_file(), "{target}");
+            }
         }
     }
     let plots = fs::read_dir(folder.0.join("plots")).unwrap().count();
