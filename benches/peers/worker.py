@@ -63,7 +63,7 @@ class Env:
         if self.contender == "torch-xla":
             import torch_xla
 
-            torch_xla.sync()
+            torch_xla.sync(wait=True)
         elif self.device == "cuda":
             import torch
 
