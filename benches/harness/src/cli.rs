@@ -96,7 +96,7 @@ impl Options {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        let (rounds, block_seconds) = if self.quick { (6, 0.03) } else { (12, 0.1) };
+        let (rounds, block_seconds) = if self.quick { (6, 0.03) } else { (10, 0.08) };
         Settings {
             quick: self.quick,
             rounds,

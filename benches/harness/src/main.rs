@@ -56,7 +56,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     // Before anything is measured, since that takes long.
     let earlier = options.against.as_deref().map(store::read).transpose()?;
     if options.render {
-        let report = store::read(&options.output.join("results.json"))?;
+        let file = ["results.json", "summary.json"].map(|name| options.output.join(name));
+        let report = store::read(file.iter().find(|file| file.exists()).unwrap_or(&file[0]))?;
         return finish(options, &report, earlier.as_ref());
     }
     let cases = cases::chosen(options)?;

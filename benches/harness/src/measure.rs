@@ -33,7 +33,7 @@ struct Warmth {
     most: (usize, Duration),
 }
 
-const WARMTH: Warmth = Warmth { least: (30, Duration::from_secs(2)), most: (400, Duration::from_secs(20)) };
+const WARMTH: Warmth = Warmth { least: (30, Duration::from_secs(1)), most: (400, Duration::from_secs(15)) };
 
 /// In a quick run.
 const QUICK_WARMTH: Warmth =

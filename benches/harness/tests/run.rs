@@ -79,6 +79,17 @@ fn a_run_leaves_samples_and_a_page() {
     let page = std::fs::read_to_string(folder.path().join("index.html")).expect("there is a page");
     assert!(page.contains("chain/10 ops on 16") && page.contains("PJRT alone"));
     assert!(folder.path().join("plots").read_dir().is_ok_and(|mut files| files.next().is_some()));
+    // The page can be made again from what is kept for long, and a run be compared with itself.
+    for file in ["results.json", "index.html"] {
+        std::fs::remove_file(folder.path().join(file)).expect("it is there");
+    }
+    let mut again = Command::new(env!("CARGO_BIN_EXE_harness"));
+    again.args(["--render", "--output"]).arg(folder.path());
+    let output = again.arg("--against").arg(folder.path().join("summary.json")).output().expect("it starts");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && words.contains("3 of 3 ratios are within 10 %"), "{words}");
+    let made_again = std::fs::read_to_string(folder.path().join("index.html")).expect("there is a page");
+    assert_eq!(made_again, page);
 }
 
 /// Ctrl-C ends a run at once, and what was measured before is kept.
