@@ -2,8 +2,8 @@
 
 use crate::results::{CaseResult, Quartiles, Ratio, Report, Run};
 
-/// Pairs that spread further than this, as a part of their median, are flagged: something else was running.
-const MOST_SPREAD: f64 = 0.1;
+/// A median that is known less well than this, as a part of it, is flagged: something else was running.
+const MOST_DOUBT: f64 = 0.1;
 
 /// The quartiles of a sample that is not empty, by linear interpolation between its elements.
 pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
@@ -17,10 +17,13 @@ pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
     Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
 }
 
-/// What the pairs of two contenders come to.
+/// What the pairs of two contenders come to. How well their median is known is half the length of the notch in a box plot: 1.57
+/// times what the quartiles are apart, over the root of the number of pairs (McGill, Tukey and Larsen, Variations of box plots,
+/// 1978). Medians whose notches do not overlap are different.
 pub(crate) fn ratio(to: &str, pairs: Vec<f64>) -> Ratio {
     let quartiles = quartiles(&pairs);
-    let noisy = quartiles.high - quartiles.low > MOST_SPREAD * quartiles.median;
+    let doubt = 1.57 * (quartiles.high - quartiles.low) / (pairs.len() as f64).sqrt();
+    let noisy = doubt > MOST_DOUBT * quartiles.median;
     Ratio { to: to.to_owned(), pairs, quartiles, noisy }
 }
 
@@ -63,6 +66,8 @@ mod tests {
     fn pairs_that_spread_are_flagged() {
         assert!(!ratio("jax", vec![1.0, 1.02, 0.98, 1.01]).noisy);
         assert!(ratio("jax", vec![1.0, 1.3, 0.8, 1.1]).noisy);
+        // The same spread, and twenty times as many pairs: the median is known well.
+        assert!(!ratio("jax", [1.0, 1.3, 0.8, 1.1].repeat(20)).noisy);
         // One interruption does not make a figure useless.
         assert!(!ratio("jax", vec![1.0, 1.0, 1.01, 0.99, 1.0, 5.0]).noisy);
     }

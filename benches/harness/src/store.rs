@@ -8,6 +8,7 @@ use anyhow::{Context as _, ensure};
 use crate::cli::Options;
 use crate::machine;
 use crate::results::{FORMAT, Report, Run};
+use crate::stats;
 
 /// Takes over the cases of an earlier run, if it measured the same things in the same way: that one was stopped.
 pub(crate) fn resume(options: &Options, report: &mut Report) {
@@ -34,9 +35,13 @@ pub(crate) fn resume(options: &Options, report: &mut Report) {
 /// The results in a file.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
     let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let report: Report =
+    let mut report: Report =
         serde_json::from_str(&text).with_context(|| format!("{} holds no results", file.display()))?;
     ensure!(report.format == FORMAT, "{} is of another version of the harness", file.display());
+    for ratio in report.cases.iter_mut().flat_map(|case| &mut case.ratios) {
+        // What is called noisy is decided by this version, whichever measured.
+        *ratio = stats::ratio(&ratio.to, std::mem::take(&mut ratio.pairs));
+    }
     Ok(report)
 }
 

@@ -200,7 +200,10 @@ fn method(report: &Report) -> Markup {
                 "A ratio is of two such blocks; its median and quartiles are over the rounds."
             }
             dt { "noisy" }
-            dd { "A ratio whose pairs are far apart: something else was running. It is drawn hollow and counts nowhere." }
+            dd {
+                "A ratio whose pairs are so far apart that their median is not known to a tenth (1.57 interquartile ranges over the \
+                 root of their number): something else was running. It is drawn hollow and counts nowhere."
+            }
             dt { "results" }
             dd { "What each contender computes is compared with Fused first, and one that is further apart than the case allows has failed." }
             dt { "contenders" }
