@@ -96,10 +96,11 @@ impl Options {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        let (rounds, block_seconds) = if self.quick { (6, 0.03) } else { (10, 0.08) };
+        let (rounds, sittings, block_seconds) = if self.quick { (4, 1, 0.03) } else { (12, 2, 0.08) };
         Settings {
             quick: self.quick,
             rounds,
+            sittings,
             block_seconds,
             threads: machine::cores(),
             device: self.device.name().to_owned(),

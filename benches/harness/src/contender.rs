@@ -60,6 +60,13 @@ const PEERS: [(&str, &str, Peers); 6] = [
     ("numpy", "NumPy", Peers::Numpy),
 ];
 
+impl Contender {
+    /// Whether its first step takes many seconds: `torch.compile` runs a C++ compiler, PyTorch/XLA traces each step anew.
+    pub(crate) fn compiles_long(&self) -> bool {
+        matches!(self.id, "torch-compile" | "torch-xla")
+    }
+}
+
 impl Contenders {
     /// Sets up the peers that are asked for. One that cannot be set up is there as a missing one.
     pub(crate) fn provide(options: &Options) -> anyhow::Result<Contenders> {
@@ -103,6 +110,11 @@ impl Contenders {
     /// Those that can run.
     pub(crate) fn present(&self) -> impl Iterator<Item = &Contender> {
         self.all.iter().filter(|contender| !matches!(contender.start, Start::Missing(_)))
+    }
+
+    /// Where a contender is in the order of all.
+    pub(crate) fn place(&self, contender: &Contender) -> Option<usize> {
+        self.all.iter().position(|one| one.id == contender.id)
     }
 
     /// For the report.

@@ -3,6 +3,7 @@
 //! - Every contender has its process and its program, and makes the steps after which results are compared. One that differs
 //!   from Fuseline in Fused mode is out, with what differs.
 //! - Each goes on until it is steady. These steps, with the first, are the warm-up.
+//! - All this twice, with new processes, but for a quick run: what one process has by luck, another has not.
 //! - Rounds: each other contender runs a block of steps right beside a block of Fuseline's in Fused mode, which is first in one
 //!   round and second in the next. A pair of blocks gives one ratio, so what slows the machine for longer than two blocks
 //!   slows both sides of it.
@@ -63,11 +64,63 @@ struct Runner<'a> {
 }
 
 /// Measures a case; `None` if the user has stopped it.
+///
+/// A process may be fast or slow for as long as it lives, by where its memory lies or by what its compiler's threads did first. So
+/// there is more than one sitting, each with new processes and its share of the rounds.
 pub(crate) fn case(
     case: &Case,
     contenders: &Contenders,
     options: &Options,
     bar: &ProgressBar,
+) -> anyhow::Result<Option<(CaseResult, Versions)>> {
+    let sittings = options.settings().sittings;
+    let Some((mut result, versions)) = sitting(case, contenders, options, bar, 0)? else { return Ok(None) };
+    for number in 1..sittings {
+        let Some((more, _)) = sitting(case, contenders, options, bar, number)? else { return Ok(None) };
+        merge(&mut result, more, sittings);
+    }
+    Ok(Some((result, versions)))
+}
+
+/// Adds another sitting's rounds. The steps before the rounds are those of the first.
+fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
+    for (id, run) in &mut result.runs {
+        match (&mut *run, more.runs.remove(id)) {
+            (Run::Measured(times), Some(Run::Measured(other))) => {
+                times.rounds.extend(other.rounds);
+                times.step = stats::quartiles(&medians(&times.rounds));
+                times.peak_kib = times.peak_kib.max(other.peak_kib);
+                times.deviation = times.deviation.into_iter().chain(other.deviation).reduce(f64::max);
+                if let (Some(engine), Some(other)) = (&mut times.engine, other.engine) {
+                    engine.steady_compiles += other.steady_compiles;
+                }
+            }
+            // What fails once has failed.
+            (Run::Measured(_), Some(other)) => *run = other,
+            (Run::Measured(_), None) => *run = Run::Failed("it was not there a second time".to_owned()),
+            (Run::Failed(_) | Run::LeftOut(_), _) => {}
+        }
+    }
+    let others = std::mem::take(&mut more.ratios);
+    let join = |ratio: Ratio| {
+        let other = others.iter().find(|other| other.to == ratio.to)?;
+        Some(stats::ratio(&ratio.to, [ratio.pairs, other.pairs.clone()].concat(), sittings))
+    };
+    result.ratios = std::mem::take(&mut result.ratios).into_iter().filter_map(join).collect();
+}
+
+/// The median step of each block.
+fn medians(rounds: &[Vec<u64>]) -> Vec<f64> {
+    rounds.iter().map(|round| median(round) as f64).collect()
+}
+
+/// Measures a case once, with new processes and its share of the rounds; `None` if the user has stopped it.
+fn sitting(
+    case: &Case,
+    contenders: &Contenders,
+    options: &Options,
+    bar: &ProgressBar,
+    number: usize,
 ) -> anyhow::Result<Option<(CaseResult, Versions)>> {
     let settings = options.settings();
     let mut result = CaseResult {
@@ -89,7 +142,8 @@ pub(crate) fn case(
             result.runs.insert(contender.id.to_owned(), Run::LeftOut(why.clone()));
             continue;
         }
-        let log = logs.join(format!("{}.{}.log", case.name.replace(['/', ' '], "_"), contender.id));
+        let again = if number == 0 { String::new() } else { format!(".{}", number + 1) };
+        let log = logs.join(format!("{}.{}{again}.log", case.name.replace(['/', ' '], "_"), contender.id));
         let started = Worker::start(contenders.command(contender, case), &log);
         workers.push((contender, started.and_then(|mut worker| worker.make().map(|()| worker))));
     }
@@ -109,7 +163,7 @@ pub(crate) fn case(
         }
     }
     // There is nothing to compare the others with if the first one is not Fused, or fails.
-    let others = if made.is_empty() { Vec::new() } else { made.split_off(1) };
+    let mut others = if made.is_empty() { Vec::new() } else { made.split_off(1) };
     let Some((contender, worker)) = made.pop().filter(|(contender, _)| contender.id == FUSED) else {
         return Ok(Some((result, versions)));
     };
@@ -123,9 +177,12 @@ pub(crate) fn case(
         }
     };
     runners.push(fused);
-    let ids: Vec<&str> = others.iter().map(|(contender, _)| contender.id).collect();
-    // In a quick run several at once, at the price of first steps that disturb each other.
+    // In a quick run several at once, at the price of first steps that disturb each other; those that compile longest first.
     let at_once = if settings.quick { settings.threads } else { 1 };
+    if at_once > 1 {
+        others.sort_by_key(|(contender, _)| !contender.compiles_long());
+    }
+    let ids: Vec<&str> = others.iter().map(|(contender, _)| contender.id).collect();
     let others = in_turn(others, at_once, |(contender, worker)| {
         bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
         ready(case, contender, worker, wanted.as_ref(), &settings).map(|(runner, _)| runner)
@@ -139,8 +196,9 @@ pub(crate) fn case(
             }
         }
     }
+    runners.sort_by_key(|runner| contenders.place(runner.contender));
     bar.set_message(format!("{}: rounds", case.name));
-    result.ratios = rounds(&mut runners, settings.rounds);
+    result.ratios = rounds(&mut runners, settings.rounds / settings.sittings);
     if STOP.load(Ordering::Relaxed) {
         return Ok(None);
     }
@@ -257,7 +315,7 @@ fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
         }
     }
     let ratio = |(other, pairs): (&Runner<'_>, Vec<f64>)| {
-        other.failed.is_none().then(|| stats::ratio(other.contender.id, pairs))
+        other.failed.is_none().then(|| stats::ratio(other.contender.id, pairs, 1))
     };
     others.iter().zip(pairs).filter_map(ratio).collect()
 }
@@ -281,7 +339,7 @@ impl Runner<'_> {
     }
 
     fn times(self) -> Times {
-        let medians: Vec<f64> = self.rounds.iter().map(|round| median(round) as f64).collect();
+        let medians = medians(&self.rounds);
         let steps: usize = self.rounds.iter().map(Vec::len).sum();
         Times {
             deviation: self.deviation,
@@ -311,5 +369,39 @@ fn engine(before: &Value, after: &Value, steps: usize) -> Engine {
         donations: each("donations"),
         bytes_up: each("bytes_up"),
         bytes_down: each("bytes_down"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_second_sitting_adds_its_rounds_and_its_failures() {
+        let first = sample::report().cases.swap_remove(0);
+        let to = first.ratios[0].to.clone();
+        let rounds = |case: &CaseResult, id: &str| match &case.runs[id] {
+            Run::Measured(times) => times.rounds.len(),
+            other => panic!("{id}: {other:?}"),
+        };
+        let mut both = first.clone();
+        merge(&mut both, first.clone(), 2);
+        assert_eq!(rounds(&both, FUSED), 2 * rounds(&first, FUSED));
+        assert_eq!(both.ratios[0].pairs.len(), 2 * first.ratios[0].pairs.len());
+        assert_eq!(both.ratios[0].quartiles, stats::quartiles(&both.ratios[0].pairs));
+        // The second one is slower throughout: what the ratio is, is not known.
+        let mut slower = first.clone();
+        slower.ratios[0].pairs.iter_mut().for_each(|pair| *pair *= 1.5);
+        let mut both = first.clone();
+        merge(&mut both, slower, 2);
+        assert!(both.ratios[0].noisy);
+        let mut broken = first.clone();
+        broken.runs.insert(to.clone(), Run::Failed("it fell over".to_owned()));
+        broken.ratios.retain(|ratio| ratio.to != to);
+        let mut both = first;
+        merge(&mut both, broken, 2);
+        assert!(matches!(&both.runs[&to], Run::Failed(why) if why == "it fell over"));
+        assert!(both.ratios.iter().all(|ratio| ratio.to != to));
     }
 }

@@ -34,6 +34,9 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
     /// Rounds, in each of which every contender runs one block of steps.
     pub(crate) rounds: usize,
+    /// Times that the processes of a case are started anew; the rounds are shared among them.
+    #[serde(default = "once")]
+    pub(crate) sittings: usize,
     /// How long a block is, about, in seconds.
     pub(crate) block_seconds: f64,
     /// What they compute on: `cpu` or `cuda`.
@@ -42,6 +45,11 @@ pub(crate) struct Settings {
     pub(crate) threads: usize,
     /// Variables that every contender runs with, among them those that keep freed memory in the process.
     pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// What results say that were kept before there were several.
+fn once() -> usize {
+    1
 }
 
 /// Where it was measured.

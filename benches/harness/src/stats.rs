@@ -17,14 +17,19 @@ pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
     Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
 }
 
-/// What the pairs of two contenders come to. How well their median is known is half the length of the notch in a box plot: 1.57
-/// times what the quartiles are apart, over the root of the number of pairs (McGill, Tukey and Larsen, Variations of box plots,
-/// 1978). Medians whose notches do not overlap are different.
-pub(crate) fn ratio(to: &str, pairs: Vec<f64>) -> Ratio {
-    let quartiles = quartiles(&pairs);
-    let doubt = 1.57 * (quartiles.high - quartiles.low) / (pairs.len() as f64).sqrt();
-    let noisy = doubt > MOST_DOUBT * quartiles.median;
-    Ratio { to: to.to_owned(), pairs, quartiles, noisy }
+/// What the pairs of two contenders come to, of so many sittings one after the other.
+///
+/// How well their median is known is half the length of the notch in a box plot: 1.57 times what the quartiles are apart, over the
+/// root of the number of pairs (McGill, Tukey and Larsen, Variations of box plots, 1978). Nor is it known if the sittings do not
+/// agree.
+pub(crate) fn ratio(to: &str, pairs: Vec<f64>, sittings: usize) -> Ratio {
+    let all = quartiles(&pairs);
+    let doubt = 1.57 * (all.high - all.low) / (pairs.len() as f64).sqrt();
+    let each =
+        pairs.chunks(pairs.len().div_ceil(sittings.max(1)).max(1)).map(|pairs| quartiles(pairs).median);
+    let (low, high) = each.fold((all.median, all.median), |(low, high), one| (low.min(one), high.max(one)));
+    let noisy = doubt.max(high - low) > MOST_DOUBT * all.median;
+    Ratio { to: to.to_owned(), pairs, quartiles: all, noisy }
 }
 
 /// A case in a line, for the terminal.
@@ -64,11 +69,14 @@ mod tests {
 
     #[test]
     fn pairs_that_spread_are_flagged() {
-        assert!(!ratio("jax", vec![1.0, 1.02, 0.98, 1.01]).noisy);
-        assert!(ratio("jax", vec![1.0, 1.3, 0.8, 1.1]).noisy);
+        assert!(!ratio("jax", vec![1.0, 1.02, 0.98, 1.01], 1).noisy);
+        assert!(ratio("jax", vec![1.0, 1.3, 0.8, 1.1], 1).noisy);
         // The same spread, and twenty times as many pairs: the median is known well.
-        assert!(!ratio("jax", [1.0, 1.3, 0.8, 1.1].repeat(20)).noisy);
+        assert!(!ratio("jax", [1.0, 1.3, 0.8, 1.1].repeat(20), 1).noisy);
+        // A process that is slow for as long as it lives.
+        assert!(!ratio("jax", vec![1.0, 1.0, 1.0, 1.05, 1.05, 1.05], 2).noisy);
+        assert!(ratio("jax", [[1.0; 20], [1.2; 20]].concat(), 2).noisy);
         // One interruption does not make a figure useless.
-        assert!(!ratio("jax", vec![1.0, 1.0, 1.01, 0.99, 1.0, 5.0]).noisy);
+        assert!(!ratio("jax", vec![1.0, 1.0, 1.01, 0.99, 1.0, 5.0], 1).noisy);
     }
 }

@@ -38,9 +38,10 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Report> {
     let mut report: Report =
         serde_json::from_str(&text).with_context(|| format!("{} holds no results", file.display()))?;
     ensure!(report.format == FORMAT, "{} is of another version of the harness", file.display());
+    let sittings = report.settings.sittings;
     for ratio in report.cases.iter_mut().flat_map(|case| &mut case.ratios) {
         // What is called noisy is decided by this version, whichever measured.
-        *ratio = stats::ratio(&ratio.to, std::mem::take(&mut ratio.pairs));
+        *ratio = stats::ratio(&ratio.to, std::mem::take(&mut ratio.pairs), sittings);
     }
     Ok(report)
 }

@@ -52,7 +52,7 @@ fn a_run_leaves_samples_and_a_page() {
     for id in ["fuseline-fused", "fuseline-strict", "fuseline-debug", "pjrt"] {
         let times = &case["runs"][id]["measured"];
         let rounds = times["rounds"].as_array().unwrap_or_else(|| panic!("{id} was not measured: {case:#}"));
-        let blocks = if id == "fuseline-fused" { 18 } else { 6 };
+        let blocks = if id == "fuseline-fused" { 12 } else { 4 };
         assert_eq!(rounds.len(), blocks, "{id}");
         assert!(
             rounds

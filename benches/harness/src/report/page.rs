@@ -193,6 +193,7 @@ fn method(report: &Report) -> Markup {
             dd {
                 "Each contender runs in a process of its own. After the warm-up come " (count(settings.rounds, "round"))
                 @if settings.quick { " (a quick run)" }
+                @if settings.sittings > 1 { ", shared among " (settings.sittings) " sittings with new processes" }
                 ", in each of which every other contender runs one block of steps of about "
                 (three(settings.block_seconds))
                 " s right beside a block of Fuseline's, which is first in one round and second in the next: what slows the \
@@ -202,7 +203,8 @@ fn method(report: &Report) -> Markup {
             dt { "noisy" }
             dd {
                 "A ratio whose pairs are so far apart that their median is not known to a tenth (1.57 interquartile ranges over the \
-                 root of their number): something else was running. It is drawn hollow and counts nowhere."
+                 root of their number), or whose sittings are a tenth apart: something else was running, or a process was fast or \
+                 slow by luck. It is drawn hollow and counts nowhere."
             }
             dt { "results" }
             dd { "What each contender computes is compared with Fused first, and one that is further apart than the case allows has failed." }

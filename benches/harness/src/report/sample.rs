@@ -186,6 +186,7 @@ pub(crate) fn report() -> Report {
         settings: Settings {
             quick: false,
             rounds: ROUNDS,
+            sittings: 1,
             block_seconds: 0.4,
             device: "cpu".to_owned(),
             threads: 2,
