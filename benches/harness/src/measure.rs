@@ -36,7 +36,7 @@ struct Warmth {
 
 const WARMTH: Warmth = Warmth { least: (30, Duration::from_secs(1)), most: (400, Duration::from_secs(15)) };
 
-/// In a quick run.
+/// In a quick run, and in later sittings, whose steps before the rounds are no figures.
 const QUICK_WARMTH: Warmth =
     Warmth { least: (15, Duration::from_millis(300)), most: (200, Duration::from_secs(4)) };
 
@@ -123,6 +123,8 @@ fn sitting(
     number: usize,
 ) -> anyhow::Result<Option<(CaseResult, Versions)>> {
     let settings = options.settings();
+    // First steps that disturb each other are the price of a quick run, and none in later sittings.
+    let hasty = settings.quick || number > 0;
     let mut result = CaseResult {
         name: case.name.clone(),
         about: case.about.clone(),
@@ -168,7 +170,7 @@ fn sitting(
         return Ok(Some((result, versions)));
     };
     bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
-    let (fused, wanted) = match ready(case, contender, worker, None, &settings) {
+    let (fused, wanted) = match ready(case, contender, worker, None, &settings, hasty) {
         Ok(ready) => ready,
         Err(Trouble::Stopped) => return Ok(None),
         Err(Trouble::Failed(why)) => {
@@ -177,15 +179,15 @@ fn sitting(
         }
     };
     runners.push(fused);
-    // In a quick run several at once, at the price of first steps that disturb each other; those that compile longest first.
-    let at_once = if settings.quick { settings.threads } else { 1 };
+    // In haste several at once, those that compile longest first.
+    let at_once = if hasty { settings.threads } else { 1 };
     if at_once > 1 {
         others.sort_by_key(|(contender, _)| !contender.compiles_long());
     }
     let ids: Vec<&str> = others.iter().map(|(contender, _)| contender.id).collect();
     let others = in_turn(others, at_once, |(contender, worker)| {
         bar.set_message(format!("{}: {} gets ready", case.name, contender.id));
-        ready(case, contender, worker, wanted.as_ref(), &settings).map(|(runner, _)| runner)
+        ready(case, contender, worker, wanted.as_ref(), &settings, hasty).map(|(runner, _)| runner)
     });
     for (id, ready) in ids.into_iter().zip(others) {
         match ready {
@@ -224,6 +226,7 @@ fn ready<'a>(
     mut worker: Worker,
     wanted: Option<&Outputs>,
     settings: &Settings,
+    hasty: bool,
 ) -> Result<(Runner<'a>, Option<Outputs>), Trouble> {
     let (mut warm, mut compiles) = (Vec::new(), Vec::new());
     let mut counters = Value::Null;
@@ -245,7 +248,7 @@ fn ready<'a>(
     }
     let start = Instant::now();
     let goes_on = |count: usize, steady: Option<usize>| {
-        let Warmth { least, most } = if settings.quick { QUICK_WARMTH } else { WARMTH };
+        let Warmth { least, most } = if hasty { QUICK_WARMTH } else { WARMTH };
         (count < least.0 && start.elapsed() < least.1)
             || (steady.is_none() && count < most.0 && (count < 2 || start.elapsed() < most.1))
     };
