@@ -96,7 +96,7 @@ impl Options {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        let (rounds, sittings, block_seconds) = if self.quick { (4, 1, 0.03) } else { (12, 3, 0.08) };
+        let (rounds, sittings, block_seconds) = if self.quick { (4, 1, 0.03) } else { (12, 2, 0.08) };
         Settings {
             quick: self.quick,
             rounds,

@@ -88,7 +88,7 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
         match (&mut *run, more.runs.remove(id)) {
             (Run::Measured(times), Some(Run::Measured(other))) => {
                 times.rounds.extend(other.rounds);
-                times.step = stats::quartiles(&medians(&times.rounds));
+                times.step = stats::quartiles(&means(&times.rounds));
                 times.peak_kib = times.peak_kib.max(other.peak_kib);
                 times.deviation = times.deviation.into_iter().chain(other.deviation).reduce(f64::max);
                 if let (Some(engine), Some(other)) = (&mut times.engine, other.engine) {
@@ -109,9 +109,14 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
     result.ratios = std::mem::take(&mut result.ratios).into_iter().filter_map(join).collect();
 }
 
-/// The median step of each block.
-fn medians(rounds: &[Vec<u64>]) -> Vec<f64> {
-    rounds.iter().map(|round| median(round) as f64).collect()
+/// The mean step of each block. Not the median: what a block leaves to be waited for at its end is in its last step, and one that
+/// reads a loss has often begun the next update by then.
+fn means(rounds: &[Vec<u64>]) -> Vec<f64> {
+    rounds.iter().map(|round| mean(round)).collect()
+}
+
+fn mean(steps: &[u64]) -> f64 {
+    steps.iter().sum::<u64>() as f64 / steps.len().max(1) as f64
 }
 
 /// Measures a case once, with new processes and its share of the rounds; `None` if the user has stopped it.
@@ -308,7 +313,7 @@ fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
                 0 => fused.block().and_then(|own| Some((own, other.block()?))),
                 _ => other.block().and_then(|their| Some((fused.block()?, their))),
             };
-            pairs.extend(pair.map(|(own, their)| own as f64 / their.max(1) as f64));
+            pairs.extend(pair.map(|(own, their)| own / their.max(1.0)));
             if fused.failed.is_some() || STOP.load(Ordering::Relaxed) {
                 return Vec::new();
             }
@@ -324,14 +329,14 @@ fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Ratio> {
 }
 
 impl Runner<'_> {
-    /// One block; its median step, or nothing if it failed or the user has asked to stop.
-    fn block(&mut self) -> Option<u64> {
+    /// One block; its mean step in nanoseconds, or nothing if it failed or the user has asked to stop.
+    fn block(&mut self) -> Option<f64> {
         match self.worker.steps(self.block) {
             Ok(steps) => {
                 self.after = steps.counters;
-                let median = median(&steps.nanoseconds);
+                let mean = mean(&steps.nanoseconds);
                 self.rounds.push(steps.nanoseconds);
-                Some(median)
+                Some(mean)
             }
             Err(Trouble::Stopped) => None,
             Err(Trouble::Failed(why)) => {
@@ -342,12 +347,12 @@ impl Runner<'_> {
     }
 
     fn times(self) -> Times {
-        let medians = medians(&self.rounds);
+        let means = means(&self.rounds);
         let steps: usize = self.rounds.iter().map(Vec::len).sum();
         Times {
             deviation: self.deviation,
             steady_from: steady_from(&self.warm, &self.compiles),
-            step: stats::quartiles(&medians),
+            step: stats::quartiles(&means),
             peak_kib: self.worker.peak_kib(),
             engine: self.after.is_object().then(|| engine(&self.before, &self.after, steps)),
             warm: self.warm,

@@ -1,7 +1,7 @@
 //! The floor: the executables of a steady step, called in a bare loop without the engine.
 //!
 //! A program runs in Fused mode until it is steady; of its next step the executables are kept that the engine launched, in order.
-//! A step of the floor executes these through PJRT on the same thread, waits for the outputs of the last, and drops them. Floats
+//! A step of the floor executes these through PJRT on the same thread, waits for all of them, and drops their outputs. Floats
 //! among its arguments are 0.5, integers 0: nothing is computed that anybody looks at, and the same instructions run. Nothing is
 //! donated, so a region that updates in place allocates here.
 //!
@@ -95,13 +95,14 @@ impl Floor {
 
     /// One step.
     pub(super) fn step(&self) -> Result<(), Failure> {
-        let mut last = None;
+        let mut executions = Vec::with_capacity(self.launches.len());
         for launch in &self.launches {
             let args: Vec<&Buffer> = launch.args.iter().collect();
             let options = ExecuteOptions { non_donatable: &launch.kept, ..ExecuteOptions::default() };
-            last = Some(launch.executable.execute(&args, &options).map_err(Failure::run)?);
+            executions.push(launch.executable.execute(&args, &options).map_err(Failure::run)?);
         }
-        for output in last.iter().flat_map(|execution| &execution.outputs) {
+        // The outputs of an execution are ready together.
+        for output in executions.iter().filter_map(|execution| execution.outputs.first()) {
             output.ready_event().and_then(|event| event.wait()).map_err(Failure::run)?;
         }
         Ok(())

@@ -2,7 +2,8 @@
 //! same for the peers.
 //!
 //! - `{"do": "make"}` sets up the engine and the data; the answer has `versions`.
-//! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and `counters`, what the engine has done so far.
+//! - `{"do": "steps", "count": N}`; the answer has `nanoseconds`, one for each step, and `counters`, what the engine has done so far. What
+//!   is still under way after the last step is waited for, and counts as part of it.
 //! - `{"do": "outputs"}`; the answer has `outputs`: names, and elements as base64 of little-endian `f32`.
 //!
 //! What fails is answered with `error`. With `--floor` the steps are those of [`Floor`], which have no outputs (`null`).
@@ -84,9 +85,12 @@ impl Served<'_> {
         let (steps, watched) = self.running()?;
         let mut times = Vec::new();
         let mut compiles = Vec::new();
-        for _ in 0..count {
+        for left in (0..count).rev() {
             let start = Instant::now();
             steps.step()?;
+            if left == 0 {
+                watched.engine.synchronize().map_err(Failure::run)?;
+            }
             times.push(start.elapsed().as_nanos() as u64);
             compiles.push(watched.engine.counters().compiles);
         }
