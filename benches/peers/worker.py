@@ -69,7 +69,6 @@ class Env:
 
             torch.cuda.synchronize()
 
-
     def finish(self):
         """Waits for what is still under way after some steps."""
         if self.contender.startswith("jax"):

@@ -88,7 +88,7 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
         match (&mut *run, more.runs.remove(id)) {
             (Run::Measured(times), Some(Run::Measured(other))) => {
                 times.rounds.extend(other.rounds);
-                times.step = stats::quartiles(&means(&times.rounds));
+                times.step = stats::step(&times.rounds);
                 times.peak_kib = times.peak_kib.max(other.peak_kib);
                 times.deviation = times.deviation.into_iter().chain(other.deviation).reduce(f64::max);
                 if let (Some(engine), Some(other)) = (&mut times.engine, other.engine) {
@@ -107,16 +107,6 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
         Some(stats::ratio(&ratio.to, [ratio.pairs, other.pairs.clone()].concat(), sittings))
     };
     result.ratios = std::mem::take(&mut result.ratios).into_iter().filter_map(join).collect();
-}
-
-/// The mean step of each block. Not the median: what a block leaves to be waited for at its end is in its last step, and one that
-/// reads a loss has often begun the next update by then.
-fn means(rounds: &[Vec<u64>]) -> Vec<f64> {
-    rounds.iter().map(|round| mean(round)).collect()
-}
-
-fn mean(steps: &[u64]) -> f64 {
-    steps.iter().sum::<u64>() as f64 / steps.len().max(1) as f64
 }
 
 /// Measures a case once, with new processes and its share of the rounds; `None` if the user has stopped it.
@@ -334,7 +324,7 @@ impl Runner<'_> {
         match self.worker.steps(self.block) {
             Ok(steps) => {
                 self.after = steps.counters;
-                let mean = mean(&steps.nanoseconds);
+                let mean = stats::mean(&steps.nanoseconds);
                 self.rounds.push(steps.nanoseconds);
                 Some(mean)
             }
@@ -347,12 +337,11 @@ impl Runner<'_> {
     }
 
     fn times(self) -> Times {
-        let means = means(&self.rounds);
         let steps: usize = self.rounds.iter().map(Vec::len).sum();
         Times {
             deviation: self.deviation,
             steady_from: steady_from(&self.warm, &self.compiles),
-            step: stats::quartiles(&means),
+            step: stats::step(&self.rounds),
             peak_kib: self.worker.peak_kib(),
             engine: self.after.is_object().then(|| engine(&self.before, &self.after, steps)),
             warm: self.warm,

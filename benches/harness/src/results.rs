@@ -116,7 +116,7 @@ pub(crate) struct Times {
     pub(crate) steady_from: Option<usize>,
     /// Each step of each round.
     pub(crate) rounds: Vec<Vec<u64>>,
-    /// The median of the rounds' medians, and their quartiles.
+    /// Quartiles of the mean steps of the rounds.
     pub(crate) step: Quartiles,
     /// The most memory that its process held, in KiB; `None` where the system does not tell.
     pub(crate) peak_kib: Option<u64>,

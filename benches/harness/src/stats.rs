@@ -17,6 +17,17 @@ pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
     Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
 }
 
+/// The mean of the steps of a block. Not the median: what a block leaves to be waited for at its end is in its last step, and one
+/// that reads a loss has often begun the next update by then.
+pub(crate) fn mean(steps: &[u64]) -> f64 {
+    steps.iter().sum::<u64>() as f64 / steps.len().max(1) as f64
+}
+
+/// The steady step: quartiles of the blocks' means.
+pub(crate) fn step(blocks: &[Vec<u64>]) -> Quartiles {
+    quartiles(&blocks.iter().map(|block| mean(block)).collect::<Vec<_>>())
+}
+
 /// What the pairs of two contenders come to, of so many sittings one after the other.
 ///
 /// How well their median is known is half the length of the notch in a box plot: 1.57 times what the quartiles are apart, over the

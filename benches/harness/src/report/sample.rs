@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::results::{
-    CaseResult, Contender, Engine, FORMAT, Machine, Quartiles, Ratio, Report, Run, Settings, Times,
-};
+use crate::results::{CaseResult, Contender, Engine, FORMAT, Machine, Ratio, Report, Run, Settings, Times};
+use crate::stats;
 
 /// A case with signs that have a meaning in HTML; there is nothing to compare with in it.
 pub(super) const ODD: &str = "odd/<b> & \"c\"";
@@ -67,13 +66,6 @@ impl Dice {
     }
 }
 
-fn quartiles(sample: &[f64]) -> Quartiles {
-    let mut sorted = sample.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = |part: f64| sorted[((sorted.len() - 1) as f64 * part).round() as usize];
-    Quartiles { low: at(0.25), median: at(0.5), high: at(0.75) }
-}
-
 fn times(dice: &mut Dice, id: &str, place: usize, first: f64, kib: u64, ops: f64, step: f64) -> Times {
     let fuseline = id.starts_with("fuseline");
     let steady_from = match (place, id) {
@@ -91,10 +83,6 @@ fn times(dice: &mut Dice, id: &str, place: usize, first: f64, kib: u64, ops: f64
         .collect();
     let rounds: Vec<Vec<u64>> =
         (0..ROUNDS).map(|_| (0..6).map(|_| (step * dice.about(0.08)) as u64).collect()).collect();
-    let medians: Vec<f64> = rounds
-        .iter()
-        .map(|round| quartiles(&round.iter().map(|&step| step as f64).collect::<Vec<_>>()).median)
-        .collect();
     let engine = Engine {
         compiles: if id == "fuseline-fused" { 3 } else { ops as u64 },
         compile_seconds: first / 1e9,
@@ -111,8 +99,8 @@ fn times(dice: &mut Dice, id: &str, place: usize, first: f64, kib: u64, ops: f64
         deviation: Some(if id == "jax" { 0.0 } else { dice.next() * 1e-6 }),
         warm,
         steady_from,
+        step: stats::step(&rounds),
         rounds,
-        step: quartiles(&medians),
         peak_kib: (place != 5).then_some(kib + place as u64 * 7000),
         engine: fuseline.then_some(engine),
     }
@@ -140,7 +128,7 @@ fn case(dice: &mut Dice, place: usize) -> CaseResult {
             let noisy = dice.next() < 0.06 || (place, id) == (2, "jax");
             let spread = if noisy { 2.0 } else { 0.02 + 0.1 * dice.next() };
             let pairs: Vec<f64> = (0..ROUNDS).map(|_| fused / step * dice.about(spread)).collect();
-            ratios.push(Ratio { to: id.to_owned(), quartiles: quartiles(&pairs), pairs, noisy });
+            ratios.push(Ratio { to: id.to_owned(), quartiles: stats::quartiles(&pairs), pairs, noisy });
         }
         runs.insert(id.to_owned(), run);
     }
