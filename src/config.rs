@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fuseline_cache::Budget;
 use fuseline_fusion::Bytes;
-use fuseline_fusion::region::{BoundaryRule, Budgets, HardOnly, Mode};
+use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
 use crate::device::{FaultPoint, Faults};
 use crate::engine::Engine;
@@ -74,7 +74,7 @@ impl EngineConfig {
             compile_threads: cores.saturating_sub(1).clamp(1, 4),
             drive_threads: 1,
             flags: Vec::new(),
-            rule: Arc::new(|| Box::new(HardOnly)),
+            rule: Arc::new(|| Box::new(ContentRule::default())),
             sink: None,
             faults: None,
         }
@@ -186,7 +186,8 @@ impl EngineConfig {
         self
     }
 
-    /// The soft boundary rule: called once for each stream. Default: none, regions end at hard boundaries.
+    /// The soft boundary rule: called once for each stream. Default: [`ContentRule`]. With [`crate::HardOnly`] regions end where the
+    /// program asks for it and at budgets.
     #[must_use]
     pub fn boundary_rule(
         mut self,

@@ -205,6 +205,13 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// A region that was joined from units runs as these, because it has not been compiled as a whole yet.
+    InUnits {
+        /// Which one.
+        region: RegionRef,
+        /// How many units.
+        units: usize,
+    },
     /// Results of a region failed; everything that depends on them will.
     Poisoned {
         /// Which region.
@@ -250,6 +257,7 @@ impl Event {
             Event::CompileFailed { .. } => "compile_failed",
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
+            Event::InUnits { .. } => "in_units",
             Event::Poisoned { .. } => "poisoned",
             Event::Evicted { .. } => "evicted",
             Event::Panicked { .. } => "panicked",
@@ -271,6 +279,7 @@ impl Event {
             | Event::CompileFailed { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
+            | Event::InUnits { region, .. }
             | Event::Poisoned { region, .. }
             | Event::Throttled { region } => Some(region),
             Event::Evicted { .. } | Event::Panicked { .. } => None,
@@ -305,6 +314,9 @@ impl fmt::Display for Event {
                 write!(f, "{region} was launched, reusing the memory of {} inputs", donated.len())
             }
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
+            Event::InUnits { region, units } => {
+                write!(f, "{region} runs as its {units} units until it is compiled")
+            }
             Event::Poisoned { region, values, why } => {
                 write!(f, "{values} results of {region} failed: {why}")
             }

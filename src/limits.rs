@@ -1,7 +1,7 @@
 //! Hard limits of the engine, with units and reasons. Those of ops and shapes are in [`fuseline_fusion::limits`].
 
-/// Log entries between two hints to the driver that there is work: what a region of the default op budget leaves in the log, a
-/// record and a release per op. Sooner there is nothing to run, and waking a thread costs the recording one 5 to 50 µs on a
+/// Log entries between two hints to the driver that there is work: what about 500 ops leave in the log, a record and a release
+/// per op. Where a region ends is hardly ever known sooner, and waking a thread costs the recording one 5 to 50 µs on a
 /// virtual machine.
 pub(crate) const ENTRIES_PER_HINT: u64 = 1_024;
 

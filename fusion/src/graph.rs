@@ -75,6 +75,16 @@ impl Graph {
         Graph::default()
     }
 
+    /// A graph without parameters and nodes, with room for so many of them, and of results as of nodes.
+    #[must_use]
+    pub fn with_capacity(params: usize, nodes: usize) -> Graph {
+        Graph {
+            params: Vec::with_capacity(params),
+            nodes: Vec::with_capacity(nodes),
+            makers: Vec::with_capacity(nodes),
+        }
+    }
+
     /// A graph without parameters and nodes, with room for as many as another one has.
     #[must_use]
     pub fn with_capacity_of(other: &Graph) -> Graph {

@@ -15,8 +15,8 @@ use fuseline_fusion::lower::{Aliases, lower};
 use fuseline_fusion::op::{Aim, Effect, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
-    Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mode, Operand, PendingStats, Region, RegionBuilder,
-    TraceOp,
+    Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mention, Mode, Operand, PendingStats, Region,
+    RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Body, Graph, OpCode, Ref, Signature, Site, ValueId};
 use proptest::test_runner::TestCaseError;
@@ -33,7 +33,7 @@ fn sample(entropy: &mut dyn Entropy, ops: usize) -> Program {
 struct Every(usize);
 
 impl BoundaryRule for Every {
-    fn after(&mut self, _op: &Signature, _operands: &[Ref], pending: PendingStats) -> Option<Cut> {
+    fn after(&mut self, _op: &Signature, _operands: &[Mention], pending: PendingStats) -> Option<Cut> {
         (pending.ops >= self.0).then_some(Cut { len: self.0, reason: Boundary::OpBudget })
     }
 

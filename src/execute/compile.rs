@@ -49,6 +49,15 @@ impl CompileSlot {
     }
 }
 
+/// Whether somebody waits for a compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// A region cannot run before it has ended.
+    Awaited,
+    /// What it is for runs by other means until then.
+    Unhurried,
+}
+
 /// One compile: everything that it depends on, and nothing else.
 pub(super) struct Compile;
 
@@ -60,10 +69,12 @@ impl Compile {
         outputs: OutputSet,
         dying: Vec<u32>,
         claim: Option<Claim<Executable, DeviceError>>,
+        haste: Haste,
     ) -> Arc<CompileSlot> {
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
-        stream.engine().compile_pool().push(Box::new(move || {
+        let pool = stream.engine().compile_pool();
+        let task = Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;
             engine.emit(|| {
@@ -110,7 +121,11 @@ impl Compile {
             };
             result.put(compiled);
             owner.notify();
-        }));
+        });
+        match haste {
+            Haste::Awaited => pool.push(task),
+            Haste::Unhurried => pool.push_unhurried(task),
+        }
         slot
     }
 }

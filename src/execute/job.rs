@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fuseline_cache::{Hit, Key, Lookup, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region};
+use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, ValueId};
 
 use super::EngineRegion;
-use super::compile::{Compile, CompileSlot};
+use super::compile::{Compile, CompileSlot, Haste};
 use crate::device::{DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion};
@@ -28,6 +28,8 @@ enum State {
     Ready(Hit<Executable>),
     /// It will not be: the region cannot be compiled.
     Refused(Arc<DeviceError>),
+    /// It is not there now, and nobody waits for it: the region's units run instead.
+    InUnits,
 }
 
 /// A sealed region, what it reads and makes, and how far it has come.
@@ -37,6 +39,9 @@ pub(super) struct Job {
     pub(super) outputs: Vec<Output<ValuePromise>>,
     mode: Mode,
     effect: Effect,
+    boundary: Boundary,
+    /// What it was joined from, if it was.
+    units: Vec<Unit>,
     /// The results that live on.
     pub(super) needed: OutputSet,
     /// Bytes of those, on all replicas.
@@ -73,7 +78,7 @@ impl Job {
     /// Brings a region into canonical form. `None` for one that nobody needs.
     pub(super) fn new(region: EngineRegion, seq: u64, stream: &StreamShared) -> Option<Box<Job>> {
         let engine = stream.engine();
-        let Region { graph, inputs, outputs, sites, boundary, mode, effect } = region;
+        let Region { graph, inputs, outputs, sites, units, boundary, mode, effect } = region;
         let needed: OutputSet =
             (0u32..).zip(&outputs).filter(|(_, output)| output.live).map(|(index, _)| index).collect();
         let output_bytes = outputs
@@ -116,6 +121,8 @@ impl Job {
             outputs,
             mode,
             effect,
+            boundary,
+            units,
             needed,
             output_bytes,
             awaits: None,
@@ -128,7 +135,8 @@ impl Job {
         self.info.reference.ops
     }
 
-    /// Looks for an executable, and sees to it that one is made if there is none.
+    /// Looks for an executable, and sees to it that one is made if there is none. A region that was joined from units does not wait
+    /// for that.
     pub(super) fn prepare(&mut self, stream: &Arc<StreamShared>) {
         if !matches!(self.state, State::Wanted) {
             return;
@@ -142,6 +150,7 @@ impl Job {
                 engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
                 State::Ready(hit)
             }
+            Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
             Lookup::InFlight(flight) => {
                 let slot = CompileSlot::new();
                 let (done, stream) = (slot.clone(), stream.clone());
@@ -155,14 +164,38 @@ impl Job {
             Lookup::Claimed(claim) => {
                 self.tell_miss(stream);
                 let outputs = claim.outputs().clone();
-                State::Compiling(Compile::start(stream, &self.info, outputs, self.dying(), Some(claim)))
+                let haste = if self.is_joined() { Haste::Unhurried } else { Haste::Awaited };
+                let slot = Compile::start(stream, &self.info, outputs, self.dying(), Some(claim), haste);
+                if self.is_joined() { State::InUnits } else { State::Compiling(slot) }
             }
             Lookup::Collision => {
                 self.tell_miss(stream);
                 let outputs = self.needed.clone();
-                State::Compiling(Compile::start(stream, &self.info, outputs, self.dying(), None))
+                State::Compiling(Compile::start(
+                    stream,
+                    &self.info,
+                    outputs,
+                    self.dying(),
+                    None,
+                    Haste::Awaited,
+                ))
             }
         };
+    }
+
+    /// Whether units were joined to this region.
+    fn is_joined(&self) -> bool {
+        !self.units.is_empty()
+    }
+
+    /// The regions to run instead: the job itself, or, if it was joined and its executable is not there, its units.
+    pub(super) fn or_units(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Vec<EngineRegion>> {
+        if !matches!(self.state, State::InUnits) {
+            return Ok(self);
+        }
+        let (region, units) = (self.info.reference, self.units.len());
+        stream.engine().emit(|| Event::InUnits { region, units });
+        Err(self.into_region().into_units())
     }
 
     /// The executable that [`Job::prepare`] found.
@@ -219,6 +252,13 @@ impl Job {
                     self.state = State::Wanted;
                     return self.give_up(&error, stream);
                 }
+                State::InUnits => {
+                    self.state = State::InUnits;
+                    return match self.or_units(stream) {
+                        Ok(job) => Step::Blocked(job),
+                        Err(units) => Step::Split(units),
+                    };
+                }
             };
         }
     }
@@ -269,11 +309,14 @@ impl Job {
         engine.counters().fallbacks.add(1);
         let region = self.info.reference;
         engine.emit(|| Event::Fallback { region, why });
-        let Job { info, inputs, outputs, mode, effect, .. } = self;
+        Step::Split(self.into_region().split())
+    }
+
+    fn into_region(self) -> EngineRegion {
+        let Job { info, inputs, outputs, units, boundary, mode, effect, .. } = self;
         let graph = info.canon.graph().clone();
         let sites = info.sites.clone();
-        let boundary = Boundary::Fallback;
-        Step::Split(Region { graph, inputs, outputs, sites, boundary, mode, effect }.split())
+        Region { graph, inputs, outputs, sites, units, boundary, mode, effect }
     }
 
     /// Fails all results.

@@ -16,6 +16,7 @@
 //!   that it was given up.
 //! - E3: a failure reaches exactly the values that depend on it. A region one of whose inputs failed is taken apart, and its
 //!   ops run one by one.
+//! - E5: a region that was joined from units waits for no compile: until its executable is there its units run.
 //! - E4: what goes wrong with a region as a whole (a compile, an execution) costs speed first: it runs op by op, and only
 //!   an op that fails by itself fails its results.
 //!
@@ -165,10 +166,13 @@ impl Driver {
     /// Makes jobs of the sealed regions and starts what compiles they need.
     fn submit(&mut self, stream: &Arc<StreamShared>) {
         for region in self.sealed.drain(..) {
-            self.seq += 1;
-            if let Some(mut job) = Job::new(region, self.seq - 1, stream) {
-                job.prepare(stream);
-                self.queue.push_back(Work::Job(job));
+            let Some(job) = ready(region, &mut self.seq, stream) else { continue };
+            match job.or_units(stream) {
+                Ok(job) => self.queue.push_back(Work::Job(job)),
+                Err(units) => {
+                    let jobs = units.into_iter().filter_map(|unit| ready(unit, &mut self.seq, stream));
+                    self.queue.extend(jobs.map(Work::Job));
+                }
             }
         }
     }
@@ -204,4 +208,12 @@ impl Driver {
         }
         Launched::All
     }
+}
+
+/// A job that has looked for its executable, with the next number.
+fn ready(region: EngineRegion, seq: &mut u64, stream: &Arc<StreamShared>) -> Option<Box<Job>> {
+    *seq += 1;
+    let mut job = Job::new(region, *seq - 1, stream)?;
+    job.prepare(stream);
+    Some(job)
 }

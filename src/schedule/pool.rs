@@ -9,6 +9,8 @@ use crate::sync::{Condvar, Mutex};
 
 struct State<T> {
     items: VecDeque<T>,
+    /// Those that nobody waits for.
+    unhurried: VecDeque<T>,
     closed: bool,
 }
 
@@ -17,8 +19,8 @@ struct Shared<T> {
     changed: Condvar,
 }
 
-/// A fixed number of threads that call a function on the items pushed, in order. A panic in the function is caught: the
-/// item is lost, the thread lives on.
+/// A fixed number of threads that call a function on the items pushed, in order; on those that nobody waits for when there are no
+/// others. A panic in the function is caught: the item is lost, the thread lives on.
 pub(crate) struct Pool<T> {
     shared: Arc<Shared<T>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -32,7 +34,7 @@ impl<T: Send + 'static> Pool<T> {
         run: impl Fn(T) + Send + Sync + 'static,
     ) -> std::io::Result<Pool<T>> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { items: VecDeque::new(), closed: false }),
+            state: Mutex::new(State { items: VecDeque::new(), unhurried: VecDeque::new(), closed: false }),
             changed: Condvar::new(),
         });
         let pool = Pool { shared, threads: Mutex::new(Vec::new()) };
@@ -58,20 +60,33 @@ impl<T: Send + 'static> Pool<T> {
 
     /// Hands an item to the threads. After [`Pool::shut_down`] it is dropped.
     pub(crate) fn push(&self, item: T) {
+        self.push_to(item, |state| &mut state.items);
+    }
+
+    /// Hands over an item that nobody waits for. It is dropped if the pool is shut down before its turn.
+    pub(crate) fn push_unhurried(&self, item: T) {
+        self.push_to(item, |state| &mut state.unhurried);
+    }
+
+    fn push_to(&self, item: T, queue: impl FnOnce(&mut State<T>) -> &mut VecDeque<T>) {
         let mut state = self.shared.state.lock();
         if state.closed {
             drop(state);
             return;
         }
-        state.items.push_back(item);
+        queue(&mut state).push_back(item);
         drop(state);
         self.shared.changed.notify_one();
     }
 
-    /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool itself may call this: it
+    /// Lets the threads finish what is queued and waited for and end, and waits for them. A thread of the pool itself may call this: it
     /// is not waited for.
     pub(crate) fn shut_down(&self) {
-        self.shared.state.lock().closed = true;
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        let unhurried = std::mem::take(&mut state.unhurried);
+        drop(state);
+        drop(unhurried);
         self.shared.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = thread::current().id();
@@ -87,8 +102,9 @@ impl<T> Shared<T> {
     fn next(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
-            if let Some(item) = state.items.pop_front() {
-                return Some(item);
+            let item = state.items.pop_front().or_else(|| state.unhurried.pop_front());
+            if item.is_some() {
+                return item;
             }
             if state.closed {
                 return None;

@@ -10,12 +10,13 @@
 pub mod op;
 pub mod region;
 
-use fuseline::{Budgets, Bytes, Engine, EngineConfig};
+use fuseline::{Budgets, Engine, EngineConfig, HardOnly};
 
 /// The engine's settings: regions of any size that is measured.
 #[must_use]
 pub fn config() -> EngineConfig {
-    EngineConfig::new().region_budgets(Budgets { ops: 4_096, inputs: 256, bytes: Bytes(4 << 30) })
+    let budgets = Budgets { ops: 4_096, ..Budgets::default() };
+    EngineConfig::new().region_budgets(budgets).boundary_rule(|| Box::new(HardOnly))
 }
 
 /// An engine on the reference interpreter: what it does is the same in each run, but for executions.

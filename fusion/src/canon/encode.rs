@@ -203,6 +203,15 @@ pub(crate) fn encode_call(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>]) -> Bo
     out.into_vec().into_boxed_slice()
 }
 
+/// A hash of a call without its operands, given its encoding, and of their types.
+pub(crate) fn token(encoded: &[u8], operands: &[TensorType]) -> u64 {
+    let mut out = Writer::with_capacity(encoded.len() + 16 * operands.len());
+    out.raw(encoded);
+    operands.iter().for_each(|ty| write_type(&mut out, ty));
+    let [a, b, c, d, e, f, g, h, ..] = *blake3::hash(out.as_slice()).as_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
 /// Encodes a whole region.
 pub(super) fn encode_region(graph: &Graph, lifted: &[bool]) -> Vec<u8> {
     // A node's operands take two bytes each in all but the largest regions.

@@ -36,6 +36,7 @@ pub struct Signature {
     effect: Effect,
     joint: bool,
     encoded: Box<[u8]>,
+    token: u64,
 }
 
 impl Signature {
@@ -84,6 +85,7 @@ impl Signature {
         }
         let (effect, joint) = parallel(def, &attrs, bodies)?;
         let encoded = canon::encode_call(op, &attrs, bodies);
+        let token = canon::token(&encoded, operands);
         Ok(Signature {
             op,
             attrs,
@@ -94,6 +96,7 @@ impl Signature {
             effect,
             joint,
             encoded,
+            token,
         })
     }
 
@@ -187,6 +190,13 @@ impl Signature {
     #[must_use]
     pub fn encoded(&self) -> &[u8] {
         &self.encoded
+    }
+
+    /// A hash of op, attributes, bodies and operand types, the same in every process and on every machine. Not an identity: two
+    /// calls may share one.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token
     }
 
     /// Number of multiplications, for ops that are products summed over a dimension; 0 for others.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::graph::Ref;
+use super::window::Mention;
 use crate::op::Signature;
 use crate::shape::Bytes;
 
@@ -16,6 +16,8 @@ pub enum Boundary {
     Flush,
     /// An op with an ordered effect stands before or after.
     Effect,
+    /// What was recorded around this place says so ([`super::ContentRule`]).
+    Content,
     /// The region has as many ops as the budget allows.
     OpBudget,
     /// The next op would bring more inputs than the budget allows.
@@ -38,10 +40,11 @@ pub enum Boundary {
 
 impl Boundary {
     /// Every reason.
-    pub const ALL: [Boundary; 12] = [
+    pub const ALL: [Boundary; 13] = [
         Boundary::HostRead,
         Boundary::Flush,
         Boundary::Effect,
+        Boundary::Content,
         Boundary::OpBudget,
         Boundary::InputBudget,
         Boundary::ByteBudget,
@@ -58,7 +61,11 @@ impl Boundary {
     pub const fn is_asked_for(self) -> bool {
         !matches!(
             self,
-            Boundary::OpBudget | Boundary::InputBudget | Boundary::ByteBudget | Boundary::Fallback
+            Boundary::Content
+                | Boundary::OpBudget
+                | Boundary::InputBudget
+                | Boundary::ByteBudget
+                | Boundary::Fallback
         )
     }
 
@@ -69,6 +76,7 @@ impl Boundary {
             Boundary::HostRead => "host_read",
             Boundary::Flush => "flush",
             Boundary::Effect => "effect",
+            Boundary::Content => "content",
             Boundary::OpBudget => "op_budget",
             Boundary::InputBudget => "input_budget",
             Boundary::ByteBudget => "byte_budget",
@@ -89,6 +97,7 @@ impl fmt::Display for Boundary {
             Boundary::HostRead => "the host reads a value it makes",
             Boundary::Flush => "of an explicit flush",
             Boundary::Effect => "an op with an ordered effect is a region by itself",
+            Boundary::Content => "the ops around this place make it the best one for an end",
             Boundary::OpBudget => "it reached the budget of ops",
             Boundary::InputBudget => "it reached the budget of inputs",
             Boundary::ByteBudget => "it reached the budget of bytes",
@@ -102,22 +111,30 @@ impl fmt::Display for Boundary {
     }
 }
 
-/// Most that one region may hold. Compile time grows faster than linearly past about 1,000 ops and with the number of
-/// inputs (512 inputs compile for a second on XLA's CPU backend), so regions are capped well below.
+/// Most that one region may hold. Where a budget is reached, the region ends at the best place that the rule has seen in it, or
+/// there if it has seen none.
+///
+/// Compile time grows faster than linearly past about 1,000 ops and with the number of inputs (512 inputs compile for a second on
+/// XLA's CPU backend), so regions are capped well below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
     /// Most ops.
     pub ops: usize,
     /// Most inputs, lifted scalars not counted. An op with more operands than this is a region by itself.
     pub inputs: usize,
-    /// Most bytes of results of recorded ops.
+    /// Most bytes of results of recorded ops, of a joined region too.
     pub bytes: Bytes,
+    /// Most ops of a region that is joined from units because they always follow each other; 0 where that is not wanted. XLA's CPU
+    /// backend takes about a second to compile 5,000 elementwise ops, for which nobody waits.
+    pub joined_ops: usize,
+    /// Most inputs of such a region. The call of an executable takes about 0.2 microseconds for each.
+    pub joined_inputs: usize,
 }
 
 impl Default for Budgets {
-    /// 512 ops, 256 inputs, 4 GiB.
+    /// 1,024 ops, 256 inputs, 4 GiB; joined, 5,000 ops and 1,024 inputs.
     fn default() -> Self {
-        Budgets { ops: 512, inputs: 256, bytes: Bytes(4 << 30) }
+        Budgets { ops: 1_024, inputs: 256, bytes: Bytes(4 << 30), joined_ops: 5_000, joined_inputs: 1_024 }
     }
 }
 
@@ -137,7 +154,17 @@ pub struct PendingStats {
 pub trait BoundaryRule: fmt::Debug + Send {
     /// `op` with these operands has just joined the pending ops, which now have the given size. A cut seals the first
     /// `len` of them; it may lie in the past, and the rest stays pending.
-    fn after(&mut self, op: &Signature, operands: &[Ref], pending: PendingStats) -> Option<Cut>;
+    fn after(&mut self, op: &Signature, operands: &[Mention], pending: PendingStats) -> Option<Cut>;
+
+    /// How many of the pending ops to seal if that has to be done now, because they have reached a budget. `None` for all.
+    fn best(&mut self) -> Option<usize> {
+        None
+    }
+
+    /// The first `len` pending ops were sealed at a cut of the rule's, or at a budget.
+    fn cut(&mut self, len: usize) {
+        let _ = len;
+    }
 
     /// The pending ops were sealed at a hard boundary.
     fn reset(&mut self);
@@ -157,7 +184,7 @@ pub struct Cut {
 pub struct HardOnly;
 
 impl BoundaryRule for HardOnly {
-    fn after(&mut self, _op: &Signature, _operands: &[Ref], _pending: PendingStats) -> Option<Cut> {
+    fn after(&mut self, _op: &Signature, _operands: &[Mention], _pending: PendingStats) -> Option<Cut> {
         None
     }
 

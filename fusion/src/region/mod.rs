@@ -3,8 +3,9 @@
 //! Input: [`TraceOp`]s and releases in program order. Output: [`Region`]s. Pure: where a region ends is a function of
 //! what was recorded, never of time, load, queue depth or threads.
 //!
-//! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut. Hard boundaries
-//! (a host read, a flush, an effect, a change of mode, the budgets) stand in the builder; the rule adds to them.
+//! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut them into units. Hard boundaries
+//! (a host read, a flush, an effect, a change of mode) and the budgets stand in the builder; the rule, which is [`ContentRule`] unless the
+//! user has another, adds to them. Units that always follow each other become one region (`plan`).
 //!
 //! Invariants:
 //! - R1: concatenating the ops of the regions of a stream gives the ops recorded on it, in order.
@@ -17,7 +18,11 @@
 
 mod boundary;
 mod builder;
+mod content;
+mod plan;
 mod split;
+mod token;
+mod window;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +30,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, PendingStats};
-pub use builder::{RegionBuilder, Released};
+pub use builder::RegionBuilder;
+pub use content::ContentRule;
+pub use window::{Mention, Mentions, Released};
 
 use crate::graph::Graph;
 use crate::id::{Site, ValueId};
@@ -158,6 +165,15 @@ pub struct Output<R = ValueId> {
     pub live: bool,
 }
 
+/// A part of a region that can be a region of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Number of ops.
+    pub ops: usize,
+    /// Why it ends where it does.
+    pub boundary: Boundary,
+}
+
 /// A run of consecutive ops that will be one executable.
 #[derive(Clone, Debug)]
 pub struct Region<R: TraceResult = ValueId> {
@@ -169,6 +185,8 @@ pub struct Region<R: TraceResult = ValueId> {
     pub outputs: Vec<Output<R>>,
     /// Where each op was recorded, parallel to the graph's nodes.
     pub sites: Vec<Site>,
+    /// What it was joined from, because these units always follow each other; empty if it is one.
+    pub units: Vec<Unit>,
     /// Why the region ends where it does.
     pub boundary: Boundary,
     /// The mode of its ops.

@@ -1,7 +1,8 @@
 //! A region taken apart again.
 
-use super::builder::Part;
-use super::{Boundary, Region, TraceResult};
+use super::window::Window;
+use super::{Boundary, Operand, Region, TraceOp, TraceResult, TraceValue as _, Unit};
+use crate::graph::Ref;
 
 impl<R: TraceResult> Region<R> {
     /// The ops one by one, each a region of its own, in order. What later ops use stays live until its last use, so running
@@ -9,22 +10,47 @@ impl<R: TraceResult> Region<R> {
     /// so that only a part of it can be computed.
     #[must_use]
     pub fn split(self) -> Vec<Region<R>> {
-        let (mode, effect) = (self.mode, self.effect);
-        let mut parts = Vec::with_capacity(self.sites.len());
-        halve(Part::of(self), &mut parts);
-        parts.into_iter().map(|part| part.finish(Boundary::Fallback, mode, effect)).collect()
+        let single = Unit { ops: 1, boundary: Boundary::Fallback };
+        let units = vec![single; self.sites.len()];
+        self.apart(&units)
     }
-}
 
-/// Cuts in the middle until single ops are left: n log n work, where taking one op off at a time would be quadratic.
-fn halve<R: TraceResult>(part: Part<R>, parts: &mut Vec<Part<R>>) {
-    match part.len() {
-        0 => {}
-        1 => parts.push(part),
-        len => {
-            let (head, tail) = part.cut(len / 2);
-            halve(head, parts);
-            halve(tail, parts);
+    /// The units that the region was joined from, each a region of its own, in order; the region if it is one.
+    #[must_use]
+    pub fn into_units(mut self) -> Vec<Region<R>> {
+        match std::mem::take(&mut self.units) {
+            units if units.is_empty() => vec![self],
+            units => self.apart(&units),
         }
+    }
+
+    fn apart(self, units: &[Unit]) -> Vec<Region<R>> {
+        let Region { graph, inputs, outputs, sites, mode, effect, .. } = self;
+        let values: Vec<R::Value> = outputs.iter().map(|output| output.value.value()).collect();
+        let dying = inputs.iter().filter(|input| input.dies).map(|input| input.value.id());
+        let dead = outputs.iter().filter(|output| !output.live).map(|output| output.value.id());
+        let released: Vec<_> = dying.chain(dead).collect();
+        let mut outputs = outputs.into_iter();
+        let mut window = Window::new();
+        for (node, site) in graph.nodes().iter().zip(sites) {
+            let operands = node.operands().iter().map(|&operand| match operand {
+                Ref::Result(index) => Operand::Tensor(values[index as usize].clone()),
+                Ref::Param(index) => {
+                    let input = &inputs[index as usize];
+                    let value = input.value.clone();
+                    if input.lifted { Operand::Scalar(value) } else { Operand::Tensor(value) }
+                }
+            });
+            let operands = operands.collect();
+            let results = outputs.by_ref().take(node.results().len()).map(|output| output.value).collect();
+            let signature = node.signature().clone();
+            let _ = window.push(TraceOp { signature, operands, results, effect, mode, site });
+        }
+        // What is counted are references: those of inputs and results here would veto a donation of the units.
+        drop((inputs, values));
+        for value in released {
+            let _ = window.release(value);
+        }
+        units.iter().map(|unit| window.take(unit.ops, unit.boundary, mode, effect)).collect()
     }
 }

@@ -120,9 +120,10 @@ impl Story {
                         Some(Compile { took: *took, size: *size, executable: executable.clone() });
                 }
                 Event::Launched { donated, .. } => region.donated.clone_from(donated),
-                Event::CompileFailed { .. } | Event::Fallback { .. } | Event::Poisoned { .. } => {
-                    region.trouble.push(event.to_string());
-                }
+                Event::CompileFailed { .. }
+                | Event::Fallback { .. }
+                | Event::InUnits { .. }
+                | Event::Poisoned { .. } => region.trouble.push(event.to_string()),
                 _ => {}
             }
         }

@@ -1,0 +1,281 @@
+//! Where regions end when nobody says so: loops are cut at the same places in every round, odd ops spoil little, and neither names nor
+//! frees nor what came before make a difference.
+#![allow(missing_docs, reason = "a test")]
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
+use fuseline_fusion::op::{Effect, Entropy, Seeded};
+use fuseline_fusion::region::{Budgets, ContentRule, Mode, Operand, Region, RegionBuilder, TraceOp};
+use fuseline_fusion::{Attrs, DType, OpCode, Signature, Site, TensorType, ValueId};
+
+/// An op of a loop's body: what it computes of which of the values that the round has.
+#[derive(Clone)]
+struct BodyOp {
+    signature: Arc<Signature>,
+    operands: Vec<usize>,
+}
+
+/// Shapes of the values, each kind computing with its own.
+const SIZES: [u64; 4] = [8, 64, 64, 4_096];
+
+/// Values that a round hands to the next, a few of each shape.
+const CARRIED: usize = 8;
+
+fn ty(kind: usize) -> TensorType {
+    TensorType::of(DType::F32, &[SIZES[kind]]).expect("a small shape")
+}
+
+fn kind(value: usize, ops: &[BodyOp]) -> usize {
+    match value.checked_sub(2 * CARRIED) {
+        None => value % SIZES.len(),
+        Some(op) => {
+            SIZES.iter().position(|&size| ops[op].signature.results()[0].dims() == [size]).expect("a size")
+        }
+    }
+}
+
+fn random_op(entropy: &mut dyn Entropy, ops: &[BodyOp]) -> BodyOp {
+    // Mostly of what has just been made, as programs are.
+    let values = 2 * CARRIED + ops.len();
+    let first = if ops.is_empty() || entropy.draw(4) == 0 {
+        entropy.draw(values as u32) as usize
+    } else {
+        values - 1 - entropy.draw(ops.len().min(6) as u32) as usize
+    };
+    let own = kind(first, ops);
+    let unary = [OpCode::Tanh, OpCode::Exponential, OpCode::Negate, OpCode::Sqrt];
+    let binary = [OpCode::Add, OpCode::Multiply, OpCode::Maximum];
+    let (op, operands) = if entropy.draw(3) == 0 {
+        (unary[entropy.draw(4) as usize], vec![first])
+    } else {
+        let mut second = values - 1 - entropy.draw(values.min(40) as u32) as usize;
+        while kind(second, ops) != own {
+            second = entropy.draw(2 * CARRIED as u32) as usize;
+        }
+        (binary[entropy.draw(3) as usize], vec![first, second])
+    };
+    let types: Vec<TensorType> = operands.iter().map(|_| ty(own)).collect();
+    let signature = Signature::infer(op, Attrs::none(), &[], &types).expect("elementwise");
+    BodyOp { signature: Arc::new(signature), operands }
+}
+
+/// A body of so many ops. Values 0 to [`CARRIED`] are those of the round before, the next so many are the same in all rounds.
+fn body(seed: u64, ops: usize) -> Vec<BodyOp> {
+    let mut entropy = Seeded::new(seed);
+    let mut body = Vec::new();
+    for _ in 0..ops {
+        let op = random_op(&mut entropy, &body);
+        body.push(op);
+    }
+    body
+}
+
+/// What a recorder knows of a stream.
+struct Recorder {
+    builder: RegionBuilder,
+    sealed: Vec<Region>,
+    next: u64,
+    carried: Vec<ValueId>,
+    fixed: Vec<ValueId>,
+    /// Values whose handles a slow collector has not dropped yet.
+    garbage: VecDeque<ValueId>,
+    /// Most of these.
+    slack: usize,
+}
+
+impl Recorder {
+    fn new(first: u64, slack: usize) -> Recorder {
+        let name = |index: usize| ValueId::from_raw(first + index as u64).expect("not zero");
+        Recorder {
+            builder: RegionBuilder::new(Box::new(ContentRule::default()), Budgets::default()),
+            sealed: Vec::new(),
+            next: first + 2 * CARRIED as u64,
+            carried: (0..CARRIED).map(name).collect(),
+            fixed: (CARRIED..2 * CARRIED).map(name).collect(),
+            garbage: VecDeque::new(),
+            slack,
+        }
+    }
+
+    fn release(&mut self, value: ValueId) {
+        self.garbage.push_back(value);
+        while self.garbage.len() > self.slack {
+            let value = self.garbage.pop_front().expect("not empty");
+            let _ = self.builder.release(value);
+        }
+    }
+
+    fn round(&mut self, body: &[BodyOp]) {
+        let mut values: Vec<ValueId> = self.carried.iter().chain(&self.fixed).copied().collect();
+        for op in body {
+            let result = ValueId::from_raw(self.next).expect("not zero");
+            self.next += 1;
+            let op_of = |operand: &usize| Operand::Tensor(values[*operand]);
+            self.builder.push(
+                TraceOp {
+                    signature: op.signature.clone(),
+                    operands: op.operands.iter().map(op_of).collect(),
+                    results: [result].into_iter().collect(),
+                    effect: Effect::Pure,
+                    mode: Mode::Fused,
+                    site: Site::Unknown,
+                },
+                &mut self.sealed,
+            );
+            values.push(result);
+        }
+        // The next round gets the last values of each shape; all others go.
+        let mut carried = self.carried.clone();
+        for (at, slot) in carried.iter_mut().enumerate() {
+            let made =
+                (2 * CARRIED..values.len()).rev().filter(|&value| kind(value, body) == at % SIZES.len());
+            if let Some(value) = made.skip(at / SIZES.len()).next() {
+                *slot = values[value];
+            }
+        }
+        for value in values {
+            if !carried.contains(&value) && !self.fixed.contains(&value) {
+                self.release(value);
+            }
+        }
+        self.carried = carried;
+    }
+}
+
+fn canon(region: Region) -> CanonRegion {
+    let lifted = region.inputs.iter().map(|input| input.lifted).collect();
+    CanonRegion::new(region.graph, lifted)
+}
+
+fn key(region: Region) -> RegionKey {
+    canon(region).key(&EnvFingerprint::of(b"a test"))
+}
+
+/// The regions of a stream, each with its key, its number of ops, and whether it was joined from units.
+fn told(sealed: Vec<Region>) -> Vec<(RegionKey, usize, usize)> {
+    let of = |region: Region| {
+        let (ops, units) = (region.sites.len(), region.units.len());
+        (key(region), ops, units)
+    };
+    sealed.into_iter().map(of).collect()
+}
+
+fn rounds(body: &[BodyOp], rounds: usize) -> Vec<Region> {
+    let mut recorder = Recorder::new(1, 0);
+    (0..rounds).for_each(|_| recorder.round(body));
+    recorder.sealed
+}
+
+/// The issue that this rule was made for: loops of any length, nothing new after the fourth round or some thousand ops, at most one executable
+/// for 256 ops and a few.
+#[test]
+fn loops_without_reads_settle() {
+    for ops in [10, 17, 33, 57, 100, 256, 300, 511, 600, 795, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000] {
+        for seed in 0..3 {
+            let regions = told(rounds(&body(seed, ops), 8.max(20_000 / ops)));
+            let (mut at, mut last, mut seen) = (0, 0, HashSet::new());
+            for &(key, len, _) in &regions {
+                at += len;
+                if seen.insert(key) {
+                    last = at;
+                }
+            }
+            let what = format!("{ops} ops, seed {seed}: {} executables, the last at op {last}", seen.len());
+            println!("{what}, of {at}");
+            assert!(seen.len() <= 4 + ops / 256, "{what}");
+            assert!(last <= (5 * ops).max(4_000), "{what}");
+            // What repeats in the end is the round, or some of them.
+            let steady: Vec<usize> =
+                regions.iter().map(|&(_, len, _)| len).rev().skip_while(|len| len % ops != 0).collect();
+            assert!(steady.len() >= 2 && steady[0] == steady[1], "{what}: {steady:?}");
+        }
+    }
+}
+
+/// Three rounds of a hundred have an op that is another one.
+#[test]
+fn odd_ops_spoil_little() {
+    for ops in [57, 300, 795, 3_000] {
+        let plain = body(1, ops);
+        let mut entropy = Seeded::new(7);
+        let mut recorder = Recorder::new(1, 0);
+        let mut known: HashSet<RegionKey> = HashSet::new();
+        let (mut served, mut all) = (0, 0);
+        for _ in 0..(200_000 / ops) {
+            let mut round = plain.clone();
+            if entropy.draw(100) < 3 {
+                let at = entropy.draw(ops as u32) as usize;
+                let other = random_op(&mut entropy, &round[..at]);
+                if other.signature.results() == round[at].signature.results() {
+                    round[at] = other;
+                }
+            }
+            recorder.round(&round);
+            for region in recorder.sealed.drain(..) {
+                let ops = region.sites.len();
+                all += ops;
+                if !known.insert(key(region.clone())) {
+                    served += ops;
+                } else if !region.units.is_empty() {
+                    let units = region.into_units().into_iter();
+                    served += units
+                        .map(|unit| (unit.sites.len(), key(unit)))
+                        .filter(|(_, key)| !known.insert(*key))
+                        .map(|(ops, _)| ops)
+                        .sum::<usize>();
+                }
+            }
+        }
+        let part = 100.0 * served as f64 / all as f64;
+        println!("{ops} ops: {part:.2} % of {all} ops were known, {} executables", known.len());
+        assert!(part >= 95.0, "{ops} ops: {part:.2} %");
+    }
+}
+
+/// Neither names, nor when handles are dropped.
+#[test]
+fn names_and_collectors_change_nothing() {
+    for ops in [40, 700, 2_500] {
+        let body = body(3, ops);
+        let record = |first, slack| {
+            let mut recorder = Recorder::new(first, slack);
+            (0..12).for_each(|_| recorder.round(&body));
+            told(recorder.sealed)
+        };
+        let wanted = record(1, 0);
+        assert!(wanted.len() > 3 || ops == 40);
+        assert_eq!(wanted, record(1 << 40, 0));
+        assert_eq!(wanted, record(7, 3_000));
+    }
+}
+
+/// A joined region is what its units are, one after the other.
+#[test]
+fn joined_regions_come_apart_into_their_units() {
+    for ops in [100, 900, 2_500] {
+        let body = body(5, ops);
+        let record = |joined_ops| {
+            let mut recorder = Recorder::new(1, 0);
+            let budgets = Budgets { joined_ops, ..Budgets::default() };
+            recorder.builder = RegionBuilder::new(Box::new(ContentRule::default()), budgets);
+            (0..30).for_each(|_| recorder.round(&body));
+            recorder.sealed
+        };
+        let (joined, alone) = (record(5_000), record(0));
+        assert!(
+            joined.iter().any(|region| region.units.len() > 1)
+                && alone.iter().all(|region| region.units.is_empty())
+        );
+        let apart: Vec<Region> = joined.into_iter().flat_map(Region::into_units).collect();
+        let is_equal = |(a, b): (&Region, &Region)| {
+            a.inputs == b.inputs
+                && a.outputs.len() == b.outputs.len()
+                && a.graph == b.graph
+                && a.boundary == b.boundary
+        };
+        let len = apart.len().min(alone.len());
+        assert!(len > 10 && apart.iter().zip(&alone).all(is_equal));
+    }
+}

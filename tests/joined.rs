@@ -1,0 +1,200 @@
+//! Regions that are joined from units because these always follow each other: what runs, when, and that nothing is ever waited for or
+//! computed otherwise because of it.
+#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used, reason = "a test, on real threads")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use fuseline::fusion::op::{Entropy, Seeded};
+use fuseline::{Budgets, Engine, EngineConfig, Event, FaultPoint, Mode, Result, Tensor, with_mode};
+use support::{Log, on_engines, vector};
+
+/// Units of 16 ops.
+fn small() -> Budgets {
+    Budgets { ops: 16, ..Budgets::default() }
+}
+
+/// A step of 2 * `ops` ops (and their broadcast scalars) on `x`, whose sum is read.
+fn step(x: &Tensor, ops: usize) -> Result<(Tensor, f32)> {
+    let mut next = x.clone();
+    for _ in 0..ops {
+        next = ((&next * 0.5)? + 0.25)?;
+    }
+    let sum = next.sum(&[0])?.item::<f32>()?;
+    Ok((next, sum))
+}
+
+/// The sealed regions among some events, by number of ops.
+fn sealed(events: &[Event]) -> Vec<usize> {
+    let ops = |event: &Event| match event {
+        Event::Sealed { region, .. } => Some(region.ops),
+        _ => None,
+    };
+    events.iter().filter_map(ops).collect()
+}
+
+fn in_units(events: &[Event]) -> usize {
+    events.iter().filter(|event| matches!(event, Event::InUnits { .. })).count()
+}
+
+#[test]
+fn a_step_of_several_units_becomes_one_region() {
+    let log = Log::default();
+    on_engines(
+        || EngineConfig::new().region_budgets(small()).event_sink(log.sink()),
+        |engine| {
+            log.take();
+            let mut x = vector(engine, &[1.0, 2.0]);
+            let mut steps: Vec<Vec<Event>> = Vec::new();
+            let start = Instant::now();
+            // Until the joined region has been compiled.
+            while steps.len() < 5 || in_units(steps.last().unwrap()) > 0 {
+                x = step(&x, 20)?.0;
+                steps.push(log.take());
+                assert!(start.elapsed() < Duration::from_secs(60), "{} steps in units", steps.len());
+            }
+            let whole: usize = sealed(&steps[0]).iter().sum();
+            assert!(sealed(&steps[0]).len() > 3 && sealed(&steps[1]) == sealed(&steps[0]));
+            // From the third step on it is one region, which runs as its units until it is compiled.
+            for events in &steps[2..] {
+                assert_eq!(sealed(events)[0], whole);
+                match in_units(events) {
+                    0 => assert_eq!(sealed(events), [whole]),
+                    _ => assert_eq!(sealed(events)[1..], sealed(&steps[0])),
+                }
+            }
+            let before = engine.counters();
+            for _ in 0..5 {
+                let (next, sum) = step(&x, 20)?;
+                x = next;
+                assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+            }
+            let did = engine.counters().since(&before);
+            assert_eq!((did.compiles, did.executions, did.regions), (0, 5, 5));
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_joined_region_that_does_not_compile_runs_as_its_units() {
+    let log = Log::default();
+    let config = || {
+        EngineConfig::new().region_budgets(small()).event_sink(log.sink()).inject_faults(
+            |point| match point {
+                FaultPoint::Compile { ops } if ops > 16 => Some("too many ops for today".to_owned()),
+                _ => None,
+            },
+        )
+    };
+    on_engines(config, |engine| {
+        let mut x = vector(engine, &[1.0, 2.0]);
+        for _ in 0..40 {
+            x = step(&x, 20)?.0;
+        }
+        assert_eq!(x.to_vec::<f32>()?, [0.5, 0.5]);
+        let events = log.take();
+        assert_eq!(in_units(&events), 38);
+        let is_fallback = |event: &&Event| matches!(event, Event::Fallback { .. } | Event::Poisoned { .. });
+        assert_eq!(events.iter().find(is_fallback).map(ToString::to_string), None);
+        // It is not tried again in each step.
+        let failures = engine.counters().compile_failures;
+        assert!((1..10).contains(&failures), "{failures} compiles failed");
+        Ok(())
+    });
+}
+
+/// A loop that never asks for anything: a few executables, whatever its length.
+#[test]
+fn a_loop_without_reads_compiles_a_few_regions() {
+    on_engines(EngineConfig::new, |engine| {
+        for ops in [3, 25, 100] {
+            let before = engine.counters();
+            let mut x = vector(engine, &[1.0, 2.0, 3.0]);
+            let round = |x: &Tensor| -> Result<Tensor> {
+                let mut next = x.clone();
+                for op in 0..ops {
+                    next = match op % 3 {
+                        0 => (&next * 0.5)?,
+                        1 => (&next + 0.25)?,
+                        _ => next.tanh()?,
+                    };
+                }
+                Ok(next)
+            };
+            for _ in 0..20_000 / ops {
+                x = round(&x)?;
+            }
+            let result = x.to_vec::<f32>()?;
+            assert!(result.iter().all(|&number| number.is_finite() && number > 0.0), "{result:?}");
+            engine.synchronize()?;
+            let did = engine.counters().since(&before);
+            // The first region, which begins elsewhere in the round; the unit; the units joined; what is left at the end.
+            assert!(did.compiles <= 5, "{ops} ops: {} compiles of {} regions", did.compiles, did.regions);
+        }
+        Ok(())
+    });
+}
+
+/// Steps that now and then are others than those before, end early, or are read in the middle.
+fn wander(engine: &Engine, seed: u64) -> Result<Vec<f32>> {
+    let mut entropy = Seeded::new(seed);
+    let weights: Vec<Tensor> = (0..6).map(|i| vector(engine, &[0.5 + 0.1 * i as f32, 0.25])).collect();
+    let mut x = vector(engine, &[1.0, -1.0]);
+    let mut seen = Vec::new();
+    let mut kept: Vec<Tensor> = Vec::new();
+    for _ in 0..30 {
+        let odd = (entropy.draw(4) == 0).then(|| entropy.draw(40) as usize);
+        let early = (entropy.draw(6) == 0).then(|| entropy.draw(40) as usize);
+        let loss = x.sum(&[0])?;
+        for op in 0..40 {
+            let weight = &weights[op * 7 % weights.len()];
+            x = match (op % 4, odd == Some(op)) {
+                (_, true) => x.sub(&weights[0])?,
+                (0, _) => x.mul(weight)?,
+                (1, _) => x.add(weight)?,
+                (2, _) => x.tanh()?,
+                _ => x.maximum(weight)?,
+            };
+            if entropy.draw(60) == 0 {
+                kept.push(x.clone());
+            }
+            if early == Some(op) {
+                seen.extend(x.to_vec::<f32>()?);
+            }
+            if entropy.draw(80) == 0 {
+                kept.clear();
+            }
+        }
+        seen.push(loss.item::<f32>()?);
+    }
+    for tensor in kept {
+        seen.extend(tensor.to_vec::<f32>()?);
+    }
+    seen.extend(x.to_vec::<f32>()?);
+    Ok(seen)
+}
+
+#[test]
+fn whatever_follows_the_results_are_those_of_single_ops() {
+    let log = Log::default();
+    on_engines(
+        || EngineConfig::new().region_budgets(small()).event_sink(log.sink()),
+        |engine| {
+            for seed in 0..6 {
+                let strict = with_mode(Mode::Strict, || wander(engine, seed))?;
+                let fused = wander(engine, seed)?;
+                assert_eq!(strict.len(), fused.len());
+                for (at, (a, b)) in strict.iter().zip(&fused).enumerate() {
+                    assert!(
+                        (a - b).abs() <= 1e-5 * a.abs().max(1.0),
+                        "seed {seed}, number {at}: {a}, fused {b}"
+                    );
+                }
+            }
+            assert!(in_units(&log.take()) > 0, "nothing was joined");
+            Ok(())
+        },
+    );
+}
