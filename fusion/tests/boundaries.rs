@@ -129,9 +129,9 @@ impl Recorder {
         // The next round gets the last values of each shape; all others go.
         let mut carried = self.carried.clone();
         for (at, slot) in carried.iter_mut().enumerate() {
-            let made =
+            let mut made =
                 (2 * CARRIED..values.len()).rev().filter(|&value| kind(value, body) == at % SIZES.len());
-            if let Some(value) = made.skip(at / SIZES.len()).next() {
+            if let Some(value) = made.nth(at / SIZES.len()) {
                 *slot = values[value];
             }
         }
