@@ -19,7 +19,7 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::KnownRegions;
 use crate::limits::MAX_KEPT_FAILURES;
-use crate::pjrt::{self, Plugin, discover};
+use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::Pool;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::Mutex;
@@ -50,8 +50,17 @@ impl EngineShared {
     fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
         let (drive_threads, compile_threads) = config.threads();
-        let drive = Pool::start("drive", drive_threads, |stream: Arc<StreamShared>| stream.run_queued());
-        let compile = Pool::start("compile", compile_threads, |task: Task| task());
+        let drive = Pool::start("drive", drive_threads, |stream: Arc<StreamShared>| {
+            let inside = Inside::enter();
+            stream.run_queued();
+            // It may be the last reference to everything.
+            drop(stream);
+            drop(inside);
+        });
+        let compile = Pool::start("compile", compile_threads, |task: Task| {
+            let _inside = Inside::enter();
+            task();
+        });
         Ok(Arc::new(EngineShared {
             device,
             cache: MemoryCache::new(config.cache()),

@@ -198,3 +198,38 @@ fn whatever_follows_the_results_are_those_of_single_ops() {
         },
     );
 }
+
+/// Set in the process that is to end.
+const CHILD: &str = "FUSELINE_TEST_ENDS_WHILE_COMPILING";
+
+/// A region is being compiled that nobody waits for.
+#[test]
+fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
+    if std::env::var_os(CHILD).is_some() {
+        let (told, log) = std::sync::mpsc::channel();
+        let engine = EngineConfig::new().region_budgets(small()).event_sink(move |event: &Event| {
+            if let Event::CompileStarted { region } = event
+                && region.ops > 100
+            {
+                let _ = told.send(());
+            }
+        });
+        let engine = engine.build().unwrap();
+        let x = vector(&engine, &[1.0; 16]);
+        while log.try_recv().is_err() {
+            step(&x, 100).unwrap();
+        }
+        std::process::exit(7);
+    }
+    if let Err(error) = EngineConfig::new().build() {
+        println!("skipped: {error}");
+        return;
+    }
+    for _ in 0..4 {
+        let test = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(test);
+        child.args(["--exact", "the_process_ends_with_its_own_status_while_a_region_is_compiled"]);
+        let output = child.env(CHILD, "1").output().unwrap();
+        assert_eq!(output.status.code(), Some(7), "{}", output.status);
+    }
+}

@@ -260,6 +260,7 @@ impl Plugin {
         }
         // SAFETY: holds because the table came from `GetPjrtApi` and was not met before.
         let outcome = unsafe { Plugin::from_table(table, path, options) };
+        super::exit::register();
         let fault = outcome.as_ref().copied().map_err(|error| error.fault().clone());
         opened.push(Opened { table: table.addr(), options: options.clone(), outcome: fault });
         outcome
