@@ -47,6 +47,7 @@ pub struct EngineConfig {
     rule: NewRule,
     sink: Option<Arc<dyn EventSink>>,
     faults: Option<Faults>,
+    replays: bool,
 }
 
 impl Default for EngineConfig {
@@ -77,6 +78,7 @@ impl EngineConfig {
             rule: Arc::new(|| Box::new(ContentRule::default())),
             sink: None,
             faults: None,
+            replays: true,
         }
     }
 
@@ -197,6 +199,14 @@ impl EngineConfig {
         self
     }
 
+    /// Whether a call is compared with what the program recorded before in its place, and then not recorded again. It changes what recording costs,
+    /// not what runs. Default: true.
+    #[must_use]
+    pub fn replay(mut self, replay: bool) -> EngineConfig {
+        self.replays = replay;
+        self
+    }
+
     /// Where events go. Default: nowhere.
     #[must_use]
     pub fn event_sink(mut self, sink: impl EventSink + 'static) -> EngineConfig {
@@ -233,6 +243,10 @@ impl EngineConfig {
     }
 
     // ----- for the engine -----
+
+    pub(crate) fn replays(&self) -> bool {
+        self.replays
+    }
 
     pub(crate) fn plugin_path(&self) -> Option<&PathBuf> {
         self.plugin.as_ref()

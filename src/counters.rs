@@ -61,6 +61,8 @@ macro_rules! counters {
 counters! {
     /// Ops that left the log.
     ops,
+    /// Those of them that were recorded as a whole, since they were what the program had recorded before.
+    replayed,
     /// Regions sealed.
     regions,
     /// Regions left out because nobody used their results.

@@ -114,6 +114,11 @@ impl EngineShared {
         &self.compile
     }
 
+    /// Whether somebody looks at events.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.events.is_observed()
+    }
+
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if !self.events.emit(event) {
             self.counters.panics.add(1);

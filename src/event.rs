@@ -364,6 +364,11 @@ impl Events {
         Events(sink)
     }
 
+    /// Whether there is a sink.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Tells the sink, if there is one; `event` is only made then. Returns false if the sink panicked.
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) -> bool {
         match &self.0 {

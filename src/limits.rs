@@ -9,6 +9,10 @@ pub(crate) const ENTRIES_PER_HINT: u64 = 1_024;
 /// driver stops reading the log beyond that, which in the end lets the recording thread wait.
 pub(crate) const MAX_QUEUED_REGIONS: usize = 64;
 
+/// Tapes of replayed ops that may be in the log of a stream, each a region: as many as may be in flight by default. Beyond that the recording
+/// thread waits.
+pub(crate) const MAX_TAPES: usize = 32;
+
 /// Regions remembered for explaining misses by the nearest known one.
 pub(crate) const MAX_KNOWN_REGIONS: usize = 1_024;
 

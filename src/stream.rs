@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::execute::{Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
+use crate::record::replay::Replay;
 use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
@@ -48,6 +49,7 @@ pub(crate) struct StreamShared {
     driver: Mutex<Driver>,
     flow: Arc<Flow>,
     mode: AtomicU32,
+    replay: Replay,
     /// The body that ops go into instead of the log, which then stays empty.
     trace: Option<Arc<Trace>>,
 }
@@ -95,6 +97,7 @@ impl StreamShared {
             driver: Mutex::new(Driver::new(builder)),
             flow: Arc::new(Flow::new(max_regions, max_bytes)),
             mode: AtomicU32::new(0),
+            replay: Replay::new(config.replays() && trace.is_none()),
             trace,
             engine,
         })
@@ -119,6 +122,10 @@ impl StreamShared {
 
     pub(crate) fn log(&self) -> &Log<Entry> {
         &self.log
+    }
+
+    pub(crate) fn replay(&self) -> &Replay {
+        &self.replay
     }
 
     pub(crate) fn flow(&self) -> &Arc<Flow> {
@@ -189,6 +196,16 @@ impl StreamShared {
         std::mem::forget(finish);
     }
 
+    /// Puts an entry into the log, and says so if it is waited for. All but the gate of the replay do it by [`Replay::submit`].
+    #[inline(always)]
+    pub(crate) fn append(self: &Arc<Self>, entry: Entry) {
+        let is_demanded = entry.is_demanded();
+        let ticket = self.push(entry);
+        if is_demanded {
+            self.demand(ticket);
+        }
+    }
+
     // Twice per op: when it is recorded and when its result is dropped.
     #[inline(always)]
     pub(crate) fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
@@ -219,7 +236,7 @@ impl StreamShared {
     /// The last handle on a value was dropped.
     pub(crate) fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
         if self.trace.is_none() {
-            self.push(Entry::Release(value));
+            self.replay.submit(Entry::Release(value), self);
         }
     }
 
@@ -229,8 +246,7 @@ impl StreamShared {
             return;
         }
         if value.needs_boundary() {
-            let ticket = self.push(Entry::Need(value.clone(), why));
-            self.demand(ticket);
+            self.replay.submit(Entry::Need(value.clone(), why), self);
         }
         self.notify();
     }
@@ -238,8 +254,7 @@ impl StreamShared {
     /// As [`StreamShared::need`], and works on the stream on this thread, which is about to wait for the value.
     pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
         if value.needs_boundary() {
-            let ticket = self.push(Entry::Need(value.clone(), why));
-            self.demand(ticket);
+            self.replay.submit(Entry::Need(value.clone(), why), self);
         }
         if value.outcome().get().is_none() {
             self.run_here();
@@ -251,8 +266,7 @@ impl StreamShared {
         if self.trace.is_some() {
             return;
         }
-        let ticket = self.push(Entry::Flush(why));
-        self.demand(ticket);
+        self.replay.submit(Entry::Flush(why), self);
         self.notify();
     }
 
@@ -264,8 +278,7 @@ impl StreamShared {
         }
         let start = Instant::now();
         let (fence, promise) = Fence::new();
-        let ticket = self.push(Entry::Fence(promise));
-        self.demand(ticket);
+        self.replay.submit(Entry::Fence(promise), self);
         self.run_here();
         match (*fence).as_ref().wait(deadline) {
             Some(Fenced::Done) => Ok(()),
@@ -276,6 +289,9 @@ impl StreamShared {
 
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
+        if let Some(tensors) = self.replay.record(&call, self) {
+            return Ok(tensors);
+        }
         let RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let types = operands.iter().map(|tensor| tensor.cell().ty());
         let signature = match memo::signature(op, attrs, bodies, types) {
@@ -298,16 +314,12 @@ impl StreamShared {
             self.engine.captures().record(&signature, operands, &tensors);
         }
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site };
-        let ticket = self.push(Entry::Op(op));
+        self.replay.submit(Entry::Op(op), self);
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
-            Mode::Fused | Mode::Strict => {
-                self.demand(ticket);
-                self.notify();
-            }
+            Mode::Fused | Mode::Strict => self.notify(),
             Mode::Debug => {
                 may_wait()?;
-                self.demand(ticket);
                 self.run_here();
                 for tensor in &tensors {
                     tensor.check()?;

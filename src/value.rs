@@ -23,7 +23,7 @@ use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
 use crate::result::once::{Abandoned, Once, Promise};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::next_block;
 use crate::trace::Place;
 
@@ -33,7 +33,7 @@ pub(crate) struct RegionInfo {
     pub(crate) reference: RegionRef,
     pub(crate) canon: Arc<CanonRegion>,
     /// Where each op was recorded.
-    pub(crate) sites: Vec<Site>,
+    pub(crate) sites: Arc<Vec<Site>>,
 }
 
 impl RegionInfo {
@@ -86,9 +86,40 @@ impl Abandoned for Outcome {
     }
 }
 
+/// Where a value stands on a tape, or stood on one ([`crate::record::replay`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u32);
+
+impl Mark {
+    const PARAM: u32 = 1 << 31;
+    const NONE: Mark = Mark(u32::MAX);
+
+    /// The result with this number.
+    pub(crate) fn result(index: usize) -> Mark {
+        Mark(index as u32 & !Mark::PARAM)
+    }
+
+    /// The parameter with this number.
+    pub(crate) fn param(index: usize) -> Mark {
+        Mark(index as u32 | Mark::PARAM)
+    }
+
+    /// As a reference of the template.
+    pub(crate) fn place(self) -> Option<Ref> {
+        match self.0 {
+            _ if self == Mark::NONE => None,
+            raw if raw & Mark::PARAM != 0 => Some(Ref::Param(raw & !Mark::PARAM)),
+            raw => Some(Ref::Result(raw)),
+        }
+    }
+}
+
 /// One value.
 pub(crate) struct ValueCell {
-    id: ValueId,
+    /// Changes when the cell is used again ([`ValueCell::renew`]).
+    id: AtomicU64,
+    /// The last tape it was on; touched by who holds the gate of its stream.
+    mark: AtomicU32,
     ty: TensorType,
     /// Number of handles (V1).
     handles: AtomicU32,
@@ -132,7 +163,8 @@ fn fresh_id() -> ValueId {
 impl ValueCell {
     fn new(ty: TensorType, settled: bool, outcome: Once<Outcome>) -> ValueCell {
         ValueCell {
-            id: fresh_id(),
+            id: AtomicU64::new(fresh_id().to_raw()),
+            mark: AtomicU32::new(Mark::NONE.0),
             ty,
             handles: AtomicU32::new(1),
             settled: AtomicBool::new(settled),
@@ -140,9 +172,46 @@ impl ValueCell {
         }
     }
 
+    /// A value that an op makes, with one handle, and no promise to make it yet.
+    pub(crate) fn pending(ty: TensorType) -> ValueCell {
+        ValueCell::new(ty, false, Once::pending())
+    }
+
     /// A value that an op makes, with one handle, and the promise to make it.
     pub(crate) fn promised(ty: TensorType) -> (Arc<ValueCell>, ValuePromise) {
-        Promise::new(ValueCell::new(ty, false, Once::pending()))
+        Promise::new(ValueCell::pending(ty))
+    }
+
+    /// Makes another value of the same type of one that was never made, and to which nobody has a reference but the caller. False
+    /// if somebody has waited for it.
+    #[inline]
+    pub(crate) fn renew(&self) -> bool {
+        // What those who had references did comes before.
+        fence(Ordering::Acquire);
+        if !self.outcome.is_untouched() {
+            return false;
+        }
+        self.id.store(fresh_id().to_raw(), Ordering::Relaxed);
+        self.handles.store(1, Ordering::Relaxed);
+        self.settled.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// Where it may stand on a tape.
+    #[inline]
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.mark.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_mark(&self, mark: Mark) {
+        self.mark.store(mark.0, Ordering::Relaxed);
+    }
+
+    /// The promise of a value without handles, which an op makes for other ops.
+    pub(crate) fn promised_to_nobody(ty: TensorType) -> ValuePromise {
+        let (cell, promise) = ValueCell::promised(ty);
+        cell.release();
+        promise
     }
 
     /// A value whose outcome is known, with one handle.
@@ -156,7 +225,7 @@ impl ValueCell {
     }
 
     pub(crate) fn id(&self) -> ValueId {
-        self.id
+        ValueId::from_raw(self.id.load(Ordering::Relaxed)).expect("bug: a value without an id")
     }
 
     pub(crate) fn ty(&self) -> &TensorType {
@@ -218,7 +287,7 @@ impl AsRef<Once<Outcome>> for ValueCell {
 
 impl fmt::Debug for ValueCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.id, self.ty)
+        write!(f, "{}: {}", self.id(), self.ty)
     }
 }
 
@@ -230,7 +299,7 @@ impl fmt::Debug for ValueRef {
 
 impl TraceValue for ValueRef {
     fn id(&self) -> ValueId {
-        self.0.id
+        self.0.id()
     }
 }
 
@@ -242,7 +311,7 @@ impl TraceResult for ValuePromise {
     }
 
     fn id(&self) -> ValueId {
-        self.holder().id
+        self.holder().id()
     }
 }
 

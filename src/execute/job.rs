@@ -13,8 +13,9 @@ use super::compile::{Compile, CompileSlot, Haste};
 use crate::device::{DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion};
+use crate::record::replay::{Recorded, Tape};
 use crate::stream::StreamShared;
-use crate::value::{Outcome, RegionInfo, ValuePromise, ValueRef};
+use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
 /// Where a job stands.
 enum State {
@@ -36,13 +37,14 @@ enum State {
 pub(super) struct Job {
     pub(super) info: Arc<RegionInfo>,
     pub(super) inputs: Vec<Input<ValueRef>>,
-    pub(super) outputs: Vec<Output<ValuePromise>>,
+    /// The results that live on, by their number.
+    pub(super) outputs: Vec<(u32, ValuePromise)>,
     mode: Mode,
     effect: Effect,
     boundary: Boundary,
     /// What it was joined from, if it was.
     units: Vec<Unit>,
-    /// The results that live on.
+    /// Their numbers.
     pub(super) needed: OutputSet,
     /// Bytes of those, on all replicas.
     pub(super) output_bytes: Bytes,
@@ -61,45 +63,74 @@ pub(super) enum Step {
     Split(Vec<EngineRegion>),
 }
 
-/// What a region consists of, for those who look at it.
-fn contents(
-    info: &Arc<RegionInfo>,
-    inputs: &[Input<ValueRef>],
-    outputs: &[Output<ValuePromise>],
-) -> SealedRegion {
-    let input =
-        |input: &Input<ValueRef>| Input { value: input.value.0.id(), lifted: input.lifted, dies: input.dies };
-    let output =
-        |output: &Output<ValuePromise>| Output { value: output.value.holder().id(), live: output.live };
-    SealedRegion::new(info.clone(), inputs.iter().map(input).collect(), outputs.iter().map(output).collect())
+/// The ends of a region.
+struct Ends {
+    inputs: Vec<Input<ValueRef>>,
+    live: Vec<(u32, ValuePromise)>,
+    boundary: Boundary,
+    mode: Mode,
+    effect: Effect,
+    units: Vec<Unit>,
+    /// Every result, for those who look at the region, if somebody does.
+    all: Option<Arc<[Output]>>,
 }
 
 impl Job {
     /// Brings a region into canonical form. `None` for one that nobody needs.
-    pub(super) fn new(region: EngineRegion, seq: u64, stream: &StreamShared) -> Option<Box<Job>> {
+    pub(super) fn new(region: EngineRegion, seq: RegionSeq, stream: &StreamShared) -> Option<Box<Job>> {
         let engine = stream.engine();
-        let Region { graph, inputs, outputs, sites, units, boundary, mode, effect } = region;
-        let needed: OutputSet =
-            (0u32..).zip(&outputs).filter(|(_, output)| output.live).map(|(index, _)| index).collect();
-        let output_bytes = outputs
-            .iter()
-            .filter(|output| output.live)
-            .map(|output| output.value.holder().ty().bytes())
-            .fold(Bytes(0), Bytes::saturating_add);
-        let output_bytes = Bytes(output_bytes.0.saturating_mul(engine.device().replicas() as u64));
+        let Region { graph, inputs, outputs, sites, units, boundary, mode, effect, .. } = region;
         let ops = graph.nodes().len();
         let canon = CanonRegion::new(graph, inputs.iter().map(|input| input.lifted).collect());
         let key = canon.key(engine.device().environment());
-        let reference = RegionRef { stream: stream.id(), seq: RegionSeq(seq), key, ops };
-        let info = Arc::new(RegionInfo { reference, canon: Arc::new(canon), sites });
+        let reference = RegionRef { stream: stream.id(), seq, key, ops };
+        let info = Arc::new(RegionInfo { reference, canon: Arc::new(canon), sites: Arc::new(sites) });
+        let output =
+            |output: &Output<ValuePromise>| Output { value: output.value.holder().id(), live: output.live };
+        let all = engine.is_observed().then(|| outputs.iter().map(output).collect());
+        let live = (0u32..).zip(outputs).filter(|(_, output)| output.live);
+        let live = live.map(|(index, output)| (index, output.value)).collect();
+        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, all }, stream)
+    }
+
+    /// The region that a whole tape is. `None` for one that nobody needs.
+    pub(super) fn replayed(
+        tape: &mut Tape,
+        boundary: Boundary,
+        seq: RegionSeq,
+        stream: &StreamShared,
+    ) -> Option<Box<Job>> {
+        let engine = stream.engine();
+        let output = |(value, live)| Output { value, live };
+        let all = engine.is_observed().then(|| tape.outputs().map(output).collect());
+        let template = tape.template().clone();
+        let Recorded { inputs, live, sites } = tape.take_region();
+        let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
+        let info = Arc::new(RegionInfo { reference, canon: template.canon.clone(), sites });
+        let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
+        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, all }, stream)
+    }
+
+    fn of(info: Arc<RegionInfo>, ends: Ends, stream: &StreamShared) -> Option<Box<Job>> {
+        let engine = stream.engine();
+        let Ends { inputs, live: outputs, boundary, mode, effect, units, all } = ends;
+        let needed: OutputSet = outputs.iter().map(|&(index, _)| index).collect();
+        let bytes = outputs.iter().map(|(_, value)| value.holder().ty().bytes());
+        let bytes = bytes.fold(Bytes(0), Bytes::saturating_add);
+        let output_bytes = Bytes(bytes.0.saturating_mul(engine.device().replicas() as u64));
         if boundary.is_asked_for() {
-            for output in &outputs {
-                output.value.holder().set_settled();
-            }
+            outputs.iter().for_each(|(_, value)| value.holder().set_settled());
         }
+        let reference = info.reference;
         engine.counters().regions.add(1);
         engine.emit(|| {
             let scalars = inputs.iter().filter(|input| input.lifted).count();
+            let seen = inputs.iter().map(|input| Input {
+                value: input.value.0.id(),
+                lifted: input.lifted,
+                dies: input.dies,
+            });
+            let contents = SealedRegion::new(info.clone(), seen.collect(), all.unwrap_or_default());
             Event::Sealed {
                 region: reference,
                 boundary,
@@ -107,7 +138,7 @@ impl Job {
                 inputs: inputs.len() - scalars,
                 scalars,
                 outputs: needed.len(),
-                contents: contents(&info, &inputs, &outputs),
+                contents,
             }
         });
         if needed.is_empty() && effect == Effect::Pure {
@@ -128,6 +159,12 @@ impl Job {
             awaits: None,
             state: State::Wanted,
         }))
+    }
+
+    /// What a template is made of.
+    pub(super) fn note(&self, stream: &StreamShared) {
+        let info = &self.info;
+        stream.replay().note(info.reference.key, &info.canon, &info.sites, &self.units);
     }
 
     /// Number of ops.
@@ -315,8 +352,16 @@ impl Job {
     fn into_region(self) -> EngineRegion {
         let Job { info, inputs, outputs, units, boundary, mode, effect, .. } = self;
         let graph = info.canon.graph().clone();
-        let sites = info.sites.clone();
-        Region { graph, inputs, outputs, sites, units, boundary, mode, effect }
+        let sites = Vec::clone(&info.sites);
+        let mut live = outputs.into_iter().peekable();
+        let types = graph.nodes().iter().flat_map(|node| node.signature().results());
+        let outputs = (0u32..).zip(types).map(|(index, ty)| match live.next_if(|&(live, _)| live == index) {
+            Some((_, value)) => Output { value, live: true },
+            // Nobody outside has it; the parts of the region hand it on.
+            None => Output { value: ValueCell::promised_to_nobody(ty.clone()), live: false },
+        });
+        let outputs = outputs.collect();
+        Region { graph, inputs, outputs, sites, units, is_whole: false, boundary, mode, effect }
     }
 
     /// Fails all results.
@@ -326,8 +371,8 @@ impl Job {
         engine.keep_failure(&failure);
         let (region, values) = (self.info.reference, self.needed.len());
         engine.emit(|| Event::Poisoned { region, values, why: failure.to_string() });
-        for output in self.outputs {
-            drop(output.value.resolve(Outcome::Failed(failure.clone())));
+        for (_, value) in self.outputs {
+            drop(value.resolve(Outcome::Failed(failure.clone())));
         }
         Step::Done
     }

@@ -126,16 +126,17 @@ impl Job {
             flow.take_off(bytes);
             done.on_ready(move || flow.land(bytes, &owner));
         }
-        let mut outputs: Vec<_> = std::mem::take(&mut self.outputs).into_iter().map(Some).collect();
+        // Both are in ascending order.
+        let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {
             // The executable may return more than is needed; that is dropped here.
-            if let Some(output) = outputs[result as usize].take().filter(|output| output.live) {
+            if let Some((_, value)) = needed.next_if(|&(needed, _)| needed == result) {
                 let maker = Some(Maker { region: self.info.clone(), result });
-                drop(output.value.resolve(Outcome::Data { buffer, maker }));
+                drop(value.resolve(Outcome::Data { buffer, maker }));
             }
         }
         debug_assert!(
-            outputs.iter().flatten().all(|output| !output.live),
+            needed.next().is_none(),
             "bug: the executable of {region} does not return all that is needed",
         );
         Step::Done

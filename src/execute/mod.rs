@@ -34,12 +34,15 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fuseline_fusion::region::{Boundary, Region, RegionBuilder};
+use fuseline_fusion::RegionSeq;
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 
 pub(crate) use flow::Flow;
 pub(crate) use known::KnownRegions;
 
 use crate::limits::MAX_QUEUED_REGIONS;
+use crate::record::replay::{Step, Tape};
 use crate::record::{Entry, FencePromise, Fenced};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
@@ -140,15 +143,9 @@ impl Driver {
     /// Hands an entry to the builder; regions that end by it are sealed.
     fn take_in(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
         match entry {
-            Entry::Op(op) => {
-                stream.engine().counters().ops.add(1);
-                self.builder.push(op, &mut self.sealed);
-            }
-            Entry::Release(value) => {
-                // Either nobody needs it any more, or the region that the builder mentions holds a reference of its own:
-                // in both cases this one can go.
-                let _ = self.builder.release(value.id());
-            }
+            Entry::Op(op) => self.take_step(Step::Op(op), stream),
+            Entry::Release(value) => self.take_step(Step::Release(value.id()), stream),
+            Entry::Replayed(tape, boundary) => self.replay(tape, boundary, stream),
             Entry::Need(value, boundary) => {
                 if self.builder.is_recent(value.id()) {
                     self.builder.seal(boundary, &mut self.sealed);
@@ -163,16 +160,68 @@ impl Driver {
         }
     }
 
+    fn take_step(&mut self, step: Step, stream: &StreamShared) {
+        match step {
+            Step::Op(op) => {
+                stream.engine().counters().ops.add(1);
+                self.builder.push(op, &mut self.sealed);
+            }
+            Step::Release(value) => {
+                // Either nobody needs it any more, or the region that the builder mentions holds a reference of its own.
+                let _ = self.builder.release(value);
+            }
+        }
+    }
+
+    /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of `record::replay`).
+    fn replay(&mut self, mut tape: Box<Tape>, boundary: Option<Boundary>, stream: &Arc<StreamShared>) {
+        let units = &tape.template().units;
+        let is_region = boundary.filter(|&boundary| self.builder.replay(tape.ops(), units, boundary));
+        if let Some(boundary) = is_region {
+            let counters = stream.engine().counters();
+            counters.ops.add(tape.ops() as u64);
+            counters.replayed.add(tape.ops() as u64);
+            if let Some(mut job) = Job::replayed(&mut tape, boundary, next(&mut self.seq), stream) {
+                job.prepare(stream);
+                self.enqueue(job, stream);
+            }
+        } else {
+            for step in tape.take_steps() {
+                self.take_step(step, stream);
+                self.submit(stream);
+            }
+            if let Some(boundary) = boundary {
+                self.builder.seal(boundary, &mut self.sealed);
+            }
+        }
+        stream.replay().take_back(tape);
+    }
+
     /// Makes jobs of the sealed regions and starts what compiles they need.
     fn submit(&mut self, stream: &Arc<StreamShared>) {
-        for region in self.sealed.drain(..) {
+        if self.sealed.is_empty() {
+            return;
+        }
+        let mut sealed = std::mem::take(&mut self.sealed);
+        for region in sealed.drain(..) {
+            let may_be_repeated =
+                region.is_whole && region.mode == Mode::Fused && region.effect == Effect::Pure;
             let Some(job) = ready(region, &mut self.seq, stream) else { continue };
-            match job.or_units(stream) {
-                Ok(job) => self.queue.push_back(Work::Job(job)),
-                Err(units) => {
-                    let jobs = units.into_iter().filter_map(|unit| ready(unit, &mut self.seq, stream));
-                    self.queue.extend(jobs.map(Work::Job));
-                }
+            if may_be_repeated {
+                job.note(stream);
+            }
+            self.enqueue(job, stream);
+        }
+        self.sealed = sealed;
+    }
+
+    /// Puts a job that has looked for its executable at the end of the queue, or the units of which it consists.
+    fn enqueue(&mut self, job: Box<Job>, stream: &Arc<StreamShared>) {
+        match job.or_units(stream) {
+            Ok(job) => self.queue.push_back(Work::Job(job)),
+            Err(units) => {
+                let jobs = units.into_iter().filter_map(|unit| ready(unit, &mut self.seq, stream));
+                self.queue.extend(jobs.map(Work::Job));
             }
         }
     }
@@ -197,8 +246,7 @@ impl Driver {
                     job::Step::Split(regions) => {
                         // In front, in order; each gets a number of its own.
                         for region in regions.into_iter().rev() {
-                            self.seq += 1;
-                            if let Some(job) = Job::new(region, self.seq - 1, stream) {
+                            if let Some(job) = Job::new(region, next(&mut self.seq), stream) {
                                 self.queue.push_front(Work::Job(job));
                             }
                         }
@@ -210,10 +258,15 @@ impl Driver {
     }
 }
 
+/// The number of the next region.
+fn next(seq: &mut u64) -> RegionSeq {
+    *seq += 1;
+    RegionSeq(*seq - 1)
+}
+
 /// A job that has looked for its executable, with the next number.
 fn ready(region: EngineRegion, seq: &mut u64, stream: &Arc<StreamShared>) -> Option<Box<Job>> {
-    *seq += 1;
-    let mut job = Job::new(region, *seq - 1, stream)?;
+    let mut job = Job::new(region, next(seq), stream)?;
     job.prepare(stream);
     Some(job)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fuseline_cache::Hit;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, RegionBuilder, Results, TraceOp};
-use fuseline_fusion::{Signature, Site, TensorType};
+use fuseline_fusion::{RegionSeq, Signature, Site, TensorType};
 
 use super::job::Job;
 use super::{Driver, EngineRegion, launch};
@@ -167,7 +167,7 @@ impl Hand {
     /// When nobody needs the region.
     #[must_use]
     pub fn job(&self, sealed: Sealed) -> Work {
-        let job = Job::new(sealed.0, 0, self.shared()).expect("its result is needed");
+        let job = Job::new(sealed.0, RegionSeq(0), self.shared()).expect("its result is needed");
         Work { job, hit: None }
     }
 

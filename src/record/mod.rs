@@ -9,13 +9,16 @@
 
 pub(crate) mod log;
 pub(crate) mod memo;
+pub(crate) mod replay;
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, TraceOp};
 
+use self::replay::Tape;
 use crate::result::once::{Abandoned, Once, Promise};
 use crate::value::{ValueCell, ValuePromise};
 
@@ -32,6 +35,25 @@ pub(crate) enum Entry {
     Flush(Boundary),
     /// A boundary, and everything before it is to be finished before the promise is kept.
     Fence(FencePromise),
+    /// Ops and releases that were recorded before in the same order; and a boundary, if they are all of a template.
+    Replayed(Box<Tape>, Option<Boundary>),
+}
+
+impl Entry {
+    /// Whether somebody outside asks for something, so that a region may end here.
+    pub(crate) fn asks_for_boundary(&self) -> bool {
+        matches!(self, Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_))
+    }
+
+    /// Whether the driver is to go through the log up to here.
+    pub(crate) fn is_demanded(&self) -> bool {
+        match self {
+            Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
+            Entry::Release(_) => false,
+            Entry::Replayed(_, boundary) => boundary.is_some(),
+            Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) => true,
+        }
+    }
 }
 
 /// Whether everything before a fence is finished.

@@ -68,6 +68,11 @@ impl<T> Once<T> {
         Once { word: AtomicPtr::new(done()), value: UnsafeCell::new(Some(value)) }
     }
 
+    /// Whether it is pending and nobody ever waited for it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.word.load(Ordering::Relaxed).is_null()
+    }
+
     /// The value, if it has been set.
     pub(crate) fn get(&self) -> Option<&T> {
         if self.word.load(ordering!(Acquire, "once_get")) != done() {
@@ -159,8 +164,13 @@ impl<T: Abandoned, H: AsRef<Once<T>>> Promise<T, H> {
     /// Shares `holder`, whose `Once` must be pending and have no promise yet, and makes the promise for it.
     pub(crate) fn new(holder: H) -> (Arc<H>, Promise<T, H>) {
         let holder = Arc::new(holder);
+        (holder.clone(), Promise::of(holder))
+    }
+
+    /// The promise for a `holder` whose `Once` is pending and has no promise yet.
+    pub(crate) fn of(holder: Arc<H>) -> Promise<T, H> {
         debug_assert!((*holder).as_ref().get().is_none(), "bug: a promise for what is set already");
-        (holder.clone(), Promise { holder: Some(holder), value: std::marker::PhantomData })
+        Promise { holder: Some(holder), value: std::marker::PhantomData }
     }
 
     /// What the value belongs to.

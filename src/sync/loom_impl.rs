@@ -8,7 +8,7 @@ use std::time::Instant;
 pub(crate) use loom::sync::MutexGuard;
 
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 }
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::time::Instant;
 pub(crate) use shuttle::sync::MutexGuard;
 
 pub(crate) mod atomic {
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 }
 
 #[derive(Debug)]

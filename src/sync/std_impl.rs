@@ -11,7 +11,7 @@ pub(crate) use parking_lot::MutexGuard;
 
 /// Atomics.
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 }
 
 /// A cell whose accesses a model checker can see.

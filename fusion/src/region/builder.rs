@@ -102,6 +102,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// Seals all pending ops, if there are any.
     pub fn seal(&mut self, reason: Boundary, sealed: &mut Vec<Region<R>>) {
         let ops = self.stats().ops;
+        let (since, before) = (self.plans.since() + ops, sealed.len());
         // One unit alone is no plan, so that its hash is not needed.
         let print = || if self.plans.is_fresh() { 0 } else { self.window.print(ops) };
         let unit = (ops > 0).then(|| Passed { print: print(), ops });
@@ -109,12 +110,44 @@ impl<R: TraceResult> RegionBuilder<R> {
             let next = self.plans.boundary(unit);
             self.end(unit, reason, next, sealed);
             self.rule.reset();
+            // What ends where a unit does anyway may not have waited for that.
+            if reason.is_asked_for()
+                && unit.is_some()
+                && let [region] = &mut sealed[before..]
+            {
+                region.is_whole = region.graph.nodes().len() == since;
+            }
         } else {
             let _ = self.plans.boundary(None);
         }
         if reason.is_asked_for() {
             self.recent.clear();
         }
+    }
+
+    /// Takes note that the ops of a region that was whole were recorded again and sealed for a reason that the program gave, without having
+    /// seen them. `units` are what the region was joined from. False, and nothing has changed, if other ops are pending, or if these
+    /// would be cut otherwise now.
+    pub fn replay(&mut self, ops: usize, units: &[Unit], reason: Boundary) -> bool {
+        let is_fresh = self.window.is_empty() && self.plans.is_fresh() && reason.is_asked_for();
+        if !is_fresh || !self.plans.would_join(units) {
+            return false;
+        }
+        let Some((last, before)) = units.split_last() else {
+            let next = self.plans.boundary(Some(Passed { print: 0, ops }));
+            debug_assert_eq!(next, Next::Alone, "bug: one unit is no plan");
+            self.recent.clear();
+            return true;
+        };
+        let passed = |unit: &Unit| Passed { print: unit.print, ops: unit.ops };
+        for unit in before {
+            let next = self.plans.unit(passed(unit));
+            debug_assert_eq!(next, Next::Hold, "bug: the plans have said so");
+        }
+        let next = self.plans.boundary(Some(passed(last)));
+        debug_assert_eq!(next, Next::Join, "bug: the plans have said so");
+        self.recent.clear();
+        true
     }
 
     /// Ends the unit within the pending ops; `None` is after all of them.
@@ -134,7 +167,8 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Does what the plans say with the unit that ends, if there is one, and with those that are held back.
     fn end(&mut self, unit: Option<Passed>, reason: Boundary, next: Next, sealed: &mut Vec<Region<R>>) {
-        let unit = unit.map(|passed| (Unit { ops: passed.ops, boundary: reason }, passed));
+        let unit =
+            unit.map(|passed| (Unit { ops: passed.ops, boundary: reason, print: passed.print }, passed));
         if next != Next::Join && next != Next::Hold {
             self.let_go(sealed);
         }

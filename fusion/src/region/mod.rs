@@ -172,6 +172,8 @@ pub struct Unit {
     pub ops: usize,
     /// Why it ends where it does.
     pub boundary: Boundary,
+    /// A hash of its ops.
+    pub(crate) print: u64,
 }
 
 /// A run of consecutive ops that will be one executable.
@@ -187,6 +189,8 @@ pub struct Region<R: TraceResult = ValueId> {
     pub sites: Vec<Site>,
     /// What it was joined from, because these units always follow each other; empty if it is one.
     pub units: Vec<Unit>,
+    /// It is all that was recorded between two boundaries that the program asked for.
+    pub is_whole: bool,
     /// Why the region ends where it does.
     pub boundary: Boundary,
     /// The mode of its ops.

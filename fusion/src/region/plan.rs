@@ -16,6 +16,8 @@
 
 use smallvec::SmallVec;
 
+use super::Unit;
+
 /// Times that a sequence has to be seen between boundaries that the program asked for.
 const OFTEN: u32 = 2;
 
@@ -111,6 +113,29 @@ impl Plans {
     /// Whether no unit has ended since the program last asked for a boundary.
     pub(super) fn is_fresh(&self) -> bool {
         self.path.is_empty()
+    }
+
+    /// Ops of the units that have ended since then, or of what is left of them.
+    pub(super) fn since(&self) -> usize {
+        self.since
+    }
+
+    /// Whether units like these would be one region if the program asked for a boundary behind them now; without units, whether one that
+    /// is alone would be.
+    pub(super) fn would_join(&self, units: &[Unit]) -> bool {
+        let Some((last, before)) = units.split_last() else { return self.child(ROOT, 0).is_none() };
+        let mut node = ROOT;
+        for (at, unit) in before.iter().enumerate() {
+            let Some(child) = self.child(node, unit.print) else { return false };
+            let known = &self.nodes[child as usize];
+            let is_joined_already = at > 0 && known.repeated && !known.refused;
+            if is_joined_already || !known.goes_on {
+                return false;
+            }
+            node = child;
+        }
+        let end = self.child(node, last.print).map(|end| &self.nodes[end as usize]);
+        !before.is_empty() && end.is_some_and(|end| !end.refused && end.asked >= OFTEN)
     }
 
     /// A unit has ended for a reason of ours.

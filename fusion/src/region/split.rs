@@ -10,7 +10,7 @@ impl<R: TraceResult> Region<R> {
     /// so that only a part of it can be computed.
     #[must_use]
     pub fn split(self) -> Vec<Region<R>> {
-        let single = Unit { ops: 1, boundary: Boundary::Fallback };
+        let single = Unit { ops: 1, boundary: Boundary::Fallback, print: 0 };
         let units = vec![single; self.sites.len()];
         self.apart(&units)
     }

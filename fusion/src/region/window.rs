@@ -154,6 +154,11 @@ impl<R: TraceResult> Window<R> {
         self.unit.since(self.start)
     }
 
+    /// Whether no op is pending, of those that are held back neither.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
     /// The size of the unit.
     pub(super) fn stats(&self) -> PendingStats {
         PendingStats { ops: self.ops.len() - self.held(), inputs: self.inputs, bytes: self.bytes }
@@ -347,7 +352,7 @@ impl<R: TraceResult> Window<R> {
             self.unit = end;
             self.count();
         }
-        Region { graph, inputs, outputs, sites, units: Vec::new(), boundary, mode, effect }
+        Region { graph, inputs, outputs, sites, units: Vec::new(), is_whole: false, boundary, mode, effect }
     }
 }
 

@@ -1,0 +1,310 @@
+//! Replay: recording what was recorded before, op by op, without recording it.
+//!
+//! What a program records between two boundaries that it asks for is mostly what it recorded between two others before. So where the driver has
+//! sealed the same region twice, and nothing else lay between those boundaries, the region is a [`Template`]. From then on a call
+//! is compared with the op that the template has next: op, attributes, bodies, and the operands by identity. If it is that op, its results have
+//! the types that the template says, and all that is left to do is to hand out handles and to note which values they are ([`Tape`]). At the boundary the tape goes
+//! into the log as one entry, and the driver makes a job of it without looking at its ops: graph, canonical form and key are the template's.
+//!
+//! A call that is not the next op ends the tape. What is on it goes into the log as it is, and the driver takes its steps one by one: the ops and
+//! releases that were recorded, in their order. So does a tape for which the region would not be the template's after all, because
+//! somebody else has put something before it. Where regions end, their keys, outputs and events are the same as without replay.
+//!
+//! Invariants:
+//! - Q1: a tape stands for its steps: the driver may always take them one by one instead, with the same outcome.
+//! - Q2: a tape is a region only from a boundary that the program asked for to the next, where the plans say what they said when it was made
+//!   (`RegionBuilder::replay`).
+//! - Q3: a value is a result or parameter of a tape if the tape holds that cell in that place. Marks of values are hints.
+//! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever waited for it.
+//! - Q5: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]).
+//!
+//! Templates that do not fit are left out for a number of times that doubles; all of this is a function of what is recorded.
+
+mod gate;
+mod tape;
+mod template;
+
+use std::sync::Arc;
+
+use fuseline_fusion::canon::{CanonRegion, RegionKey};
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::region::{Boundary, Mode, Unit};
+
+use self::gate::{Gate, State};
+pub(crate) use self::tape::{Recorded, Step, Tape};
+use self::template::Library;
+pub(crate) use self::template::{Sites, Template};
+use super::Entry;
+use crate::execute::is_driving;
+use crate::limits::MAX_TAPES;
+use crate::stream::{RecordCall, StreamShared, Tensors};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex};
+
+/// What is behind the gate.
+#[derive(Default)]
+struct Session {
+    /// There is one while the gate is closed.
+    tape: Option<Box<Tape>>,
+    /// What was recorded before the tape ended at a boundary, so that no pending op knows a value that is not on the tape.
+    is_clean: bool,
+}
+
+/// The replaying of one stream.
+pub(crate) struct Replay {
+    is_on: bool,
+    gate: Gate<Session, Entry>,
+    library: Mutex<Library>,
+    /// So many tapes are under way that the program has to wait.
+    is_crowded: AtomicBool,
+    came_back: Condvar,
+}
+
+impl Replay {
+    /// Nothing is expected yet; if not `is_on`, nothing ever will be.
+    pub(crate) fn new(is_on: bool) -> Replay {
+        Replay {
+            is_on,
+            gate: Gate::new(Session::default()),
+            library: Mutex::new(Library::default()),
+            is_crowded: AtomicBool::new(false),
+            came_back: Condvar::new(),
+        }
+    }
+
+    // ----- the recording side -----
+
+    /// Records a call if it is what is expected.
+    #[inline(always)]
+    pub(crate) fn record(&self, call: &RecordCall<'_>, stream: &Arc<StreamShared>) -> Option<Tensors> {
+        match self.gate.state() {
+            State::Open => None,
+            from => self.record_from(from, call, stream),
+        }
+    }
+
+    #[inline]
+    fn record_from(&self, from: State, call: &RecordCall<'_>, stream: &Arc<StreamShared>) -> Option<Tensors> {
+        // What cannot be on a tape goes the way of all entries, and ends it there.
+        if call.effect != Effect::Pure || stream.mode() != Mode::Fused || stream.engine().captures().is_on() {
+            return None;
+        }
+        let mut held = self.gate.hold(from)?;
+        let tensors = held.with(|session| match &mut session.tape {
+            Some(tape) => match tape.record(call, stream) {
+                Some(tensors) => Some(tensors),
+                None => self.turn(session, call, stream),
+            },
+            None => self.begin(session, call, stream),
+        });
+        let next = if tensors.is_some() { State::Closed } else { State::Open };
+        held.release(next, |session, entry| self.see_to(session, entry, stream));
+        tensors
+    }
+
+    /// Begins a tape with a call.
+    #[cold]
+    fn begin(
+        &self,
+        session: &mut Session,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+    ) -> Option<Tensors> {
+        let mut library = self.library.lock();
+        for template in library.candidates() {
+            let mut tape = library.tape(template);
+            if let Some(tensors) = tape.record(call, stream) {
+                (session.tape, session.is_clean) = (Some(tape), false);
+                return Some(tensors);
+            }
+            library.keep(tape);
+        }
+        None
+    }
+
+    /// Records a call that is not the next op of the template by another template that begins like it. If there is none, the tape ends.
+    #[cold]
+    fn turn(
+        &self,
+        session: &mut Session,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+    ) -> Option<Tensors> {
+        let tape = session.tape.as_mut()?;
+        let others = self.library.lock().alternatives(tape);
+        let template = tape.template().clone();
+        for other in others {
+            tape.turn_to(other);
+            if let Some(tensors) = tape.record(call, stream) {
+                return Some(tensors);
+            }
+            tape.turn_to(template.clone());
+        }
+        self.hand_over_part(session, stream);
+        None
+    }
+
+    /// Puts an entry where it belongs: into the log, on the tape, or behind it.
+    #[inline(always)]
+    pub(crate) fn submit(&self, entry: Entry, stream: &Arc<StreamShared>) {
+        match self.gate.state() {
+            State::Closed => self.go_through(entry, stream),
+            state => {
+                let asks = entry.asks_for_boundary();
+                if state == State::Ready && matches!(entry, Entry::Op(_)) {
+                    self.gate.make_open();
+                }
+                stream.append(entry);
+                if asks && self.is_on {
+                    self.gate.make_ready();
+                }
+            }
+        }
+    }
+
+    fn go_through(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
+        loop {
+            if let Some(mut held) = self.gate.hold(State::Closed) {
+                let next = held.with(|session| self.accept(session, entry, stream));
+                held.release(next, |session, entry| self.see_to(session, entry, stream));
+                break;
+            }
+            // Somebody holds it, who sees to the entry, or has just opened it: no round of this loop is without somebody's progress.
+            match self.gate.leave(entry) {
+                Ok(()) => return,
+                Err(back) => entry = back,
+            }
+            if self.gate.state() != State::Closed {
+                stream.append(entry);
+                return;
+            }
+        }
+        if self.is_crowded.load(Ordering::Relaxed) {
+            self.wait_for_tapes(stream);
+        }
+    }
+
+    /// As [`Replay::accept`], for an entry that another thread left.
+    #[cold]
+    fn see_to(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
+        let is_demanded = entry.is_demanded();
+        let next = self.accept(session, entry, stream);
+        if is_demanded {
+            // Who left it has looked for somebody to work on the stream too early.
+            stream.notify();
+        }
+        next
+    }
+
+    fn accept(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
+        let Some(tape) = session.tape.as_mut() else {
+            let next = if entry.asks_for_boundary() { State::Ready } else { State::Open };
+            stream.append(entry);
+            return next;
+        };
+        let is_complete = tape.is_complete();
+        match entry {
+            Entry::Release(value) => {
+                if let Some(value) = tape.release(value)
+                    && !session.is_clean
+                {
+                    tape.note_release(value);
+                }
+                State::Closed
+            }
+            Entry::Need(value, boundary) if is_complete && tape.makes(&value) => {
+                self.hand_over(session, boundary, stream)
+            }
+            Entry::Flush(boundary) if is_complete => self.hand_over(session, boundary, stream),
+            Entry::Fence(promise) if is_complete => {
+                let next = self.hand_over(session, Boundary::Flush, stream);
+                stream.append(Entry::Fence(promise));
+                next
+            }
+            Entry::Op(op) if is_complete && op.effect == Effect::Ordered && op.mode == Mode::Fused => {
+                let next = self.hand_over(session, Boundary::Effect, stream);
+                stream.append(Entry::Op(op));
+                next
+            }
+            entry if tape.is_empty() && !matches!(entry, Entry::Op(_)) => {
+                stream.append(entry);
+                State::Closed
+            }
+            entry => {
+                self.hand_over_part(session, stream);
+                let next = if entry.asks_for_boundary() { State::Ready } else { State::Open };
+                stream.append(entry);
+                next
+            }
+        }
+    }
+
+    /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is expected then.
+    fn hand_over(&self, session: &mut Session, boundary: Boundary, stream: &Arc<StreamShared>) -> State {
+        let Some(tape) = session.tape.take() else { return State::Open };
+        // Counted before the driver can send it back.
+        let mut library = self.library.lock();
+        let next = library.completed(tape.template().key);
+        session.tape = next.map(|template| library.tape(template));
+        session.is_clean = true;
+        self.count(&library);
+        drop(library);
+        stream.append(Entry::Replayed(tape, Some(boundary)));
+        if session.tape.is_some() { State::Closed } else { State::Ready }
+    }
+
+    /// Puts what is on the tape into the log, which is not what was expected.
+    fn hand_over_part(&self, session: &mut Session, stream: &Arc<StreamShared>) {
+        let Some(tape) = session.tape.take() else { return };
+        if tape.is_empty() {
+            self.library.lock().keep(tape);
+            return;
+        }
+        let mut library = self.library.lock();
+        library.missed(tape.template().key);
+        self.count(&library);
+        drop(library);
+        stream.append(Entry::Replayed(tape, None));
+    }
+
+    fn count(&self, library: &Library) {
+        if library.away() >= MAX_TAPES {
+            self.is_crowded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose number is limited.
+    #[cold]
+    fn wait_for_tapes(&self, stream: &Arc<StreamShared>) {
+        // The driver may be waiting for this thread, so this thread must not wait for the driver.
+        if is_driving() {
+            return;
+        }
+        stream.notify();
+        let mut library = self.library.lock();
+        while library.away() >= MAX_TAPES {
+            library = self.came_back.wait(library);
+        }
+        self.is_crowded.store(false, Ordering::Relaxed);
+    }
+
+    // ----- the driver's side -----
+
+    /// Remembers a region that was all that lay between two boundaries that the program asked for.
+    pub(crate) fn note(&self, key: RegionKey, canon: &Arc<CanonRegion>, sites: &Sites, units: &[Unit]) {
+        if self.is_on {
+            let template =
+                || Template { key, canon: canon.clone(), sites: sites.clone(), units: units.to_vec() };
+            self.library.lock().note(key, template);
+        }
+    }
+
+    /// The driver has done with a tape.
+    pub(crate) fn take_back(&self, tape: Box<Tape>) {
+        let mut library = self.library.lock();
+        library.take_back(tape);
+        if self.is_crowded.load(Ordering::Relaxed) {
+            self.came_back.notify_all();
+        }
+    }
+}

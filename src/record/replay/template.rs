@@ -1,0 +1,206 @@
+//! What a stream is expected to record, because it has done so before.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fuseline_fusion::canon::{CanonRegion, RegionKey};
+use fuseline_fusion::graph::Node;
+use fuseline_fusion::region::Unit;
+use fuseline_fusion::{Site, TensorType};
+
+use super::tape::Tape;
+
+/// Templates that a stream keeps, the latest ones used.
+const MOST_TEMPLATES: usize = 16;
+
+/// Keys of regions that were seen once.
+const MOST_SEEN: usize = 32;
+
+/// Tapes kept for use again: one for each of the regions that are usually under way.
+const MOST_SPARE: usize = 4;
+
+/// Most times that a template is left out after it did not fit.
+const MOST_SKIPPED: u32 = 255;
+
+/// Where each op of a region was recorded.
+pub(crate) type Sites = Arc<Vec<Site>>;
+
+/// A region that was all that the program recorded between two boundaries that it asked for.
+#[derive(Debug)]
+pub(crate) struct Template {
+    pub(crate) key: RegionKey,
+    pub(crate) canon: Arc<CanonRegion>,
+    /// Where its ops were recorded when it was made.
+    pub(crate) sites: Sites,
+    /// What it was joined from, if it was.
+    pub(crate) units: Vec<Unit>,
+}
+
+impl Template {
+    /// The op at this place.
+    #[inline(always)]
+    pub(crate) fn node(&self, at: usize) -> Option<&Node> {
+        self.canon.graph().nodes().get(at)
+    }
+
+    /// Number of ops.
+    #[inline(always)]
+    pub(crate) fn ops(&self) -> usize {
+        self.canon.graph().nodes().len()
+    }
+
+    /// Type of a parameter, and whether it is a lifted scalar.
+    pub(crate) fn param(&self, index: usize) -> (&TensorType, bool) {
+        (&self.canon.graph().params()[index], self.canon.lifted()[index])
+    }
+
+    /// Whether the first `ops` ops of both, over their first `params` parameters, are the same.
+    fn begins_like(&self, other: &Template, ops: usize, params: usize) -> bool {
+        let (own, others) = (self.canon.graph(), other.canon.graph());
+        own.nodes().len() >= ops
+            && own.params().len() >= params
+            && own.params()[..params] == others.params()[..params]
+            && self.canon.lifted()[..params] == other.canon.lifted()[..params]
+            && own.nodes()[..ops].iter().zip(others.nodes()).all(|(own, other)| {
+                own.operands() == other.operands()
+                    && (Arc::ptr_eq(own.signature(), other.signature())
+                        || own.signature() == other.signature())
+            })
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    template: Arc<Template>,
+    /// The one that came after it last.
+    next: Option<RegionKey>,
+    /// How often it did not fit since it last did, as times to leave it out; and how many of them are left.
+    penalty: u32,
+    skip: u32,
+}
+
+/// The templates of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Library {
+    /// The latest used last.
+    known: Vec<Known>,
+    seen: VecDeque<RegionKey>,
+    /// The one that was completed last.
+    last: Option<RegionKey>,
+    #[allow(clippy::vec_box, reason = "they go into the log and come back as they are")]
+    spare: Vec<Box<Tape>>,
+    /// Tapes that were handed over and have not come back.
+    away: usize,
+}
+
+impl Library {
+    /// Remembers a region. `template` is called when it was seen before and is no template yet.
+    pub(crate) fn note(&mut self, key: RegionKey, template: impl FnOnce() -> Template) {
+        if self.touch(key) {
+            return;
+        }
+        match self.seen.iter().position(|&seen| seen == key) {
+            None => {
+                self.seen.push_back(key);
+                if self.seen.len() > MOST_SEEN {
+                    self.seen.pop_front();
+                }
+            }
+            Some(at) => {
+                self.seen.remove(at);
+                if self.known.len() == MOST_TEMPLATES {
+                    self.known.remove(0);
+                }
+                self.known.push(Known { template: Arc::new(template()), next: None, penalty: 0, skip: 0 });
+            }
+        }
+    }
+
+    /// Makes a template the latest one used; false if it is not known.
+    fn touch(&mut self, key: RegionKey) -> bool {
+        let Some(at) = self.known.iter().position(|known| known.template.key == key) else { return false };
+        self.known[at..].rotate_left(1);
+        true
+    }
+
+    /// Templates that may begin now: each that is not left out this time, the latest first.
+    pub(crate) fn candidates(&mut self) -> Vec<Arc<Template>> {
+        let mut found = Vec::with_capacity(self.known.len());
+        for known in self.known.iter_mut().rev() {
+            match known.skip {
+                0 => found.push(known.template.clone()),
+                _ => known.skip -= 1,
+            }
+        }
+        found
+    }
+
+    /// Other templates that begin like this one.
+    pub(crate) fn alternatives(&self, tape: &Tape) -> Vec<Arc<Template>> {
+        let (template, ops, params) = tape.place();
+        let others = self.known.iter().rev().map(|known| &known.template);
+        let others =
+            others.filter(|other| other.key != template.key && other.begins_like(template, ops, params));
+        others.cloned().collect()
+    }
+
+    fn find(&mut self, key: RegionKey) -> Option<&mut Known> {
+        self.known.iter_mut().find(|known| known.template.key == key)
+    }
+
+    /// A template was recorded to its end; returns the one that is expected now.
+    pub(crate) fn completed(&mut self, key: RegionKey) -> Option<Arc<Template>> {
+        self.away += 1;
+        if let Some(before) = self.last.replace(key)
+            && let Some(before) = self.find(before)
+        {
+            before.next = Some(key);
+        }
+        self.touch(key);
+        let known = self.find(key)?;
+        (known.penalty, known.skip) = (0, 0);
+        let next = known.next.unwrap_or(key);
+        let next = self.find(next)?;
+        if next.skip > 0 {
+            next.skip -= 1;
+            return None;
+        }
+        Some(next.template.clone())
+    }
+
+    /// The program did something else than the template.
+    pub(crate) fn missed(&mut self, key: RegionKey) {
+        self.away += 1;
+        if let Some(known) = self.find(key) {
+            known.penalty = (2 * known.penalty + 1).min(MOST_SKIPPED);
+            known.skip = known.penalty - 1;
+        }
+    }
+
+    /// Number of tapes that were handed over and have not come back.
+    pub(crate) fn away(&self) -> usize {
+        self.away
+    }
+
+    /// A tape has come back.
+    pub(crate) fn take_back(&mut self, tape: Box<Tape>) {
+        self.away -= 1;
+        self.keep(tape);
+    }
+
+    /// Keeps a tape that was not used.
+    pub(crate) fn keep(&mut self, tape: Box<Tape>) {
+        if self.spare.len() < MOST_SPARE {
+            self.spare.push(tape);
+        }
+    }
+
+    /// An empty tape for a template, if possible one that was used for it.
+    pub(crate) fn tape(&mut self, template: Arc<Template>) -> Box<Tape> {
+        let fits = self.spare.iter().rposition(|tape| tape.was_for(&template));
+        let spare = fits.or_else(|| self.spare.len().checked_sub(1)).map(|at| self.spare.swap_remove(at));
+        let mut tape = spare.unwrap_or_default();
+        tape.begin(template);
+        tape
+    }
+}

@@ -1,0 +1,416 @@
+//! Replay: whatever a program does, it gives the values, regions and events that it gives without replay; and a steady loop is replayed.
+//! `FUSELINE_PROGRAMS` multiplies the number of programs.
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::collections::{HashMap, HashSet};
+
+use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
+use fuseline::fusion::program::ProgramId;
+use fuseline::fusion::{DTypeSet, StreamId};
+use fuseline::{
+    Attrs, Boundary, Budgets, Engine, EngineConfig, Event, Mode, Result, Stream, Tensor, with_mode,
+};
+use proptest::collection::vec;
+use proptest::num::u32::ANY;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use support::{Log, vector};
+
+// ----- programs, and what they do in a round -----
+
+/// What a round does with the ops of a program, which it records in order.
+#[derive(Clone, Debug)]
+struct Round {
+    /// When each value is dropped, as a number of ops; the same in every round that is not odd.
+    drops: Vec<(usize, ProgramId)>,
+    /// Where the round differs from the others, and how.
+    odd: Option<(usize, Oddity)>,
+    /// What is read at the end, if that has not been dropped.
+    reads: Vec<ProgramId>,
+    ends: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Oddity {
+    /// The rest of the ops is left out.
+    Stops,
+    /// A value is read in between.
+    Reads,
+    /// One more op.
+    Another,
+    /// The op is recorded in Strict mode.
+    Strict,
+    Flushes,
+    /// An input is another tensor from here on.
+    OtherInput,
+    /// One operand takes the place of another.
+    Aliases,
+    /// Values are kept for longer.
+    Keeps,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Reads,
+    Flush,
+    Synchronize,
+}
+
+const ODDITIES: [Oddity; 8] = [
+    Oddity::Stops,
+    Oddity::Reads,
+    Oddity::Another,
+    Oddity::Strict,
+    Oddity::Flushes,
+    Oddity::OtherInput,
+    Oddity::Aliases,
+    Oddity::Keeps,
+];
+
+fn rounds(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Round> {
+    let ops = sampled.program.ops.len();
+    let mut drops = Vec::new();
+    let mut made: Vec<ProgramId> = Vec::new();
+    for (index, op) in sampled.program.ops.iter().enumerate() {
+        made.extend(&op.results);
+        made.retain(|&id| {
+            let used = sampled.program.ops[index + 1..].iter().any(|op| op.operands.contains(&id));
+            let dropped = !used && entropy.draw(3) > 0;
+            if dropped {
+                drops.push((index + 1, id));
+            }
+            !dropped
+        });
+    }
+    let reads: Vec<ProgramId> = made.iter().copied().filter(|_| entropy.draw(4) > 0).collect();
+    let ends = [End::Reads, End::Flush, End::Synchronize][entropy.draw(3) as usize];
+    let usual = Round { drops, odd: None, reads, ends };
+    let mut rounds = vec![usual.clone(); 4];
+    for _ in 0..3 {
+        let what = ODDITIES[entropy.draw(ODDITIES.len() as u32) as usize];
+        let at = entropy.draw(ops as u32) as usize;
+        rounds.push(Round { odd: Some((at, what)), ..usual.clone() });
+        rounds.extend(vec![usual.clone(); 1 + entropy.draw(2) as usize]);
+    }
+    rounds
+}
+
+/// What a reader sees: elements, or the error.
+fn look(tensor: &Tensor) -> String {
+    tensor
+        .to_literal()
+        .map_or_else(|error| error.to_string(), |data| format!("{} {:?}", data.dtype(), data.bytes()))
+}
+
+/// Runs a round; what it read.
+fn run(
+    sampled: &Sampled,
+    round: &Round,
+    inputs: &mut HashMap<ProgramId, Tensor>,
+    stream: &Stream,
+) -> Vec<String> {
+    let mut made: HashMap<ProgramId, Tensor> = HashMap::new();
+    let mut read = Vec::new();
+    let mut drops = round.drops.iter().peekable();
+    let mut keeps = false;
+    for (index, op) in sampled.program.ops.iter().enumerate() {
+        let mut mode = Mode::Fused;
+        let mut aliases = false;
+        if let Some((_, what)) = round.odd.filter(|&(at, _)| at == index) {
+            let any = op.operands.iter().find_map(|id| made.get(id).or_else(|| inputs.get(id)));
+            match (what, any) {
+                (Oddity::Stops, _) => break,
+                (Oddity::Reads, Some(any)) => read.push(look(any)),
+                (Oddity::Another, Some(any)) => drop(any.mul(any)),
+                (Oddity::Strict, _) => mode = Mode::Strict,
+                (Oddity::Flushes, _) => stream.flush(),
+                (Oddity::OtherInput, _) => {
+                    for (id, tensor) in inputs.iter_mut() {
+                        *tensor = stream.from_literal(&sampled.value(*id).data).unwrap();
+                    }
+                }
+                (Oddity::Aliases, _) => aliases = true,
+                (Oddity::Keeps, _) => keeps = true,
+                _ => {}
+            }
+        }
+        let mut operands: Vec<&Tensor> =
+            op.operands.iter().map(|id| made.get(id).or_else(|| inputs.get(id)).unwrap()).collect();
+        if aliases && operands.len() > 1 && operands[0].ty() == operands[1].ty() {
+            operands[1] = operands[0];
+        }
+        let signature = &op.signature;
+        let attrs = Attrs::clone(signature.attrs());
+        let results =
+            with_mode(mode, || stream.record(signature.op(), attrs, signature.bodies(), &operands)).unwrap();
+        made.extend(op.results.iter().copied().zip(results));
+        while let Some((_, id)) = drops.next_if(|&&(when, _)| when <= index + 1) {
+            if !keeps {
+                made.remove(id);
+            }
+        }
+    }
+    match round.ends {
+        End::Reads => {}
+        End::Flush => stream.flush(),
+        End::Synchronize => stream.synchronize().unwrap(),
+    }
+    for id in &round.reads {
+        if let Some(tensor) = made.remove(id) {
+            read.push(look(&tensor));
+        }
+    }
+    read
+}
+
+// ----- what is compared -----
+
+/// What happened to the regions of each stream, in order, without the ids of values. What depends on when a compile ends is left out:
+/// whether a region runs as a whole or as its units, and what then runs op by op.
+fn told(events: &[Event]) -> Vec<String> {
+    let (mut units, mut apart) = (0, HashSet::new());
+    let mut told: Vec<(StreamId, String)> = Vec::new();
+    for event in events {
+        match event {
+            Event::InUnits { units: parts, .. } => units = *parts,
+            Event::Sealed { region, .. } if units > 0 => {
+                units -= 1;
+                apart.insert((region.stream, region.seq));
+            }
+            Event::Sealed { region, boundary: Boundary::Fallback, .. } => {
+                apart.insert((region.stream, region.seq));
+            }
+            Event::Sealed { region, boundary, mode, inputs, scalars, contents, .. } => {
+                let dies: Vec<bool> = contents.inputs().iter().map(|input| input.dies).collect();
+                let live: Vec<bool> = contents.outputs().iter().map(|output| output.live).collect();
+                let (key, ops, sites) = (region.key, region.ops, contents.sites());
+                told.push((
+                    region.stream,
+                    format!(
+                        "{key} {boundary:?} {mode:?} {ops} {inputs} {scalars} {dies:?} {live:?} {sites:?}"
+                    ),
+                ));
+            }
+            Event::Skipped { region } if !apart.contains(&(region.stream, region.seq)) => {
+                told.push((region.stream, format!("skipped {}", region.key)));
+            }
+            _ => {}
+        }
+    }
+    // Which of two streams goes first is left to the threads.
+    told.sort_by_key(|(stream, _)| *stream);
+    told.into_iter().map(|(_, told)| told).collect()
+}
+
+struct Seen {
+    read: Vec<String>,
+    told: Vec<String>,
+    replayed: u64,
+}
+
+fn see(sampled: &Sampled, rounds: &[Round], engine: &Engine, log: &Log) -> Seen {
+    let stream = engine.new_stream();
+    log.take();
+    let before = engine.counters();
+    let mut read = Vec::new();
+    let inputs = sampled.program.values.iter();
+    let mut inputs: HashMap<ProgramId, Tensor> =
+        inputs.map(|value| (value.id, stream.from_literal(&value.data).unwrap())).collect();
+    for round in rounds {
+        read.extend(run(sampled, round, &mut inputs, &stream));
+    }
+    drop(inputs);
+    stream.synchronize().unwrap();
+    Seen { read, told: told(&log.take()), replayed: engine.counters().since(&before).replayed }
+}
+
+fn compare(budgets: Budgets, cases: u32, ops: usize) {
+    let new = |replay: bool| {
+        let log = Log::default();
+        let config = EngineConfig::new().region_budgets(budgets).replay(replay).event_sink(log.sink());
+        (config.build_reference().unwrap(), log)
+    };
+    let (with, without) = (new(true), new(false));
+    let replayed = std::cell::Cell::new((0, 0));
+    let more = std::env::var("FUSELINE_PROGRAMS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
+    let config =
+        Config { cases: cases * more, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[0x51; 32]));
+    let case = (vec(ANY, ops * 8..=ops * 16), vec(ANY, ops * 6), 1..=ops);
+    let outcome = runner.run(&case, |(program, how, ops)| {
+        let options = ProgramOptions { dtypes: DTypeSet::ANY, ..ProgramOptions::new(Aim::Portable) };
+        let sampled = ProgramSampler::sample(options, &mut Choices::new(&program), ops);
+        let rounds = rounds(&sampled, &mut Choices::new(&how));
+        let (one, other) =
+            (see(&sampled, &rounds, &with.0, &with.1), see(&sampled, &rounds, &without.0, &without.1));
+        let describe = || format!("{rounds:?}\n{}", sampled.program.to_json());
+        if let Some(at) =
+            (0..one.told.len().max(other.told.len())).find(|&at| one.told.get(at) != other.told.get(at))
+        {
+            let (one, other) = (one.told.get(at), other.told.get(at));
+            return Err(TestCaseError::fail(format!(
+                "region {at}: {one:?}, without replay {other:?}\n{}",
+                describe()
+            )));
+        }
+        if one.read != other.read {
+            return Err(TestCaseError::fail(format!("other numbers\n{}", describe())));
+        }
+        assert_eq!(other.replayed, 0);
+        let (some, all) = replayed.get();
+        replayed.set((some + u64::from(one.replayed > 0), all + 1));
+        Ok(())
+    });
+    outcome.unwrap();
+    let (some, all) = replayed.get();
+    println!("{some} of {all} programs were replayed in part");
+    assert!(3 * some > all, "{some} of {all} programs were replayed");
+}
+
+#[test]
+fn any_program_that_goes_astray_anywhere_does_what_it_does_without_replay() {
+    compare(Budgets::default(), 200, 24);
+}
+
+/// Steps of several units, which are joined from the third on.
+#[test]
+fn steps_of_several_units_do_what_they_do_without_replay() {
+    compare(Budgets { ops: 5, ..Budgets::default() }, 200, 24);
+}
+
+// ----- single cases -----
+
+/// What is told, and read, of a program with replay, which must be the same without.
+fn both(budgets: Budgets, program: impl Fn(&Engine) -> Result<Vec<f32>>) -> (Vec<String>, u64) {
+    let run = |replay: bool| {
+        let log = Log::default();
+        let config = EngineConfig::new().region_budgets(budgets).replay(replay).event_sink(log.sink());
+        let engine = config.build_reference().unwrap();
+        let read = program(&engine).unwrap();
+        engine.synchronize().unwrap();
+        (read, told(&log.take()), engine.counters().replayed)
+    };
+    let (with, without) = (run(true), run(false));
+    assert_eq!(with.0, without.0);
+    assert_eq!(with.1, without.1);
+    assert_eq!(without.2, 0);
+    (with.1, with.2)
+}
+
+#[test]
+fn a_steady_loop_is_replayed_from_the_third_round_on() {
+    let (regions, replayed) = both(Budgets::default(), |engine| {
+        let mut x = vector(engine, &[1.0, 2.0]);
+        let mut read = Vec::new();
+        for round in 0..10 {
+            // Other numbers, the same ops.
+            let y = ((&x * 0.5)? + f64::from(round))?;
+            x = y.tanh()?;
+            read.push(y.sum(&[0])?.item::<f32>()?);
+        }
+        Ok(read)
+    });
+    assert_eq!(regions.len(), 10);
+    // Seven ops with the broadcasts of numbers; the first two rounds make the template.
+    assert_eq!(replayed, 8 * 7);
+}
+
+/// Two tensors where there was one, and one where there were two.
+#[test]
+fn values_are_told_apart() {
+    both(Budgets::default(), |engine| {
+        let (x, y) = (vector(engine, &[1.0, 2.0]), vector(engine, &[3.0, 4.0]));
+        let mut read = Vec::new();
+        for round in 0..12 {
+            let (one, other) = if round == 5 { (&x, &x) } else { (&x, &y) };
+            read.extend(one.mul(other)?.add(other)?.to_vec::<f32>()?);
+        }
+        for round in 0..12 {
+            let other = if round == 5 { &y } else { &x };
+            read.extend(x.sub(other)?.mul(&x)?.to_vec::<f32>()?);
+        }
+        // A result where a parameter was expected.
+        for round in 0..12 {
+            let made = x.abs()?;
+            let other = if round == 5 { &made } else { &y };
+            read.extend(x.neg()?.add(other)?.add(&made)?.to_vec::<f32>()?);
+        }
+        Ok(read)
+    });
+}
+
+/// A read that is no boundary, because the program has asked for one since the value was made: what is recorded then looks like a
+/// step, but other ops are pending before it.
+#[test]
+fn what_is_pending_before_a_tape_is_not_forgotten() {
+    let (_, replayed) = both(Budgets { ops: 4, joined_ops: 0, ..Budgets::default() }, |engine| {
+        let x = vector(engine, &[1.0, 2.0]);
+        let step = || {
+            let made = x.neg()?;
+            made.abs()?.neg()
+        };
+        let mut read = Vec::new();
+        for _ in 0..4 {
+            read.extend(step()?.to_vec::<f32>()?);
+        }
+        // The budget ends a region; the value is read when other things have happened.
+        let kept = x.abs()?.abs()?.abs()?.abs()?;
+        drop(with_mode(Mode::Strict, || x.abs())?);
+        let pending = x.exp()?;
+        read.extend(kept.to_vec::<f32>()?);
+        let made = x.neg()?;
+        drop(pending);
+        let made = made.abs()?.neg()?;
+        engine.stream().flush();
+        read.extend(made.to_vec::<f32>()?);
+        for _ in 0..4 {
+            read.extend(step()?.to_vec::<f32>()?);
+        }
+        Ok(read)
+    });
+    assert!(replayed >= 3, "{replayed}");
+}
+
+/// An ordered effect ends a step as well as a read does, and another stream's use of a value.
+#[test]
+fn whatever_asks_for_a_boundary_ends_a_tape() {
+    both(Budgets::default(), |engine| {
+        let x = vector(engine, &[1.0, 2.0]);
+        let (other, mut read) = (engine.new_stream(), Vec::new());
+        for round in 0..20 {
+            let y = x.neg()?.exp()?;
+            match round % 5 {
+                0 => engine.stream().flush(),
+                1 => engine.synchronize()?,
+                2 => drop(with_mode(Mode::Strict, || y.abs())?),
+                3 => read.extend(other.from_literal(&x.to_literal()?)?.add(&y)?.to_vec::<f32>()?),
+                _ => read.extend(y.to_vec::<f32>()?),
+            }
+        }
+        Ok(read)
+    });
+}
+
+/// Values that outlive their round are not those of the next.
+#[test]
+fn values_may_be_kept() {
+    both(Budgets::default(), |engine| {
+        let x = vector(engine, &[1.0, 2.0]);
+        let mut read = Vec::new();
+        let mut kept = Vec::new();
+        for round in 0..12 {
+            let y = x.neg()?;
+            let z = y.exp()?;
+            if round % 3 == 1 {
+                kept.push(y.clone());
+            }
+            drop(y);
+            read.extend(z.to_vec::<f32>()?);
+        }
+        for value in kept {
+            read.extend(value.to_vec::<f32>()?);
+        }
+        Ok(read)
+    });
+}
