@@ -236,7 +236,7 @@ impl StreamShared {
     /// The last handle on a value was dropped.
     pub(crate) fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
         if self.trace.is_none() {
-            self.replay.submit(Entry::Release(value), self);
+            self.replay.release(value, self);
         }
     }
 
@@ -289,9 +289,27 @@ impl StreamShared {
 
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
-        if let Some(tensors) = self.replay.record(&call, self) {
-            return Ok(tensors);
+        let mut results = Tensors::new();
+        if self.replay.record(&call, self, &mut results) {
+            return Ok(results);
         }
+        self.record_anew(call)
+    }
+
+    /// As [`StreamShared::record`], for an op that has one result.
+    #[inline]
+    pub(crate) fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensor> {
+        let mut result = None;
+        if self.replay.record(&call, self, &mut result)
+            && let Some(result) = result
+        {
+            return Ok(result);
+        }
+        let op = call.op;
+        self.record_anew(call)?.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
+    }
+
+    fn record_anew(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         let RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let types = operands.iter().map(|tensor| tensor.cell().ty());
         let signature = match memo::signature(op, attrs, bodies, types) {

@@ -22,8 +22,9 @@ use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
+use crate::record::replay::Item;
 use crate::result::once::{Abandoned, Once, Promise};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::next_block;
 use crate::trace::Place;
 
@@ -120,6 +121,8 @@ pub(crate) struct ValueCell {
     id: AtomicU64,
     /// The last tape it was on; touched by who holds the gate of its stream.
     mark: AtomicU32,
+    /// The gate's, while the value is in a chain of what was dropped there.
+    link: AtomicPtr<()>,
     ty: TensorType,
     /// Number of handles (V1).
     handles: AtomicU32,
@@ -165,6 +168,7 @@ impl ValueCell {
         ValueCell {
             id: AtomicU64::new(fresh_id().to_raw()),
             mark: AtomicU32::new(Mark::NONE.0),
+            link: AtomicPtr::new(std::ptr::null_mut()),
             ty,
             handles: AtomicU32::new(1),
             settled: AtomicBool::new(settled),
@@ -195,6 +199,12 @@ impl ValueCell {
         self.handles.store(1, Ordering::Relaxed);
         self.settled.store(false, Ordering::Relaxed);
         true
+    }
+
+    /// Whether there is memory of a device behind it.
+    #[inline]
+    pub(crate) fn has_data(&self) -> bool {
+        !matches!(self.outcome.get(), None | Some(Outcome::Scalar(_)))
     }
 
     /// Where it may stand on a tape.
@@ -259,7 +269,13 @@ impl ValueCell {
     }
 
     /// One handle less; true if it was the last. What the other handles' owners recorded happened before that.
+    #[inline]
     pub(crate) fn release(&self) -> bool {
+        // The only handle is the caller's, which nobody can make another one of meanwhile (V2), so a store will do.
+        if self.handles.load(Ordering::Acquire) == 1 {
+            self.handles.store(0, Ordering::Release);
+            return true;
+        }
         self.handles.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -276,6 +292,13 @@ impl ValueCell {
     /// It was in a region that ended where the program asked.
     pub(crate) fn set_settled(&self) {
         self.settled.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Item for ValueCell {
+    #[inline(always)]
+    fn link(&self) -> &AtomicPtr<()> {
+        &self.link
     }
 }
 

@@ -251,12 +251,14 @@ pub struct Attrs(SmallVec<[AttrValue; 2]>);
 
 impl Attrs {
     /// No attributes.
+    #[inline]
     #[must_use]
     pub fn none() -> Attrs {
         Attrs::default()
     }
 
     /// The values, in schema order.
+    #[inline]
     #[must_use]
     pub fn values(&self) -> &[AttrValue] {
         &self.0

@@ -41,18 +41,21 @@ pub struct Node {
 
 impl Node {
     /// Op, attributes and types.
+    #[inline]
     #[must_use]
     pub fn signature(&self) -> &Arc<Signature> {
         &self.signature
     }
 
     /// Where the operands come from.
+    #[inline]
     #[must_use]
     pub fn operands(&self) -> &[Ref] {
         &self.operands
     }
 
     /// The results, in order.
+    #[inline]
     pub fn results(&self) -> impl ExactSizeIterator<Item = Ref> + use<> {
         let first = self.first_result;
         (first..first + self.signature.results().len() as u32).map(Ref::Result)
@@ -192,12 +195,14 @@ impl Graph {
     }
 
     /// The parameters' types.
+    #[inline]
     #[must_use]
     pub fn params(&self) -> &[TensorType] {
         &self.params
     }
 
     /// The ops, in execution order.
+    #[inline]
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes

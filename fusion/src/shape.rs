@@ -140,12 +140,14 @@ impl Shape {
     }
 
     /// Sizes, outermost first.
+    #[inline]
     #[must_use]
     pub fn dims(&self) -> &[u64] {
         &self.0
     }
 
     /// Number of dimensions.
+    #[inline]
     #[must_use]
     pub fn rank(&self) -> usize {
         self.0.len()
@@ -231,24 +233,28 @@ impl TensorType {
     }
 
     /// Element type.
+    #[inline]
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Shape.
+    #[inline]
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// Sizes of the dimensions, outermost first.
+    #[inline]
     #[must_use]
     pub fn dims(&self) -> &[u64] {
         self.shape.dims()
     }
 
     /// Number of dimensions.
+    #[inline]
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shape.rank()

@@ -145,8 +145,7 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensor> {
-        let mut results = self.record_all(op, attrs, bodies, operands, site)?;
-        results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
+        self.stream.record_one(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
     }
 
     /// Dimension `axis`, counted from the back if negative, as an index. `op` is what needs it.

@@ -125,12 +125,14 @@ impl CanonRegion {
     }
 
     /// The ops.
+    #[inline]
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
     /// Which parameters are lifted scalars.
+    #[inline]
     #[must_use]
     pub fn lifted(&self) -> &[bool] {
         &self.lifted

@@ -101,6 +101,7 @@ impl Signature {
     }
 
     /// The op.
+    #[inline]
     #[must_use]
     pub fn op(&self) -> OpCode {
         self.op
@@ -113,6 +114,7 @@ impl Signature {
     }
 
     /// The attributes, in schema order.
+    #[inline]
     #[must_use]
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
@@ -132,18 +134,21 @@ impl Signature {
     }
 
     /// The bodies.
+    #[inline]
     #[must_use]
     pub fn bodies(&self) -> &[Arc<Body>] {
         &self.bodies
     }
 
     /// Operand types.
+    #[inline]
     #[must_use]
     pub fn operands(&self) -> &[TensorType] {
         &self.operands
     }
 
     /// Result types.
+    #[inline]
     #[must_use]
     pub fn results(&self) -> &[TensorType] {
         &self.results
@@ -156,6 +161,7 @@ impl Signature {
     }
 
     /// What the op does besides computing: what its row says, or an ordered op in one of its bodies.
+    #[inline]
     #[must_use]
     pub fn effect(&self) -> Effect {
         self.effect

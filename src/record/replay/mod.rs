@@ -16,7 +16,9 @@
 //!   (`RegionBuilder::replay`).
 //! - Q3: a value is a result or parameter of a tape if the tape holds that cell in that place. Marks of values are hints.
 //! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever waited for it.
-//! - Q5: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]).
+//! - Q5: the cell of a result belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over
+//!   has references of its own.
+//! - Q6: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]).
 //!
 //! Templates that do not fit are left out for a number of times that doubles; all of this is a function of what is recorded.
 
@@ -30,16 +32,18 @@ use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Unit};
 
+pub(crate) use self::gate::Item;
 use self::gate::{Gate, State};
-pub(crate) use self::tape::{Recorded, Step, Tape};
+pub(crate) use self::tape::{Recorded, Step, TakeResults, Tape};
 use self::template::Library;
 pub(crate) use self::template::{Sites, Template};
 use super::Entry;
 use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
-use crate::stream::{RecordCall, StreamShared, Tensors};
+use crate::stream::{RecordCall, StreamShared};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
+use crate::value::ValueCell;
 
 /// What is behind the gate.
 #[derive(Default)]
@@ -53,7 +57,7 @@ struct Session {
 /// The replaying of one stream.
 pub(crate) struct Replay {
     is_on: bool,
-    gate: Gate<Session, Entry>,
+    gate: Gate<Session, Entry, ValueCell>,
     library: Mutex<Library>,
     /// So many tapes are under way that the program has to wait.
     is_crowded: AtomicBool,
@@ -76,30 +80,54 @@ impl Replay {
 
     /// Records a call if it is what is expected.
     #[inline(always)]
-    pub(crate) fn record(&self, call: &RecordCall<'_>, stream: &Arc<StreamShared>) -> Option<Tensors> {
+    pub(crate) fn record(
+        &self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
         match self.gate.state() {
-            State::Open => None,
-            from => self.record_from(from, call, stream),
+            State::Open => false,
+            from => self.record_from(from, call, stream, results),
         }
     }
 
     #[inline]
-    fn record_from(&self, from: State, call: &RecordCall<'_>, stream: &Arc<StreamShared>) -> Option<Tensors> {
+    fn record_from(
+        &self,
+        from: State,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
         // What cannot be on a tape goes the way of all entries, and ends it there.
         if call.effect != Effect::Pure || stream.mode() != Mode::Fused || stream.engine().captures().is_on() {
-            return None;
+            return false;
         }
-        let mut held = self.gate.hold(from)?;
-        let tensors = held.with(|session| match &mut session.tape {
-            Some(tape) => match tape.record(call, stream) {
-                Some(tensors) => Some(tensors),
-                None => self.turn(session, call, stream),
-            },
-            None => self.begin(session, call, stream),
+        let Some((mut held, dropped)) = self.gate.hold(from) else { return false };
+        let is_recorded = held.with(|session| match &mut session.tape {
+            Some(tape) => {
+                dropped.for_each(|value| release(tape, session.is_clean, value));
+                tape.record(call, stream, results) || self.turn(session, call, stream, results)
+            }
+            None => self.begin(session, call, stream, results),
         });
-        let next = if tensors.is_some() { State::Closed } else { State::Open };
+        let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
-        tensors
+        is_recorded
+    }
+
+    /// The last handle on a value was dropped.
+    #[inline]
+    pub(crate) fn release(&self, mut value: Arc<ValueCell>, stream: &Arc<StreamShared>) {
+        // What takes memory on the device does not wait for the next op.
+        if !value.has_data() {
+            match self.gate.drop_off(value) {
+                Ok(()) => return,
+                Err(back) => value = back,
+            }
+        }
+        self.submit(Entry::Release(value), stream);
     }
 
     /// Begins a tape with a call.
@@ -109,17 +137,18 @@ impl Replay {
         session: &mut Session,
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
-    ) -> Option<Tensors> {
+        results: &mut impl TakeResults,
+    ) -> bool {
         let mut library = self.library.lock();
         for template in library.candidates() {
             let mut tape = library.tape(template);
-            if let Some(tensors) = tape.record(call, stream) {
+            if tape.record(call, stream, results) {
                 (session.tape, session.is_clean) = (Some(tape), false);
-                return Some(tensors);
+                return true;
             }
             library.keep(tape);
         }
-        None
+        false
     }
 
     /// Records a call that is not the next op of the template by another template that begins like it. If there is none, the tape ends.
@@ -129,19 +158,20 @@ impl Replay {
         session: &mut Session,
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
-    ) -> Option<Tensors> {
-        let tape = session.tape.as_mut()?;
+        results: &mut impl TakeResults,
+    ) -> bool {
+        let Some(tape) = session.tape.as_mut() else { return false };
         let others = self.library.lock().alternatives(tape);
         let template = tape.template().clone();
         for other in others {
             tape.turn_to(other);
-            if let Some(tensors) = tape.record(call, stream) {
-                return Some(tensors);
+            if tape.record(call, stream, results) {
+                return true;
             }
             tape.turn_to(template.clone());
         }
         self.hand_over_part(session, stream);
-        None
+        false
     }
 
     /// Puts an entry where it belongs: into the log, on the tape, or behind it.
@@ -164,8 +194,13 @@ impl Replay {
 
     fn go_through(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
         loop {
-            if let Some(mut held) = self.gate.hold(State::Closed) {
-                let next = held.with(|session| self.accept(session, entry, stream));
+            if let Some((mut held, dropped)) = self.gate.hold(State::Closed) {
+                let next = held.with(|session| {
+                    if let Some(tape) = &mut session.tape {
+                        dropped.for_each(|value| release(tape, session.is_clean, value));
+                    }
+                    self.accept(session, entry, stream)
+                });
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
                 break;
             }
@@ -205,11 +240,7 @@ impl Replay {
         let is_complete = tape.is_complete();
         match entry {
             Entry::Release(value) => {
-                if let Some(value) = tape.release(value)
-                    && !session.is_clean
-                {
-                    tape.note_release(value);
-                }
+                release(tape, session.is_clean, value);
                 State::Closed
             }
             Entry::Need(value, boundary) if is_complete && tape.makes(&value) => {
@@ -241,7 +272,8 @@ impl Replay {
 
     /// Puts the whole tape into the log, with the boundary behind it, and begins the one that is expected then.
     fn hand_over(&self, session: &mut Session, boundary: Boundary, stream: &Arc<StreamShared>) -> State {
-        let Some(tape) = session.tape.take() else { return State::Open };
+        let Some(mut tape) = session.tape.take() else { return State::Open };
+        tape.close();
         // Counted before the driver can send it back.
         let mut library = self.library.lock();
         let next = library.completed(tape.template().key);
@@ -255,7 +287,8 @@ impl Replay {
 
     /// Puts what is on the tape into the log, which is not what was expected.
     fn hand_over_part(&self, session: &mut Session, stream: &Arc<StreamShared>) {
-        let Some(tape) = session.tape.take() else { return };
+        let Some(mut tape) = session.tape.take() else { return };
+        tape.close();
         if tape.is_empty() {
             self.library.lock().keep(tape);
             return;
@@ -306,5 +339,15 @@ impl Replay {
         if self.is_crowded.load(Ordering::Relaxed) {
             self.came_back.notify_all();
         }
+    }
+}
+
+/// Marks a value on the tape as released. One that is not there is kept in mind if a pending op may know it, and dropped if not.
+#[inline(always)]
+fn release(tape: &mut Tape, is_clean: bool, value: Arc<ValueCell>) {
+    if let Some(value) = tape.release(value)
+        && !is_clean
+    {
+        tape.note_release(value);
     }
 }

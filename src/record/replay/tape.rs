@@ -1,11 +1,12 @@
 //! What was recorded of a template: which values stand where, and when they were released.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use fuseline_fusion::graph::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Input, Mode, Operand, Operands, Results, TraceOp};
-use fuseline_fusion::{Site, ValueId};
+use fuseline_fusion::{Site, TensorType, ValueId};
 
 use super::template::{Sites, Template};
 use crate::stream::{RecordCall, StreamShared, Tensors};
@@ -15,12 +16,46 @@ use crate::value::{Mark, ValueCell, ValuePromise, ValueRef};
 /// The number of ops that had been recorded when a value was released.
 type Released = Option<u32>;
 
-/// A result of an op.
-#[derive(Debug, Default)]
+/// A result of an op. Its handle, while there is one, owns the reference with which the cell was made; when the last handle is dropped,
+/// that comes back here.
+#[derive(Debug)]
 struct Made {
-    /// Its value; or, beyond the results made, one that can be used again. `None` where it has gone elsewhere.
-    cell: Option<Arc<ValueCell>>,
+    /// Which value it is.
+    cell: NonNull<ValueCell>,
+    /// The reference: of a value that has been released, and, beyond the results made, of a cell that can be used again.
+    own: Option<Arc<ValueCell>>,
     released: Released,
+}
+
+// SAFETY: holds because `cell` is an address to compare with, and dereferenced only where an `Arc` of the same value, which is `Send` and
+// `Sync`, is known to exist (`Made::reference`).
+unsafe impl Send for Made {}
+// SAFETY: holds for the same reason.
+unsafe impl Sync for Made {}
+
+impl Made {
+    fn new(cell: &Arc<ValueCell>) -> Made {
+        Made { cell: address(cell), own: None, released: None }
+    }
+
+    /// A reference to the value.
+    fn reference(&self) -> Arc<ValueCell> {
+        match &self.own {
+            Some(own) => own.clone(),
+            None => {
+                let cell = self.cell.as_ptr().cast_const();
+                // SAFETY: holds because the value has not been released on this tape, so the reference that was handed out with its
+                // handle exists: a handle has it, or an entry or item that whoever holds the gate, which is our caller, has not seen to.
+                unsafe { Arc::increment_strong_count(cell) };
+                // SAFETY: holds because that is the reference that the line above made.
+                unsafe { Arc::from_raw(cell) }
+            }
+        }
+    }
+}
+
+fn address(cell: &Arc<ValueCell>) -> NonNull<ValueCell> {
+    NonNull::from(&**cell)
 }
 
 /// A parameter.
@@ -124,11 +159,16 @@ impl Tape {
 
     /// Records a call, if it is the next op of the template. If not, nothing has changed.
     #[inline]
-    pub(super) fn record(&mut self, call: &RecordCall<'_>, stream: &Arc<StreamShared>) -> Option<Tensors> {
-        let template = self.template.take()?;
-        let tensors = self.record_as(&template, call, stream);
+    pub(super) fn record(
+        &mut self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
+        let Some(template) = self.template.take() else { return false };
+        let is_recorded = self.record_as(&template, call, stream, results);
         self.template = Some(template);
-        tensors
+        is_recorded
     }
 
     #[inline]
@@ -137,20 +177,21 @@ impl Tape {
         template: &Template,
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
-    ) -> Option<Tensors> {
-        let node = template.node(self.ops)?;
+        results: &mut impl TakeResults,
+    ) -> bool {
+        let Some(node) = template.node(self.ops) else { return false };
         let signature = node.signature();
         if signature.op() != call.op
             || node.operands().len() != call.operands.len()
             || *signature.attrs() != call.attrs
             || signature.bodies() != call.bodies
         {
-            return None;
+            return false;
         }
         let bound = self.bound.len();
         for (&tensor, &place) in call.operands.iter().zip(node.operands()) {
             let is_meant = match place {
-                Ref::Result(index) => is_cell(self.made[index as usize].cell.as_ref(), tensor.cell()),
+                Ref::Result(index) => self.made[index as usize].cell == address(tensor.cell()),
                 Ref::Param(index) => match self.bound.get(index as usize) {
                     Some(bound) => Arc::ptr_eq(&bound.value.0, tensor.cell()),
                     None => self.bind(template, tensor, stream),
@@ -158,34 +199,36 @@ impl Tape {
             };
             if !is_meant {
                 self.bound.truncate(bound);
-                return None;
+                return false;
             }
         }
         if !is_same_site(&self.sites[self.ops], &call.site) {
             Arc::make_mut(&mut self.sites)[self.ops] = call.site.clone();
         }
         self.ops += 1;
-        let mut tensors = Tensors::new();
         for ty in signature.results() {
-            let mark = Mark::result(self.results);
-            if self.results == self.made.len() {
-                self.made.push(Made::default());
-            }
-            let made = &mut self.made[self.results];
-            let cell = match &made.cell {
-                Some(cell) if Arc::strong_count(cell) == 1 && cell.renew() => cell.clone(),
-                _ => {
-                    let cell = Arc::new(ValueCell::pending(ty.clone()));
-                    cell.set_mark(mark);
-                    made.cell = Some(cell.clone());
-                    cell
-                }
-            };
-            made.released = None;
+            let spare = self.made.get_mut(self.results).and_then(|made| {
+                made.released = None;
+                made.own.take_if(|cell| Arc::strong_count(cell) == 1 && cell.renew())
+            });
+            let cell = spare.unwrap_or_else(|| self.make(ty));
             self.results += 1;
-            tensors.push(Tensor::new(cell, stream.clone()));
+            results.put(Tensor::new(cell, stream.clone()));
         }
-        Some(tensors)
+        true
+    }
+
+    /// A new cell for the next result.
+    #[cold]
+    fn make(&mut self, ty: &TensorType) -> Arc<ValueCell> {
+        let cell = Arc::new(ValueCell::pending(ty.clone()));
+        cell.set_mark(Mark::result(self.results));
+        let made = Made::new(&cell);
+        match self.made.get_mut(self.results) {
+            Some(slot) => *slot = made,
+            None => self.made.push(made),
+        }
+        cell
     }
 
     /// Makes a tensor the next parameter, if it can be that: it has the right type and is not on the tape already.
@@ -208,12 +251,10 @@ impl Tape {
     fn find(&self, cell: &Arc<ValueCell>) -> Option<Ref> {
         let place = cell.mark().place()?;
         let found = match place {
-            Ref::Param(index) => self.bound.get(index as usize).map(|bound| &bound.value.0),
-            Ref::Result(index) => {
-                self.made[..self.results].get(index as usize).and_then(|made| made.cell.as_ref())
-            }
+            Ref::Param(index) => self.bound.get(index as usize).map(|bound| address(&bound.value.0)),
+            Ref::Result(index) => self.made[..self.results].get(index as usize).map(|made| made.cell),
         };
-        is_cell(found, cell).then_some(place)
+        (found == Some(address(cell))).then_some(place)
     }
 
     /// Whether an op of the tape makes the value.
@@ -226,7 +267,10 @@ impl Tape {
     pub(super) fn release(&mut self, cell: Arc<ValueCell>) -> Option<Arc<ValueCell>> {
         let released = Some(self.ops as u32);
         match self.find(&cell) {
-            Some(Ref::Result(index)) => self.made[index as usize].released = released,
+            Some(Ref::Result(index)) => {
+                let made = &mut self.made[index as usize];
+                (made.released, made.own) = (released, Some(cell));
+            }
             Some(Ref::Param(index)) => self.bound[index as usize].released = released,
             None => return Some(cell),
         }
@@ -238,10 +282,19 @@ impl Tape {
         self.others.push((self.ops as u32, cell));
     }
 
-    /// The ids of all results, and whether they live on.
+    /// Gets a reference of each value that has a handle: from now on the tape does not depend on these.
+    pub(super) fn close(&mut self) {
+        for made in &mut self.made[..self.results] {
+            if made.released.is_none() {
+                made.own = Some(made.reference());
+            }
+        }
+    }
+
+    /// The ids of all results, and whether they live on. The tape has been closed.
     pub(crate) fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
         let made = self.made[..self.results].iter();
-        made.filter_map(|made| Some((made.cell.as_ref()?.id(), made.released.is_none())))
+        made.filter_map(|made| Some((made.own.as_ref()?.id(), made.released.is_none())))
     }
 
     /// Takes out what a region consists of. What is left are cells that can be used again.
@@ -258,10 +311,10 @@ impl Tape {
         let mut live = Vec::new();
         for (index, made) in (0u32..).zip(&mut self.made[..self.results]) {
             if made.released.is_none() {
-                live.extend(made.cell.take().map(|cell| (index, ValuePromise::of(cell))));
-            } else if made.cell.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1) {
+                live.extend(made.own.take().map(|cell| (index, ValuePromise::of(cell))));
+            } else if made.own.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1) {
                 // Nobody has a handle, but somebody waits, and is told that it was given up.
-                made.cell.take().map(ValuePromise::of);
+                made.own.take().map(ValuePromise::of);
             }
         }
         self.results = 0;
@@ -276,13 +329,12 @@ impl Tape {
         releases.extend(self.others.drain(..).map(|(when, cell)| (when, cell.id())));
         releases.extend(self.bound.iter().filter_map(|bound| Some((bound.released?, bound.value.0.id()))));
         let made = self.made[..self.results].iter();
-        releases.extend(made.filter_map(|made| Some((made.released?, made.cell.as_ref()?.id()))));
+        releases.extend(made.filter_map(|made| Some((made.released?, made.own.as_ref()?.id()))));
         // Stable: what was released between the same two ops.
         releases.sort_by_key(|&(when, _)| when);
         let mut releases = releases.into_iter().peekable();
         let mut steps = Vec::with_capacity(self.ops + releases.len());
-        let cells: Vec<_> =
-            self.made[..self.results].iter_mut().filter_map(|made| made.cell.take()).collect();
+        let cells: Vec<_> = self.made[..self.results].iter_mut().filter_map(|made| made.own.take()).collect();
         let mut results = 0;
         for (at, node) in template.canon.graph().nodes()[..self.ops].iter().enumerate() {
             while let Some((_, value)) = releases.next_if(|&(when, _)| when as usize <= at) {
@@ -319,15 +371,31 @@ impl Tape {
     }
 }
 
-#[inline(always)]
-fn is_cell(found: Option<&Arc<ValueCell>>, cell: &Arc<ValueCell>) -> bool {
-    found.is_some_and(|found| Arc::ptr_eq(found, cell))
+/// Where the handles on the results of a call go.
+pub(crate) trait TakeResults {
+    fn put(&mut self, tensor: Tensor);
+}
+
+impl TakeResults for Tensors {
+    #[inline(always)]
+    fn put(&mut self, tensor: Tensor) {
+        self.push(tensor);
+    }
+}
+
+/// For ops that have one result.
+impl TakeResults for Option<Tensor> {
+    #[inline(always)]
+    fn put(&mut self, tensor: Tensor) {
+        debug_assert!(self.is_none(), "bug: an op of one result has two");
+        *self = Some(tensor);
+    }
 }
 
 impl Drop for Tape {
     /// Whoever waits for a result is told that it was given up.
     fn drop(&mut self) {
         let made = self.made[..self.results].iter_mut();
-        made.filter_map(|made| made.cell.take()).for_each(|cell| drop(ValuePromise::of(cell)));
+        made.filter_map(|made| made.own.take()).for_each(|cell| drop(ValuePromise::of(cell)));
     }
 }
