@@ -402,6 +402,47 @@ fn modes(size: Size) {
     });
 }
 
+/// One thread repeats a step, which is replayed; the others drop what it made, read it, flush, and record on the same stream.
+fn others_meddle_with_a_steady_loop(size: Size) {
+    let engine = small(EngineConfig::new());
+    let x = vector(&engine, 1.0);
+    let shared: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Vec::new()));
+    let (held, stream) = (shared.clone(), x.on_stream());
+    let step = move |round: usize| {
+        let y = (&x * 2.0).unwrap();
+        held.lock().push(y.clone());
+        let z = (&y + round as f64).unwrap();
+        held.lock().push(z.clone());
+        let w = z.neg().unwrap();
+        drop((y, z));
+        assert_eq!(first(&w), -2.0 - round as f32);
+    };
+    // Twice until it is expected.
+    (0..3).for_each(&step);
+    assert!(engine.counters().replayed > 0, "the third is replayed");
+    let found = shared.clone();
+    on_threads(size.threads, move |me| {
+        for round in 0..size.rounds {
+            if me == 0 {
+                step(round);
+                continue;
+            }
+            let found = found.lock().pop();
+            match (me + round) % 4 {
+                0 => drop(found),
+                1 => stream.flush(),
+                2 => assert!(found.is_none_or(|found| first(&found) >= 2.0)),
+                _ => drop(found.map(|found| found.abs().unwrap())),
+            }
+        }
+    });
+    for rest in std::mem::take(&mut *shared.lock()) {
+        assert!(first(&rest) >= 2.0);
+    }
+    engine.synchronize().unwrap();
+    assert_eq!(engine.counters().poisoned, 0);
+}
+
 /// Every scenario with its name; `shuttle_NAME` and `stress_NAME` are its tests.
 macro_rules! scenarios {
     ($($name:ident: $shuttle:ident / $stress:ident, $iterations:literal);* $(;)?) => {
@@ -423,6 +464,8 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    others_meddle_with_a_steady_loop:
+        shuttle_others_meddle_with_a_steady_loop / stress_others_meddle_with_a_steady_loop, 1_000;
     one_stream: shuttle_one_stream / stress_one_stream, 2_000;
     streams_that_use_each_other:
         shuttle_streams_that_use_each_other / stress_streams_that_use_each_other, 2_000;

@@ -39,9 +39,12 @@ macro_rules! op_stages {
     };
 }
 
-op_stages!(infer: Infer, rule: Rule, handle: Handle, record: Record, drop_handle: Drop, call: Call);
+op_stages!(infer: Infer, rule: Rule, handle: Handle, record: Record, drop_handle: Drop, call: Call, replay: Replay);
 
-library_benchmark_group!(name = op_group, benchmarks = [infer, rule, handle, record, drop_handle, call]);
+library_benchmark_group!(
+    name = op_group,
+    benchmarks = [infer, rule, handle, record, drop_handle, call, replay]
+);
 
 fn region_ready(ops: usize, stage: region::Stage) -> (region::Rig, region::Stage, region::Batch) {
     let mut rig = region::Rig::new(&fuseline_micro::reference(), ops);

@@ -8,17 +8,18 @@
 //! | [`Stage::Record`] | all of that | an entry in the stream's log |
 //! | [`Stage::Drop`] | a handle | the release in the log |
 //! | [`Stage::Call`] | a call of the public method | handles: rule, handle and record, and what the method adds |
+//! | [`Stage::Replay`] | a call of the public method, in a loop that has done the same before | handles that have been dropped again |
 //!
 //! No thread of the engine works on the log meanwhile; waking one, which happens once in 1,024 entries, is in the figures of
 //! threads and regions.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::hint::black_box;
 use std::sync::Arc;
 
 use fuseline::fusion::Signature;
 use fuseline::stages::{Hand, Handles};
-use fuseline::{Body, DType, Engine, OpCode, Tensor, TensorType};
+use fuseline::{Body, DType, Engine, OpCode, Stream, Tensor, TensorType};
 
 /// Calls in a batch: few enough that the log never fills.
 pub const BATCH: usize = 100;
@@ -79,12 +80,13 @@ pub enum Stage {
     Record,
     Drop,
     Call,
+    Replay,
 }
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Stage; 6] =
-        [Stage::Infer, Stage::Rule, Stage::Handle, Stage::Record, Stage::Drop, Stage::Call];
+    pub const ALL: [Stage; 7] =
+        [Stage::Infer, Stage::Rule, Stage::Handle, Stage::Record, Stage::Drop, Stage::Call, Stage::Replay];
 
     /// As in the names of figures.
     #[must_use]
@@ -96,6 +98,7 @@ impl Stage {
             Stage::Record => "record",
             Stage::Drop => "drop",
             Stage::Call => "call",
+            Stage::Replay => "replay",
         }
     }
 }
@@ -113,15 +116,29 @@ pub enum Called {
 
 /// One op, and what it is called with.
 #[derive(Debug)]
-pub struct Rig {
-    hand: Hand,
+struct Op {
     class: Class,
     operands: Vec<Tensor>,
     /// What an update replaces.
     state: RefCell<Tensor>,
     body: Arc<Body>,
+}
+
+/// One op on a stream that nobody works on, and on another one.
+#[derive(Debug)]
+pub struct Rig {
+    hand: Hand,
+    op: Op,
     call: Arc<Signature>,
-    _engine: Engine,
+    steady: OnceCell<Steady>,
+    engine: Engine,
+}
+
+/// A loop that records a batch and flushes, and has been through several rounds.
+#[derive(Debug)]
+struct Steady {
+    op: Op,
+    stream: Stream,
 }
 
 /// A batch that is ready for a stage: what the stages before it made.
@@ -138,7 +155,46 @@ impl Rig {
     pub fn new(class: Class) -> Rig {
         let engine = crate::reference();
         let hand = Hand::new(&engine, 0);
-        let stream = hand.stream();
+        let op = Op::new(class, hand.stream());
+        drop(op.call());
+        let mut calls = hand.discard();
+        let call = calls.pop().expect("a call was recorded");
+        assert!(calls.is_empty(), "{}: one call records one op", class.name());
+        Rig { hand, op, call, steady: OnceCell::new(), engine }
+    }
+
+    fn steady(&self) -> &Steady {
+        self.steady.get_or_init(|| {
+            let stream = self.engine.new_stream();
+            let steady = Steady { op: Op::new(self.op.class, &stream), stream };
+            for _ in 0..4 {
+                steady.finish(steady.round());
+            }
+            steady
+        })
+    }
+}
+
+impl Steady {
+    /// Records a batch; returns its last result, without which nobody would need it.
+    fn round(&self) -> Called {
+        let mut last = Called::None;
+        for _ in 0..BATCH {
+            last = black_box(self.op.call());
+        }
+        last
+    }
+
+    /// Ends the round.
+    fn finish(&self, last: Called) {
+        self.stream.flush();
+        drop(last);
+        self.stream.synchronize().expect("nobody drives this thread");
+    }
+}
+
+impl Op {
+    fn new(class: Class, stream: &Stream) -> Op {
         let matrix = || stream.tensor(&[1.0f32; 64], &[8, 8]).expect("it fits");
         let zero = || stream.scalar(0i32);
         let operands = match class {
@@ -152,17 +208,7 @@ impl Rig {
         };
         let body = Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).expect("f32 can be added");
         let state = RefCell::new(operands[0].clone());
-        let call = {
-            let add =
-                Signature::infer(OpCode::Negate, fuseline::Attrs::none(), &[], &[operands[0].ty().clone()]);
-            Arc::new(add.expect("f32 can be negated"))
-        };
-        let mut rig = Rig { hand, class, operands, state, body: Arc::new(body), call, _engine: engine };
-        drop(rig.call());
-        let mut calls = rig.hand.discard();
-        rig.call = calls.pop().expect("a call was recorded");
-        assert!(calls.is_empty(), "{}: one call records one op", class.name());
-        rig
+        Op { class, operands, state, body: Arc::new(body) }
     }
 
     fn call(&self) -> Called {
@@ -186,7 +232,9 @@ impl Rig {
             }
         }
     }
+}
 
+impl Rig {
     /// A batch that the stages before this one have made.
     #[must_use]
     pub fn prepare(&self, stage: Stage) -> Batch {
@@ -198,6 +246,12 @@ impl Rig {
         };
         match stage {
             Stage::Infer | Stage::Rule | Stage::Call => {}
+            Stage::Replay => {
+                let steady = self.steady();
+                // What was measured before is a round as well.
+                steady.finish(Called::None);
+                steady.finish(steady.round());
+            }
             Stage::Handle => self.run(Stage::Rule, &mut batch),
             Stage::Record => {
                 self.run(Stage::Rule, &mut batch);
@@ -236,7 +290,7 @@ impl Rig {
                 }
             }
             Stage::Record => {
-                let operands: Vec<&Tensor> = self.operands.iter().collect();
+                let operands: Vec<&Tensor> = self.op.operands.iter().collect();
                 for (signature, handles) in batch.signatures.drain(..).zip(batch.handles.drain(..)) {
                     let made = self.hand.record(signature, &operands, handles).expect("same engine");
                     let mut made = made.into_iter();
@@ -250,9 +304,10 @@ impl Rig {
             Stage::Drop => batch.called.clear(),
             Stage::Call => {
                 for _ in 0..BATCH {
-                    batch.called.push(black_box(self.call()));
+                    batch.called.push(black_box(self.op.call()));
                 }
             }
+            Stage::Replay => batch.called.push(self.steady().round()),
         }
     }
 }
@@ -276,9 +331,23 @@ mod tests {
                     Stage::Handle => [BATCH, BATCH, 0],
                     Stage::Record | Stage::Call => [0, 0, BATCH],
                     Stage::Drop => [0, 0, 0],
+                    Stage::Replay => [0, 0, 1],
                 };
                 assert_eq!(made, wanted, "{class:?} {stage:?}");
             }
+        }
+    }
+
+    /// What the figure of that name measures is replayed.
+    #[test]
+    fn every_class_is_replayed() {
+        for class in Class::ALL {
+            let rig = Rig::new(class);
+            let mut batch = rig.prepare(Stage::Replay);
+            let before = rig.engine.counters().replayed;
+            rig.run(Stage::Replay, &mut batch);
+            rig.steady().finish(batch.called.pop().unwrap_or(Called::None));
+            assert_eq!(rig.engine.counters().replayed - before, BATCH as u64, "{class:?}");
         }
     }
 
