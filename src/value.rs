@@ -119,7 +119,7 @@ impl Mark {
 pub(crate) struct ValueCell {
     /// Changes when the cell is used again ([`ValueCell::renew`]).
     id: AtomicU64,
-    /// The last tape it was on; touched by who holds the gate of its stream.
+    /// Where on the tape of its stream it is; written by who holds the gate.
     mark: AtomicU32,
     /// The gate's, while the value is in a chain of what was dropped there.
     link: AtomicPtr<()>,
@@ -201,10 +201,10 @@ impl ValueCell {
         true
     }
 
-    /// Whether there is memory of a device behind it.
+    /// Whether it is on a tape, and has no memory of a device behind it.
     #[inline]
-    pub(crate) fn has_data(&self) -> bool {
-        !matches!(self.outcome.get(), None | Some(Outcome::Scalar(_)))
+    pub(crate) fn is_on_tape_only(&self) -> bool {
+        self.mark() != Mark::NONE && matches!(self.outcome.get(), None | Some(Outcome::Scalar(_)))
     }
 
     /// Where it may stand on a tape.
@@ -215,6 +215,11 @@ impl ValueCell {
 
     pub(crate) fn set_mark(&self, mark: Mark) {
         self.mark.store(mark.0, Ordering::Relaxed);
+    }
+
+    /// It is on no tape any more.
+    pub(crate) fn clear_mark(&self) {
+        self.set_mark(Mark::NONE);
     }
 
     /// The promise of a value without handles, which an op makes for other ops.

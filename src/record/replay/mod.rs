@@ -120,8 +120,8 @@ impl Replay {
     /// The last handle on a value was dropped.
     #[inline]
     pub(crate) fn release(&self, mut value: Arc<ValueCell>, stream: &Arc<StreamShared>) {
-        // What takes memory on the device does not wait for the next op.
-        if !value.has_data() {
+        // What takes memory on the device, or will when it has been computed, does not wait for the next op.
+        if value.is_on_tape_only() {
             match self.gate.drop_off(value) {
                 Ok(()) => return,
                 Err(back) => value = back,

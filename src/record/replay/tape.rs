@@ -282,13 +282,16 @@ impl Tape {
         self.others.push((self.ops as u32, cell));
     }
 
-    /// Gets a reference of each value that has a handle: from now on the tape does not depend on these.
+    /// Gets a reference of each value that has a handle: from now on the tape does not depend on these, and nobody looks for them here.
     pub(super) fn close(&mut self) {
         for made in &mut self.made[..self.results] {
             if made.released.is_none() {
-                made.own = Some(made.reference());
+                let own = made.reference();
+                own.clear_mark();
+                made.own = Some(own);
             }
         }
+        self.bound.iter().for_each(|bound| bound.value.0.clear_mark());
     }
 
     /// The ids of all results, and whether they live on. The tape has been closed.
