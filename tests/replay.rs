@@ -316,6 +316,24 @@ fn a_steady_loop_is_replayed_from_the_third_round_on() {
     assert_eq!(replayed, 8 * 7);
 }
 
+/// The read is in the midst of the next step, and no boundary.
+#[test]
+fn a_loop_that_reads_one_step_late_is_replayed() {
+    let (_, replayed) = both(Budgets::default(), |engine| {
+        let mut x = vector(engine, &[1.0, 2.0]);
+        let (mut read, mut late) = (Vec::new(), x.clone());
+        for _ in 0..20 {
+            let y = x.exp()?.neg()?;
+            read.extend(late.to_vec::<f32>()?);
+            x = y.tanh()?;
+            late = x.abs()?;
+            engine.stream().flush();
+        }
+        Ok(read)
+    });
+    assert!(replayed >= 10 * 4, "{replayed}");
+}
+
 /// Two tensors where there was one, and one where there were two.
 #[test]
 fn values_are_told_apart() {

@@ -40,11 +40,6 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    /// Whether somebody outside asks for something, so that a region may end here.
-    pub(crate) fn asks_for_boundary(&self) -> bool {
-        matches!(self, Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_))
-    }
-
     /// Whether the driver is to go through the log up to here.
     pub(crate) fn is_demanded(&self) -> bool {
         match self {

@@ -16,18 +16,19 @@
 //! | state | meaning |
 //! |---|---|
 //! | `OPEN` | entries go to the log directly |
-//! | `READY` | the same; the program has just asked for a boundary, so that the next op may begin a tape |
+//! | `READY` | the same; the program has just asked for what may be a boundary, so that the next op may begin a tape |
+//! | `FRESH` | the same, and it was one: nothing is pending |
 //! | `CLOSED`, or a chain | entries go through the gate, and nobody holds it |
 //! | `HELD`, or a stack | entries go through the gate, and somebody holds it |
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
-//! | `OPEN -> READY`, `READY -> OPEN` | anybody; hints | compare-exchange, relaxed: a read-modify-write carries on what `release` published |
+//! | `OPEN -> READY`, `OPEN, READY -> FRESH`, `READY, FRESH -> OPEN` | anybody; hints | compare-exchange, relaxed: a read-modify-write carries on what `release` published |
 //! | `CLOSED ->` chain `->` longer chain | a thread that drops an item, [`Gate::drop_off`] | compare-exchange, `Release` publishes the item |
-//! | `READY -> HELD`, `CLOSED` or chain `-> HELD` | a thread that takes it, [`Gate::hold`] | compare-exchange, `Acquire` gets the holder before, and the items |
+//! | `READY, FRESH -> HELD`, `CLOSED` or chain `-> HELD` | a thread that takes it, [`Gate::hold`] | compare-exchange, `Acquire` gets the holder before, and the items |
 //! | `HELD -> HELD` with one more entry | a thread that finds it held, [`Gate::leave`] | compare-exchange, `Release` publishes the entry |
 //! | stack `-> HELD` | the holder, when it takes what was left | swap, `Acquire` gets the entries |
-//! | `HELD -> OPEN, READY, CLOSED` | the holder, [`Held::release`] | compare-exchange, `Release` publishes what it did |
+//! | `HELD -> OPEN, READY, FRESH, CLOSED` | the holder, [`Held::release`] | compare-exchange, `Release` publishes what it did |
 //!
 //! # Safety argument
 //!
@@ -63,14 +64,17 @@ pub(crate) enum State {
     Open,
     /// The same; the next op may begin a tape.
     Ready,
+    /// The same, and no op is pending.
+    Fresh,
     /// Entries go through the gate.
     Closed,
 }
 
 const OPEN: usize = 0;
 const READY: usize = 1;
-const CLOSED: usize = 2;
-const HELD: usize = 3;
+const FRESH: usize = 2;
+const CLOSED: usize = 3;
+const HELD: usize = 4;
 
 /// The address that stands for a state. Nothing is ever stored there.
 fn word<E>(state: usize) -> *mut Left<E> {
@@ -82,6 +86,7 @@ impl State {
         word(match self {
             State::Open => OPEN,
             State::Ready => READY,
+            State::Fresh => FRESH,
             State::Closed => CLOSED,
         })
     }
@@ -165,18 +170,30 @@ impl<S, E, I: Item> Gate<S, E, I> {
         match self.word.load(ordering!(Acquire, "gate_state")).addr() {
             OPEN => State::Open,
             READY => State::Ready,
+            FRESH => State::Fresh,
             _ => State::Closed,
         }
     }
 
-    /// The program has asked for a boundary.
+    /// The program has asked for what may be a boundary.
     pub(crate) fn make_ready(&self) {
-        let _ = self.word.compare_exchange(word(OPEN), word(READY), Ordering::Relaxed, Ordering::Relaxed);
+        self.change(&[OPEN], READY);
+    }
+
+    /// The program has asked for a boundary.
+    pub(crate) fn make_fresh(&self) {
+        self.change(&[OPEN, READY], FRESH);
     }
 
     /// What has come after a boundary begins no tape.
     pub(crate) fn make_open(&self) {
-        let _ = self.word.compare_exchange(word(READY), word(OPEN), Ordering::Relaxed, Ordering::Relaxed);
+        self.change(&[READY, FRESH], OPEN);
+    }
+
+    fn change(&self, from: &[usize], to: usize) {
+        for &from in from {
+            let _ = self.word.compare_exchange(word(from), word(to), Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Takes the gate, if it is in the state `from` and nobody holds it, with the items that were dropped meanwhile.

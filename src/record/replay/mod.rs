@@ -110,7 +110,7 @@ impl Replay {
                 dropped.for_each(|value| release(tape, session.is_clean, value));
                 tape.record(call, stream, results) || self.turn(session, call, stream, results)
             }
-            None => self.begin(session, call, stream, results),
+            None => self.begin(session, from == State::Fresh, call, stream, results),
         });
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
@@ -135,6 +135,7 @@ impl Replay {
     fn begin(
         &self,
         session: &mut Session,
+        is_clean: bool,
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
@@ -143,7 +144,7 @@ impl Replay {
         for template in library.candidates() {
             let mut tape = library.tape(template);
             if tape.record(call, stream, results) {
-                (session.tape, session.is_clean) = (Some(tape), false);
+                (session.tape, session.is_clean) = (Some(tape), is_clean);
                 return true;
             }
             library.keep(tape);
@@ -180,13 +181,15 @@ impl Replay {
         match self.gate.state() {
             State::Closed => self.go_through(entry, stream),
             state => {
-                let asks = entry.asks_for_boundary();
-                if state == State::Ready && matches!(entry, Entry::Op(_)) {
+                if state != State::Open && matches!(entry, Entry::Op(_)) {
                     self.gate.make_open();
                 }
+                let next = after(&entry);
                 stream.append(entry);
-                if asks && self.is_on {
-                    self.gate.make_ready();
+                match next {
+                    State::Ready if self.is_on => self.gate.make_ready(),
+                    State::Fresh if self.is_on => self.gate.make_fresh(),
+                    _ => {}
                 }
             }
         }
@@ -233,7 +236,7 @@ impl Replay {
 
     fn accept(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
         let Some(tape) = session.tape.as_mut() else {
-            let next = if entry.asks_for_boundary() { State::Ready } else { State::Open };
+            let next = after(&entry);
             stream.append(entry);
             return next;
         };
@@ -245,6 +248,12 @@ impl Replay {
             }
             Entry::Need(value, boundary) if is_complete && tape.makes(&value) => {
                 self.hand_over(session, boundary, stream)
+            }
+            // Where nothing is pending but the tape, asking for what is not on it is no boundary for the tape. The driver finds out whether it is
+            // one for an op that a thread has recorded which saw the gate open a moment before.
+            Entry::Need(value, boundary) if session.is_clean && !tape.makes(&value) => {
+                stream.append(Entry::Need(value, boundary));
+                State::Closed
             }
             Entry::Flush(boundary) if is_complete => self.hand_over(session, boundary, stream),
             Entry::Fence(promise) if is_complete => {
@@ -263,7 +272,7 @@ impl Replay {
             }
             entry => {
                 self.hand_over_part(session, stream);
-                let next = if entry.asks_for_boundary() { State::Ready } else { State::Open };
+                let next = after(&entry);
                 stream.append(entry);
                 next
             }
@@ -282,7 +291,7 @@ impl Replay {
         self.count(&library);
         drop(library);
         stream.append(Entry::Replayed(tape, Some(boundary)));
-        if session.tape.is_some() { State::Closed } else { State::Ready }
+        if session.tape.is_some() { State::Closed } else { State::Fresh }
     }
 
     /// Puts what is on the tape into the log, which is not what was expected.
@@ -339,6 +348,15 @@ impl Replay {
         if self.is_crowded.load(Ordering::Relaxed) {
             self.came_back.notify_all();
         }
+    }
+}
+
+/// What an entry of the log leaves the gate as.
+fn after(entry: &Entry) -> State {
+    match entry {
+        Entry::Flush(_) | Entry::Fence(_) => State::Fresh,
+        Entry::Need(..) => State::Ready,
+        _ => State::Open,
     }
 }
 
