@@ -18,8 +18,8 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     budgets: Budgets,
     window: Window<R>,
     plans: Plans,
-    /// The units that are held back, with what the plans know of them, and the bytes of their results.
-    held: Vec<(Unit, Passed)>,
+    /// The units that are held back, and the bytes of their results.
+    held: Vec<Unit>,
     held_bytes: u64,
     /// Mode of the pending ops, which all have the same.
     mode: Mode,
@@ -133,19 +133,16 @@ impl<R: TraceResult> RegionBuilder<R> {
         if !is_fresh || !self.plans.would_join(units) {
             return false;
         }
-        let Some((last, before)) = units.split_last() else {
-            let next = self.plans.boundary(Some(Passed { print: 0, ops }));
-            debug_assert_eq!(next, Next::Alone, "bug: one unit is no plan");
-            self.recent.clear();
-            return true;
+        let (last, before, wanted) = match units.split_last() {
+            Some((last, before)) => (last.passed(), before, Next::Join),
+            None => (Passed { print: 0, ops }, units, Next::Alone),
         };
-        let passed = |unit: &Unit| Passed { print: unit.print, ops: unit.ops };
         for unit in before {
-            let next = self.plans.unit(passed(unit));
+            let next = self.plans.unit(unit.passed());
             debug_assert_eq!(next, Next::Hold, "bug: the plans have said so");
         }
-        let next = self.plans.boundary(Some(passed(last)));
-        debug_assert_eq!(next, Next::Join, "bug: the plans have said so");
+        let next = self.plans.boundary(Some(last));
+        debug_assert_eq!(next, wanted, "bug: the plans have said so");
         self.recent.clear();
         true
     }
@@ -167,33 +164,32 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Does what the plans say with the unit that ends, if there is one, and with those that are held back.
     fn end(&mut self, unit: Option<Passed>, reason: Boundary, next: Next, sealed: &mut Vec<Region<R>>) {
-        let unit =
-            unit.map(|passed| (Unit { ops: passed.ops, boundary: reason, print: passed.print }, passed));
+        let unit = unit.map(|Passed { print, ops }| Unit { ops, boundary: reason, print });
         if next != Next::Join && next != Next::Hold {
             self.let_go(sealed);
         }
         match (next, unit) {
             (Next::Hold | Next::HoldAnew, Some(unit)) => {
                 let before = self.stats().bytes.0;
-                self.window.pass(unit.0.ops);
+                self.window.pass(unit.ops);
                 self.held_bytes = self.held_bytes.saturating_add(before.saturating_sub(self.stats().bytes.0));
                 self.held.push(unit);
             }
             (Next::Join, unit) => {
                 self.held.extend(unit);
                 self.held_bytes = 0;
-                let (units, passed): (Vec<Unit>, Vec<Passed>) = self.held.drain(..).unzip();
+                let units = mem::take(&mut self.held);
                 let ops = units.iter().map(|unit| unit.ops).sum();
                 let boundary = units.last().map_or(reason, |unit| unit.boundary);
                 let region = Region { units, ..self.window.take(ops, boundary, self.mode, Effect::Pure) };
                 if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
                     self.deliver(region, sealed);
                 } else {
-                    self.plans.refuse(&passed);
+                    self.plans.refuse(&region.units);
                     region.into_units().into_iter().for_each(|unit| self.deliver(unit, sealed));
                 }
             }
-            (_, Some((unit, _))) => {
+            (_, Some(unit)) => {
                 let region = self.window.take(unit.ops, unit.boundary, self.mode, Effect::Pure);
                 self.deliver(region, sealed);
             }
@@ -204,7 +200,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// Makes regions of the units that are held back.
     fn let_go(&mut self, sealed: &mut Vec<Region<R>>) {
         self.held_bytes = 0;
-        for (unit, _) in mem::take(&mut self.held) {
+        for unit in mem::take(&mut self.held) {
             let region = self.window.take(unit.ops, unit.boundary, self.mode, Effect::Pure);
             self.deliver(region, sealed);
         }

@@ -182,14 +182,14 @@ mod tests {
     use super::*;
     use crate::attr::Attrs;
     use crate::dtype::DType;
-    use crate::op::OpCode;
+    use crate::op::{OpCode, Seeded};
     use crate::shape::{Bytes, TensorType};
 
     const SMALL: Settings = Settings { least: 8, ahead: 40, horizon: 12, hashed: 4 };
 
     /// Ops in a row, each of the one before and, now and then, of one before that.
     struct Source {
-        state: u64,
+        random: Seeded,
         signatures: Vec<Arc<Signature>>,
     }
 
@@ -201,13 +201,11 @@ mod tests {
             };
             let ops = [OpCode::Add, OpCode::Multiply, OpCode::Maximum, OpCode::Subtract];
             let all = ops.into_iter().flat_map(|op| [4, 64, 4_096].map(|size| of(op, size)));
-            Source { state: 1, signatures: all.collect() }
+            Source { random: Seeded::new(1), signatures: all.collect() }
         }
 
         fn draw(&mut self, bound: u64) -> u64 {
-            self.state =
-                self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.state >> 33) % bound
+            self.random.next_u64() % bound
         }
 
         fn op(&mut self) -> (Arc<Signature>, [Mention; 2]) {

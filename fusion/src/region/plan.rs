@@ -40,6 +40,13 @@ pub(super) struct Passed {
     pub(super) ops: usize,
 }
 
+impl Unit {
+    /// As far as plans go.
+    pub(super) fn passed(&self) -> Passed {
+        Passed { print: self.print, ops: self.ops }
+    }
+}
+
 /// What to do with the unit that has just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -176,7 +183,7 @@ impl Plans {
     }
 
     /// The sequence that was joined last is too large.
-    pub(super) fn refuse(&mut self, units: &[Passed]) {
+    pub(super) fn refuse(&mut self, units: &[Unit]) {
         let node = units.iter().try_fold(ROOT, |node, unit| self.child(node, unit.print));
         if let Some(node) = node {
             self.nodes[node as usize].refused = true;
@@ -330,6 +337,8 @@ fn least_rotation(units: &[Passed]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Seeded;
+    use crate::region::Boundary;
 
     fn units(prints: &[u64], ops: usize) -> Vec<Passed> {
         prints.iter().map(|&print| Passed { print, ops }).collect()
@@ -345,15 +354,10 @@ mod tests {
 
     #[test]
     fn rotations_are_the_least() {
-        let mut state = 1u64;
+        let mut source = Seeded::new(1);
         for round in 0..2_000 {
             let len = 1 + round % 9;
-            let sequence: Vec<u64> = (0..len)
-                .map(|_| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    (state >> 60) % 3
-                })
-                .collect();
+            let sequence: Vec<u64> = (0..len).map(|_| source.next_u64() % 3).collect();
             let found = units(&sequence, 1);
             let mut rotated = found.clone();
             rotated.rotate_left(least_rotation(&found));
@@ -439,7 +443,8 @@ mod tests {
         let mut plans = Plans::new(5_000);
         let steady = units(&[1, 2], 200);
         (0..3).for_each(|_| drop(step(&mut plans, &steady)));
-        plans.refuse(&steady);
+        let joined = |&Passed { print, ops }: &Passed| Unit { ops, boundary: Boundary::Content, print };
+        plans.refuse(&steady.iter().map(joined).collect::<Vec<_>>());
         assert_eq!(step(&mut plans, &steady).last(), Some(&Next::Alone));
     }
 

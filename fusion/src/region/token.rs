@@ -1,5 +1,7 @@
 //! A hash of what was recorded that is the same in every process and on every machine: where regions end must not depend on a build.
 
+use crate::op::Seeded;
+
 /// The hash of the words added so far. Not an identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token(u64);
@@ -9,13 +11,9 @@ impl Token {
         Token(word)
     }
 
-    /// Adds a word. The steps are the finalizer of SplitMix64 (Steele, Lea, Flood, Fast splittable pseudorandom number
-    /// generators, 2014).
+    /// Adds a word, by a step of SplitMix64.
     pub(super) fn add(&mut self, word: u64) {
-        let mut mixed = self.0.rotate_left(5).wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.0 = mixed ^ (mixed >> 31);
+        self.0 = Seeded::new(self.0.rotate_left(5).wrapping_add(word)).next_u64();
     }
 
     pub(super) fn get(self) -> u64 {
