@@ -41,7 +41,6 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-
 use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicPtr, Ordering};
@@ -153,7 +152,7 @@ impl<I: Item> Iterator for Items<I> {
 
 impl<I: Item> Drop for Items<I> {
     fn drop(&mut self) {
-        // One by one: a chain that is dropped from its head would be dropped by recursion if items owned each other, and they do not.
+        // An item does not own the one below it: that is done here.
         while self.next().is_some() {}
     }
 }
@@ -296,7 +295,7 @@ impl<S, E, I: Item> Held<'_, S, E, I> {
     /// order, and says what the state is then.
     #[inline(always)]
     pub(crate) fn release(mut self, mut next: State, mut see_to: impl FnMut(&mut S, E) -> State) {
-        while self.try_release(next).is_err() {
+        while !self.try_release(next) {
             for entry in self.gate.take_left().into_iter().rev() {
                 next = self.with(|inside| see_to(inside, entry));
             }
@@ -305,22 +304,19 @@ impl<S, E, I: Item> Held<'_, S, E, I> {
     }
 
     #[inline(always)]
-    fn try_release(&self, next: State) -> Result<(), ()> {
-        let word = &self.gate.word;
-        word.compare_exchange(word_held(), next.word(), ordering!(Release, "gate_release"), Ordering::Relaxed)
-            .map_or(Err(()), |_| Ok(()))
+    fn try_release(&self, next: State) -> bool {
+        self.gate
+            .word
+            .compare_exchange(word(HELD), next.word(), ordering!(Release, "gate_release"), Ordering::Relaxed)
+            .is_ok()
     }
-}
-
-fn word_held<E>() -> *mut Left<E> {
-    word(HELD)
 }
 
 impl<S, E, I: Item> Drop for Held<'_, S, E, I> {
     /// Something panicked that must not, a bug of ours: what was left is lost, its promises are broken and so told, and the stream goes on
     /// without a tape.
     fn drop(&mut self) {
-        while self.try_release(State::Open).is_err() {
+        while !self.try_release(State::Open) {
             drop(self.gate.take_left());
         }
     }

@@ -42,7 +42,7 @@ use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::value::ValueCell;
 
 /// What is behind the gate.
@@ -52,6 +52,19 @@ struct Session {
     tape: Option<Box<Tape>>,
     /// What was recorded before the tape ended at a boundary, so that no pending op knows a value that is not on the tape.
     is_clean: bool,
+}
+
+impl Session {
+    /// Marks a value on the tape as released. One that is not there is kept in mind if a pending op may know it, and dropped if not.
+    #[inline(always)]
+    fn release(&mut self, value: Arc<ValueCell>) {
+        if let Some(tape) = &mut self.tape
+            && let Some(value) = tape.release(value)
+            && !self.is_clean
+        {
+            tape.note_release(value);
+        }
+    }
 }
 
 /// The replaying of one stream.
@@ -105,12 +118,12 @@ impl Replay {
             return false;
         }
         let Some((mut held, dropped)) = self.gate.hold(from) else { return false };
-        let is_recorded = held.with(|session| match &mut session.tape {
-            Some(tape) => {
-                dropped.for_each(|value| release(tape, session.is_clean, value));
-                tape.record(call, stream, results) || self.turn(session, call, stream, results)
+        let is_recorded = held.with(|session| {
+            dropped.for_each(|value| session.release(value));
+            match &mut session.tape {
+                Some(tape) => tape.record(call, stream, results) || self.turn(session, call, stream, results),
+                None => self.begin(session, from == State::Fresh, call, stream, results),
             }
-            None => self.begin(session, from == State::Fresh, call, stream, results),
         });
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
@@ -141,7 +154,7 @@ impl Replay {
         results: &mut impl TakeResults,
     ) -> bool {
         let mut library = self.library.lock();
-        for template in library.candidates() {
+        for template in library.candidates(call) {
             let mut tape = library.tape(template);
             if tape.record(call, stream, results) {
                 (session.tape, session.is_clean) = (Some(tape), is_clean);
@@ -162,7 +175,7 @@ impl Replay {
         results: &mut impl TakeResults,
     ) -> bool {
         let Some(tape) = session.tape.as_mut() else { return false };
-        let others = self.library.lock().alternatives(tape);
+        let others = self.library.lock().alternatives(tape, call);
         let template = tape.template().clone();
         for other in others {
             tape.turn_to(other);
@@ -184,9 +197,7 @@ impl Replay {
                 if state != State::Open && matches!(entry, Entry::Op(_)) {
                     self.gate.make_open();
                 }
-                let next = after(&entry);
-                stream.append(entry);
-                match next {
+                match append(entry, stream) {
                     State::Ready if self.is_on => self.gate.make_ready(),
                     State::Fresh if self.is_on => self.gate.make_fresh(),
                     _ => {}
@@ -199,9 +210,7 @@ impl Replay {
         loop {
             if let Some((mut held, dropped)) = self.gate.hold(State::Closed) {
                 let next = held.with(|session| {
-                    if let Some(tape) = &mut session.tape {
-                        dropped.for_each(|value| release(tape, session.is_clean, value));
-                    }
+                    dropped.for_each(|value| session.release(value));
                     self.accept(session, entry, stream)
                 });
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
@@ -236,14 +245,12 @@ impl Replay {
 
     fn accept(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
         let Some(tape) = session.tape.as_mut() else {
-            let next = after(&entry);
-            stream.append(entry);
-            return next;
+            return append(entry, stream);
         };
         let is_complete = tape.is_complete();
         match entry {
             Entry::Release(value) => {
-                release(tape, session.is_clean, value);
+                session.release(value);
                 State::Closed
             }
             Entry::Need(value, boundary) if is_complete && tape.makes(&value) => {
@@ -272,9 +279,7 @@ impl Replay {
             }
             entry => {
                 self.hand_over_part(session, stream);
-                let next = after(&entry);
-                stream.append(entry);
-                next
+                append(entry, stream)
             }
         }
     }
@@ -283,13 +288,11 @@ impl Replay {
     fn hand_over(&self, session: &mut Session, boundary: Boundary, stream: &Arc<StreamShared>) -> State {
         let Some(mut tape) = session.tape.take() else { return State::Open };
         tape.close();
-        // Counted before the driver can send it back.
         let mut library = self.library.lock();
         let next = library.completed(tape.template().key);
         session.tape = next.map(|template| library.tape(template));
         session.is_clean = true;
-        self.count(&library);
-        drop(library);
+        self.send_away(library);
         stream.append(Entry::Replayed(tape, Some(boundary)));
         if session.tape.is_some() { State::Closed } else { State::Fresh }
     }
@@ -304,12 +307,13 @@ impl Replay {
         }
         let mut library = self.library.lock();
         library.missed(tape.template().key);
-        self.count(&library);
-        drop(library);
+        self.send_away(library);
         stream.append(Entry::Replayed(tape, None));
     }
 
-    fn count(&self, library: &Library) {
+    /// Counts a tape that is about to be handed over: before that, since the driver may send it back at once.
+    fn send_away(&self, mut library: MutexGuard<'_, Library>) {
+        library.send_away();
         if library.away() >= MAX_TAPES {
             self.is_crowded.store(true, Ordering::Relaxed);
         }
@@ -351,21 +355,14 @@ impl Replay {
     }
 }
 
-/// What an entry of the log leaves the gate as.
-fn after(entry: &Entry) -> State {
-    match entry {
+/// Puts an entry into the log; what that leaves the gate as.
+#[inline(always)]
+fn append(entry: Entry, stream: &Arc<StreamShared>) -> State {
+    let next = match entry {
         Entry::Flush(_) | Entry::Fence(_) => State::Fresh,
         Entry::Need(..) => State::Ready,
         _ => State::Open,
-    }
-}
-
-/// Marks a value on the tape as released. One that is not there is kept in mind if a pending op may know it, and dropped if not.
-#[inline(always)]
-fn release(tape: &mut Tape, is_clean: bool, value: Arc<ValueCell>) {
-    if let Some(value) = tape.release(value)
-        && !is_clean
-    {
-        tape.note_release(value);
-    }
+    };
+    stream.append(entry);
+    next
 }

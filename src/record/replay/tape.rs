@@ -179,15 +179,7 @@ impl Tape {
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
     ) -> bool {
-        let Some(node) = template.node(self.ops) else { return false };
-        let signature = node.signature();
-        if signature.op() != call.op
-            || node.operands().len() != call.operands.len()
-            || *signature.attrs() != call.attrs
-            || signature.bodies() != call.bodies
-        {
-            return false;
-        }
+        let Some(node) = template.node_for(self.ops, call) else { return false };
         let bound = self.bound.len();
         for (&tensor, &place) in call.operands.iter().zip(node.operands()) {
             let is_meant = match place {
@@ -206,7 +198,7 @@ impl Tape {
             Arc::make_mut(&mut self.sites)[self.ops] = call.site.clone();
         }
         self.ops += 1;
-        for ty in signature.results() {
+        for ty in node.signature().results() {
             let spare = self.made.get_mut(self.results).and_then(|made| {
                 made.released = None;
                 made.own.take_if(|cell| Arc::strong_count(cell) == 1 && cell.renew())

@@ -9,6 +9,7 @@ use fuseline_fusion::region::Unit;
 use fuseline_fusion::{Site, TensorType};
 
 use super::tape::Tape;
+use crate::stream::RecordCall;
 
 /// Templates that a stream keeps, the latest ones used.
 const MOST_TEMPLATES: usize = 16;
@@ -37,10 +38,16 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// The op at this place.
+    /// The op at this place, if a call is one of it, whatever its operands are.
     #[inline(always)]
-    pub(crate) fn node(&self, at: usize) -> Option<&Node> {
-        self.canon.graph().nodes().get(at)
+    pub(super) fn node_for(&self, at: usize, call: &RecordCall<'_>) -> Option<&Node> {
+        let node = self.canon.graph().nodes().get(at)?;
+        let signature = node.signature();
+        let is_called = signature.op() == call.op
+            && node.operands().len() == call.operands.len()
+            && *signature.attrs() == call.attrs
+            && signature.bodies() == call.bodies;
+        is_called.then_some(node)
     }
 
     /// Number of ops.
@@ -123,24 +130,28 @@ impl Library {
         true
     }
 
-    /// Templates that may begin now: each that is not left out this time, the latest first.
-    pub(crate) fn candidates(&mut self) -> Vec<Arc<Template>> {
-        let mut found = Vec::with_capacity(self.known.len());
+    /// Templates that may begin with a call: each that does and is not left out this time, the latest first.
+    pub(crate) fn candidates(&mut self, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
+        let mut found = Vec::new();
         for known in self.known.iter_mut().rev() {
             match known.skip {
-                0 => found.push(known.template.clone()),
+                0 if known.template.node_for(0, call).is_some() => found.push(known.template.clone()),
+                0 => {}
                 _ => known.skip -= 1,
             }
         }
         found
     }
 
-    /// Other templates that begin like this one.
-    pub(crate) fn alternatives(&self, tape: &Tape) -> Vec<Arc<Template>> {
+    /// Other templates that begin like this one and may go on with a call.
+    pub(crate) fn alternatives(&self, tape: &Tape, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
         let (template, ops, params) = tape.place();
         let others = self.known.iter().rev().map(|known| &known.template);
-        let others =
-            others.filter(|other| other.key != template.key && other.begins_like(template, ops, params));
+        let others = others.filter(|other| {
+            other.key != template.key
+                && other.node_for(ops, call).is_some()
+                && other.begins_like(template, ops, params)
+        });
         others.cloned().collect()
     }
 
@@ -150,7 +161,6 @@ impl Library {
 
     /// A template was recorded to its end; returns the one that is expected now.
     pub(crate) fn completed(&mut self, key: RegionKey) -> Option<Arc<Template>> {
-        self.away += 1;
         if let Some(before) = self.last.replace(key)
             && let Some(before) = self.find(before)
         {
@@ -170,7 +180,6 @@ impl Library {
 
     /// The program did something else than the template.
     pub(crate) fn missed(&mut self, key: RegionKey) {
-        self.away += 1;
         if let Some(known) = self.find(key) {
             known.penalty = (2 * known.penalty + 1).min(MOST_SKIPPED);
             known.skip = known.penalty - 1;
@@ -180,6 +189,11 @@ impl Library {
     /// Number of tapes that were handed over and have not come back.
     pub(crate) fn away(&self) -> usize {
         self.away
+    }
+
+    /// A tape is handed over.
+    pub(crate) fn send_away(&mut self) {
+        self.away += 1;
     }
 
     /// A tape has come back.
