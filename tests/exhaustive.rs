@@ -74,7 +74,7 @@ fn compare(def: &OpDef, dtype: DType, actual: &Literal, wanted: &Literal) -> Fin
         return findings;
     }
     let rule = Rule {
-        numerics: def.numerics,
+        rounding: def.rounding,
         steps: 1,
         absolute: NEAR_ZERO.iter().find(|(op, ..)| *op == def.code).map_or(0.0, |&(_, most, _)| most),
         reads_zero: READS_ZERO.iter().any(|(op, _)| *op == def.code),

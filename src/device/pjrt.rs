@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::{self, Aliases};
-use fuseline_fusion::op::Numerics;
+use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
@@ -150,7 +150,7 @@ impl PjrtDevice {
         let window_sum = any(&mut |signature| {
             let rounds = |body: &Arc<Body>| {
                 body.graph().nodes().iter().any(|node| {
-                    node.signature().def().numerics == Numerics::Rounded
+                    node.signature().def().rounding == Rounding::Rounded
                         && node.signature().results().iter().any(|ty| ty.dtype().is_float())
                 })
             };

@@ -41,7 +41,7 @@ impl Tensor {
 }
 
 macro_rules! unary_methods {
-    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $rounding:ident, $summary:literal)),* $(,)?) => {
         /// Elementwise ops of one operand.
         impl Tensor {
             $(
@@ -58,7 +58,7 @@ macro_rules! unary_methods {
 }
 
 macro_rules! binary_methods {
-    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $rounding:ident, $summary:literal)),* $(,)?) => {
         /// Elementwise ops of two operands; they promote and broadcast ([`promote`](crate::promote)).
         impl Tensor {
             $(

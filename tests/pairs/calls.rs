@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fuseline::fusion::attr::AttrKind;
 use fuseline::fusion::op::{
-    Aim, Domain, Fusibility, Numerics, OPS, SampleOperand, Sampler, Seeded, Signature, fill, numerics,
+    Aim, Domain, Fusibility, OPS, Rounding, SampleOperand, Sampler, Seeded, Signature, fill, rounding_class,
 };
 use fuseline::fusion::{AttrValue, Body, DTypeSet, OpDef};
 use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
@@ -202,7 +202,7 @@ impl Maker {
         let Pair { def, dtype, other } = self.pair;
         let shown = other.filter(|_| is_selector(def)).unwrap_or(dtype);
         let enough = specials(shown, LIST).len();
-        let combines = def.numerics == Numerics::Rounded && !runs_bodies(def.code);
+        let combines = def.rounding == Rounding::Rounded && !runs_bodies(def.code);
         // What is moved to another type has its values in the other pairs of the first one too.
         let most = match def.fusibility {
             Fusibility::Movement if dtype_attr(def).is_some() => CALLS.0,
@@ -238,8 +238,8 @@ impl Maker {
         let types = sampled.types();
         let signature = Signature::infer(def.code, sampled.attrs.clone(), &sampled.bodies, &types).ok()?;
         let floats = has_floats(&types) || has_floats(signature.results());
-        let rounds = |signature: &Signature| numerics(signature) == Numerics::Rounded;
-        let jumps = |signature: &Signature| numerics(signature) == Numerics::Step;
+        let rounds = |signature: &Signature| rounding_class(signature) == Rounding::Rounded;
+        let jumps = |signature: &Signature| rounding_class(signature) == Rounding::Step;
         // What rounds is compared as an op, not as a body.
         if runs_bodies(def.code) && sampled.bodies.iter().any(|body| has(body, rounds)) {
             return None;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline::fusion::interp;
-use fuseline::fusion::op::{Fusibility, Numerics, numerics, rounding};
+use fuseline::fusion::op::{Fusibility, Rounding, rounding, rounding_class};
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 
 use crate::calls::{Call, element};
@@ -108,7 +108,7 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
         let dtype = wanted.dtype().part();
         for index in 0..wanted.ty().elems().get() {
             let mut rule = Rule {
-                numerics: numerics(signature),
+                rounding: rounding_class(signature),
                 steps: if elementwise { steps(dtype) } else { 4 },
                 absolute: NEAR_ZERO.iter().find(|(near, ..)| *near == op).map_or(0.0, |&(_, most, _)| most),
                 reads_zero: READS_ZERO.iter().any(|(reads, _)| *reads == op),
@@ -120,7 +120,7 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
                     let differs = (0..count).any(|part| {
                         if let Some(&most) = allowed[result].get(index * count + part) {
                             rule.absolute = most;
-                        } else if count == 2 && rule.numerics == Numerics::Rounded && size.is_finite() {
+                        } else if count == 2 && rule.rounding == Rounding::Rounded && size.is_finite() {
                             // The parts of a complex number are rounded beside each other.
                             rule.absolute = rule.steps as f64 * unit(dtype) * size;
                         }

@@ -10,7 +10,7 @@
 //! smaller one of its sign will do.
 
 use fuseline::fusion::FloatFormat;
-use fuseline::fusion::op::Numerics;
+use fuseline::fusion::op::Rounding;
 use fuseline::{DType, OpCode};
 
 /// Ops that are good to an absolute error only where they are near zero, and why.
@@ -106,7 +106,7 @@ impl Float {
 /// What an op may do with its results.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    pub(crate) numerics: Numerics,
+    pub(crate) rounding: Rounding,
     /// Units in the last place that a result may be off by where the op rounds.
     pub(crate) steps: u64,
     /// How far it may be off in absolute terms.
@@ -132,14 +132,14 @@ impl Rule {
     pub(crate) fn judge(&self, found: Float, right: Float, at_zero: Float) -> Verdict {
         let passes = |right: Float| {
             let steps = found.steps(right);
-            match self.numerics {
-                Numerics::Exact => steps == Some(0),
-                Numerics::Step => steps == Some(0) || found.value() == right.value(),
-                Numerics::Rounded => steps.is_some_and(|steps| steps <= self.steps),
+            match self.rounding {
+                Rounding::Exact => steps == Some(0),
+                Rounding::Step => steps == Some(0) || found.value() == right.value(),
+                Rounding::Rounded => steps.is_some_and(|steps| steps <= self.steps),
             }
         };
         if passes(right) {
-            let steps = if self.numerics == Numerics::Rounded { found.steps(right) } else { None };
+            let steps = if self.rounding == Rounding::Rounded { found.steps(right) } else { None };
             return Verdict::Right(steps.unwrap_or(0));
         }
         let is_next = (at_zero.value() - right.value()).abs() <= NEXT;

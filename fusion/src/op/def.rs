@@ -122,7 +122,7 @@ pub enum Fusibility {
 /// Two executors may round differently inside a fused region (a multiply and an add become one instruction, a sum is
 /// taken in another order). These classes say how far such a difference goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numerics {
+pub enum Rounding {
     /// No rounding: moves, negates, selects or compares by position only. Equal operands give equal results.
     Exact,
     /// Rounds, continuously: nearly equal operands give nearly equal results.
@@ -208,7 +208,7 @@ pub struct OpDef {
     /// How it takes part in fusion.
     pub fusibility: Fusibility,
     /// What rounding does to its results.
-    pub numerics: Numerics,
+    pub rounding: Rounding,
     /// What it does besides computing.
     pub effect: Effect,
     /// How the replicas of a program take part in it.

@@ -27,7 +27,7 @@ mod table;
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{
-    Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, Numerics, OpDef, OperandGroup, Operands, Replicas,
+    Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 pub use expand::Lowered;
 pub(crate) use expand::unsigned;
@@ -35,7 +35,7 @@ pub use neutral::{extreme, neutral};
 pub use rules::collective::Named;
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
-    SampledValue, Sampler, Seeded, fill, numerics, rounding, tolerance,
+    SampledValue, Sampler, Seeded, fill, rounding, rounding_class, tolerance,
 };
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

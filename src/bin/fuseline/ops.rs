@@ -118,7 +118,7 @@ fn in_full(def: &'static OpDef, out: &mut String) {
         say!(out, "effect     {effect}");
     }
     say!(out, "fusion     {:?}", def.fusibility);
-    say!(out, "rounding   {:?}", def.numerics);
+    say!(out, "rounding   {:?}", def.rounding);
 }
 
 fn as_json(def: &'static OpDef) -> Value {
@@ -142,7 +142,7 @@ fn as_json(def: &'static OpDef) -> Value {
         "rule": def.rule,
         "ordered": def.effect == Effect::Ordered,
         "fusion": format!("{:?}", def.fusibility),
-        "rounding": format!("{:?}", def.numerics),
+        "rounding": format!("{:?}", def.rounding),
     })
 }
 

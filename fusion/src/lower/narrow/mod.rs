@@ -37,7 +37,7 @@ use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Node, Ref, Refs};
 use crate::literal::{Literal, LiteralError};
-use crate::op::{Fusibility, Numerics, OpCode, OpDef, Signature, attrs};
+use crate::op::{Fusibility, OpCode, OpDef, Rounding, Signature, attrs};
 use crate::shape::TensorType;
 
 /// The function with its narrow values carried. One that does not fit the limits then stays as it is: carriers take more
@@ -83,7 +83,7 @@ fn has_narrow(graph: &Graph) -> bool {
 /// What moves elements does, and what has bodies gives what these return or what they were given. A float stays one where
 /// nothing is rounded.
 fn stays_in_range(def: &OpDef, narrow: DType) -> bool {
-    let exact = def.numerics == Numerics::Exact;
+    let exact = def.rounding == Rounding::Exact;
     match def.fusibility {
         _ if !def.bodies.is_empty() => true,
         Fusibility::Movement | Fusibility::Indexing => true,

@@ -11,7 +11,7 @@ use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::Literal;
 use crate::op::rules::indexing::IndexDims;
 use crate::op::{
-    Aim, Effect, Fusibility, Numerics, OPS, OpDef, Replicas, SampleOperand, Sampler, Seeded, Signature, fill,
+    Aim, Effect, Fusibility, OPS, OpDef, Replicas, Rounding, SampleOperand, Sampler, Seeded, Signature, fill,
 };
 
 /// Whether a collective has a channel.
@@ -221,7 +221,7 @@ fn the_expanded_graph_computes_the_same_bits() {
             for (results, wanted) in results.iter().zip(&wanted) {
                 for (result, wanted) in results.iter().zip(wanted) {
                     assert_eq!(result.ty(), wanted.ty(), "seed {seed}: {signature:?}");
-                    let rounds = def.numerics == Numerics::Rounded;
+                    let rounds = def.rounding == Rounding::Rounded;
                     let same = **result == *wanted || (rounds && are_close(def, result, wanted, most));
                     assert!(same, "seed {seed}: {signature:?} of {operands:?} is {result:?}, not {wanted:?}");
                 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::{Sample, Sampler};
 use crate::attr::Attrs;
 use crate::graph::{Body, Graph, Ref};
-use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, Replicas, attrs};
+use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, Replicas, Rounding, attrs};
 use crate::shape::TensorType;
 
 /// Whether a portable program may have the op inside a composite, where [`super::ProgramSampler`] does not see it. What it
 /// refuses for a reason that hangs on more than the op's class is left out here.
 fn is_simple(def: &OpDef) -> bool {
     let moves = matches!(def.fusibility, Fusibility::Elementwise | Fusibility::Movement);
-    let exact = def.numerics == Numerics::Exact && def.code != OpCode::BitcastConvert;
+    let exact = def.rounding == Rounding::Exact && def.code != OpCode::BitcastConvert;
     moves && (exact || matches!(def.code, OpCode::Add | OpCode::Subtract | OpCode::Multiply))
 }
 

@@ -35,7 +35,9 @@ pub(super) mod source;
 use std::sync::Arc;
 
 pub use data::fill;
-pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, numerics, rounding, tolerance};
+pub use program::{
+    ProgramOptions, ProgramSampler, Sampled, SampledValue, rounding, rounding_class, tolerance,
+};
 
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};

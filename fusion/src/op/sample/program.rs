@@ -10,7 +10,7 @@
 //!   never decide anything. (Inputs that are the neutral elements of maximum and minimum are infinite.)
 //! - P2: an *exact* value is one that every executor computes without rounding. Inputs are exact; so are integers, what is
 //!   moved or selected from exact values, and a sum or product of floats whose bits all fit the result's type whatever
-//!   the order of the operations. An op that jumps ([`Numerics::Step`]) takes exact operands only.
+//!   the order of the operations. An op that jumps ([`Rounding::Step`]) takes exact operands only.
 //! - P3: each inexact value carries two shadows: what it may be in an executor that rounds otherwise. Shadows are computed
 //!   by the interpreter from the shadows of the operands and are then moved away by as much as the op itself may round. An
 //!   op whose shadows leave a quarter of the [`tolerance`] is not taken, so no ill-conditioned op gets in, and the error
@@ -26,7 +26,7 @@ use crate::interp::number::{Bits, Elements, Store, from_f64, joined, parts, to_f
 use crate::literal::Literal;
 use crate::op::rules::chlo::ScanDims;
 use crate::op::rules::contraction::DotDims;
-use crate::op::{Effect, Fusibility, Numerics, OPS, OpCode, OpDef, Signature};
+use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, Rounding, Signature};
 use crate::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::shape::TensorType;
 
@@ -262,7 +262,7 @@ impl ProgramSampler {
     /// the operands' ends that no shadow happens to reach.
     pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
         // A conversion between floats rounds and does not jump.
-        let jumps = def.numerics == Numerics::Step && def.code != OpCode::Convert;
+        let jumps = def.rounding == Rounding::Step && def.code != OpCode::Convert;
         let steep = matches!(def.code, OpCode::Power | OpCode::Atan2 | OpCode::Polygamma | OpCode::Zeta);
         self.options.aim == Aim::Portable && (jumps || steep)
     }
@@ -300,22 +300,22 @@ impl ProgramSampler {
         if signature.op() == OpCode::SelectAndScatter && has_ties(&operands[0].data) {
             return None;
         }
-        let numerics = numerics(signature);
+        let class = rounding_class(signature);
         let all_exact = operands.iter().all(|operand| operand.is_exact());
         let exact = all_exact
-            && match numerics {
-                Numerics::Exact | Numerics::Step => true,
-                Numerics::Rounded => rounds_nothing(signature, operands, &data),
+            && match class {
+                Rounding::Exact | Rounding::Step => true,
+                Rounding::Rounded => rounds_nothing(signature, operands, &data),
             };
         if exact {
             return Some(data.into_iter().map(SampledValue::exact).collect());
         }
-        if numerics == Numerics::Step {
+        if class == Rounding::Step {
             return None;
         }
         let inherited = operands.iter().map(|operand| operand.tolerance).fold(0.0, f64::max);
-        let roundings = match numerics {
-            Numerics::Exact => None,
+        let roundings = match class {
+            Rounding::Exact => None,
             _ => Some(roundings(signature, &data, &eval)),
         };
         let mut shadows = [0, 1].map(|side| eval(&|_, operand| operand.shadows[side].clone()).into_iter());
@@ -417,46 +417,46 @@ fn loosest_check(value: &SampledValue) -> Check {
 /// What rounding does to the results of a call, its bodies included. The table's classes are those of the worst
 /// element types.
 #[must_use]
-pub fn numerics(signature: &Signature) -> Numerics {
+pub fn rounding_class(signature: &Signature) -> Rounding {
     let from = signature.operands().first().map(TensorType::dtype);
     let to = signature.results().first().map(TensorType::dtype);
     match (signature.op(), from, to) {
         (OpCode::Convert, Some(from), Some(to)) => {
             match (from.part().float_format(), to.part().float_format()) {
                 (Some(from), Some(to)) if from.exponent <= to.exponent && from.mantissa <= to.mantissa => {
-                    Numerics::Exact
+                    Rounding::Exact
                 }
-                (_, Some(_)) => Numerics::Rounded,
-                (Some(_), None) => Numerics::Step,
-                (None, None) => Numerics::Exact,
+                (_, Some(_)) => Rounding::Rounded,
+                (Some(_), None) => Rounding::Step,
+                (None, None) => Rounding::Exact,
             }
         }
         // The distance from zero, which is a root of a sum of squares.
-        (OpCode::Abs | OpCode::Sign, Some(from), _) if from.is_complex() => Numerics::Rounded,
+        (OpCode::Abs | OpCode::Sign, Some(from), _) if from.is_complex() => Rounding::Rounded,
         (op, ..)
             if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
                 || flow::runs_bodies(op) =>
         {
-            signature.bodies().iter().map(|body| body_numerics(body)).fold(Numerics::Exact, worse)
+            signature.bodies().iter().map(|body| body_class(body)).fold(Rounding::Exact, worse)
         }
         // A program of one replica has nothing to combine with.
-        (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Numerics::Exact,
+        (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Rounding::Exact,
         // Selecting jumps, so the operands are exact; what is left is to add up.
-        (OpCode::SelectAndScatter, ..) => body_numerics(&signature.bodies()[1]),
-        _ => signature.def().numerics,
+        (OpCode::SelectAndScatter, ..) => body_class(&signature.bodies()[1]),
+        _ => signature.def().rounding,
     }
 }
 
-fn body_numerics(body: &Body) -> Numerics {
+fn body_class(body: &Body) -> Rounding {
     let graph: &Graph = body.graph();
-    graph.nodes().iter().map(|node| numerics(node.signature())).fold(Numerics::Exact, worse)
+    graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, worse)
 }
 
-fn worse(a: Numerics, b: Numerics) -> Numerics {
+fn worse(a: Rounding, b: Rounding) -> Rounding {
     match (a, b) {
-        (Numerics::Step, _) | (_, Numerics::Step) => Numerics::Step,
-        (Numerics::Rounded, _) | (_, Numerics::Rounded) => Numerics::Rounded,
-        _ => Numerics::Exact,
+        (Rounding::Step, _) | (_, Rounding::Step) => Rounding::Step,
+        (Rounding::Rounded, _) | (_, Rounding::Rounded) => Rounding::Rounded,
+        _ => Rounding::Exact,
     }
 }
 
@@ -511,10 +511,9 @@ fn rounds_nothing(signature: &Signature, operands: &[&SampledValue], results: &[
     };
     let carries = (terms(signature).max(1)).next_power_of_two().trailing_zeros() as i32;
     let adds = |body: &Body| {
-        body.graph()
-            .nodes()
-            .iter()
-            .all(|node| node.signature().op() == OpCode::Add || numerics(node.signature()) == Numerics::Exact)
+        body.graph().nodes().iter().all(|node| {
+            node.signature().op() == OpCode::Add || rounding_class(node.signature()) == Rounding::Exact
+        })
     };
     let needed = match signature.op() {
         OpCode::Convert if !operands[0].data.dtype().part().is_float() => {
@@ -564,7 +563,7 @@ type Eval<'a> = &'a dyn Fn(&dyn Fn(usize, &SampledValue) -> Arc<Literal>) -> Vec
 /// of its floats, two for a complex number. There are none where nothing rounds.
 #[must_use]
 pub fn rounding(signature: &Signature, operands: &[Arc<Literal>], results: &[Literal]) -> Vec<Vec<f64>> {
-    if numerics(signature) != Numerics::Rounded {
+    if rounding_class(signature) != Rounding::Rounded {
         return vec![Vec::new(); results.len()];
     }
     let operands: Vec<SampledValue> =

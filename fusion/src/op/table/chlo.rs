@@ -4,7 +4,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::{chlo, elementwise};
 use crate::op::sample;
@@ -65,7 +65,7 @@ const fn predicate(code: OpCode, name: &'static str, summary: &'static str) -> O
         summary,
         rule: "The result is bool, of the operand's shape.",
         dtypes: DTypeSet::FLOAT,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: elementwise::predicate,
         ..ROW
     }
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::TOP_K,
         dtypes: DTypeSet::ORDERED,
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: chlo::top_k,
         lower: expand::top_k,
         eval: interp::chlo::top_k,
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[OpDef] = &[
         // What lies in no group is zero, which that type does not have.
         dtypes: DTypeSet::ANY.without(DType::F8E8M0FNU),
         fusibility: Fusibility::Contraction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: chlo::ragged_dot,
         lower: expand::ragged_dot,
         eval: interp::chlo::ragged_dot,
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[OpDef] = &[
             rule: "a slice of each input and the carried values to a slice of each output and the carried values",
         }]),
         fusibility: Fusibility::Reduction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: chlo::scan,
         lower: expand::scan,
         eval: interp::chlo::scan,

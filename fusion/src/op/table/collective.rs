@@ -10,7 +10,7 @@ use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{
-    Bodies, BodyDef, Effect, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas,
+    Bodies, BodyDef, Effect, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 use crate::op::expand;
 use crate::op::rules::collective;
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "The groups name every replica once. The operands' types are the body's or narrower ones of its family; the results have the operands' shapes and the body's type.",
         attrs: &attrs::ALL_REDUCE,
         bodies: COMPUTATION,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         replicas: Replicas::Together(interp::collective::all_reduce),
         infer: collective::all_reduce,
         lower: expand::all_reduce,
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["operand"]),
         attrs: &attrs::REDUCE_SCATTER,
         bodies: COMPUTATION,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         replicas: Replicas::Together(interp::collective::reduce_scatter),
         infer: collective::reduce_scatter,
         lower: expand::reduce_scatter,

@@ -5,7 +5,7 @@ use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, Operands, Replicas};
+use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, Operands, Replicas, Rounding};
 use crate::op::expand;
 use crate::op::rules::{composite, handler};
 use crate::op::sample;
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[OpDef] = &[
             rule: "the operands' types to the results'",
         }]),
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         replicas: Replicas::InStep(interp::composite::in_step),
         infer: composite::composite,
         lower: expand::composite,
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::CUSTOM_CALL,
         dtypes: DTypeSet::WHOLE_BYTES,
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: handler::custom_call,
         eval: interp::handler::custom_call,
         sample: sample::handler::custom_call,

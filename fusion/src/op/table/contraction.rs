@@ -4,7 +4,7 @@ use super::ROW;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::contraction;
 use crate::op::sample;
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["lhs", "rhs"]),
         attrs: &attrs::DOT_GENERAL,
         fusibility: Fusibility::Contraction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: contraction::dot_general,
         lower: expand::dot_general,
         eval: interp::contraction::dot_general,
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["lhs", "rhs"]),
         attrs: &attrs::CONVOLUTION,
         fusibility: Fusibility::Contraction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: contraction::convolution,
         lower: expand::convolution,
         eval: interp::contraction::convolution,

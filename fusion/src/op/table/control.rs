@@ -5,7 +5,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands, Replicas};
+use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
 use crate::op::expand;
 use crate::op::rules::control;
 use crate::op::sample;
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[OpDef] = &[
             BodyDef { name: "body", rule: "the carried values to their next values, of the same types" },
         ]),
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: control::while_loop,
         replicas: Replicas::InStep(interp::control::while_in_step),
         eval: interp::control::while_loop,
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[OpDef] = &[
         captures: Some(1),
         dtypes: DTypeSet::of(&[DType::Bool]),
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: control::if_else,
         replicas: Replicas::InStep(interp::control::branches_in_step),
         eval: interp::control::branches,
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[OpDef] = &[
         captures: Some(1),
         dtypes: DTypeSet::of(&[DType::I32]),
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: control::case,
         replicas: Replicas::InStep(interp::control::branches_in_step),
         eval: interp::control::branches,
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[OpDef] = &[
             rule: "two scalars per operand, those of one operand side by side, to one bool",
         }]),
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: control::sort,
         lower: expand::sort,
         eval: interp::control::sort,
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[OpDef] = &[
             rule: "one scalar per operand to one scalar",
         }]),
         fusibility: Fusibility::Elementwise,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: control::map,
         lower: expand::map,
         eval: interp::control::map,

@@ -5,7 +5,7 @@ use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::dynamic;
 use crate::op::sample;
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["lhs", "rhs", "padding"]),
         attrs: &attrs::DYNAMIC_CONV,
         fusibility: Fusibility::Contraction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         sample: sample::dynamic::conv,
         ..DYNAMIC
     },

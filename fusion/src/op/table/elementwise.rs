@@ -8,13 +8,13 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Dialect, Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::elementwise;
 use crate::op::sample;
 
 /// Calls a macro with the dialect and the list of the specification's elementwise ops of one operand:
-/// `(opcode, method, name, element types, numerics, what it computes)`.
+/// `(opcode, method, name, element types, rounding, what it computes)`.
 #[macro_export]
 macro_rules! for_each_unary_op {
     ($callback:ident) => {
@@ -47,7 +47,7 @@ macro_rules! for_each_unary_op {
 }
 
 /// Calls a macro with the dialect and the list of the specification's elementwise ops of two operands of one type:
-/// `(opcode, method, name, element types, numerics, what it computes)`.
+/// `(opcode, method, name, element types, rounding, what it computes)`.
 #[macro_export]
 macro_rules! for_each_binary_op {
     ($callback:ident) => {
@@ -73,14 +73,14 @@ macro_rules! for_each_binary_op {
 }
 
 macro_rules! unary_rows {
-    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $rounding:ident, $summary:literal)),* $(,)?) => {
         pub(super) const UNARY: &[OpDef] = &[$(OpDef {
             code: OpCode::$code,
             dialect: Dialect::$dialect,
             name: $name,
             summary: $summary,
             dtypes: DTypeSet::$dtypes,
-            numerics: Numerics::$numerics,
+            rounding: Rounding::$rounding,
             lower: expand::unary,
             ..ROW
         }),*];
@@ -88,7 +88,7 @@ macro_rules! unary_rows {
 }
 
 macro_rules! binary_rows {
-    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $numerics:ident, $summary:literal)),* $(,)?) => {
+    ($dialect:ident; $(($code:ident, $method:ident, $name:literal, $dtypes:ident, $rounding:ident, $summary:literal)),* $(,)?) => {
         pub(super) const BINARY: &[OpDef] = &[$(OpDef {
             code: OpCode::$code,
             dialect: Dialect::$dialect,
@@ -96,7 +96,7 @@ macro_rules! binary_rows {
             summary: $summary,
             operands: Operands::Fixed(&["lhs", "rhs"]),
             dtypes: DTypeSet::$dtypes,
-            numerics: Numerics::$numerics,
+            rounding: Rounding::$rounding,
             rule: "Both operands are of one type, which the result has.",
             infer: elementwise::binary,
             lower: expand::binary,
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "Whether each element is neither infinite nor NaN.",
         rule: "The result is bool, of the operand's shape.",
         dtypes: DTypeSet::FLOAT,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: elementwise::predicate,
         ..ROW
     },
@@ -158,7 +158,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "Both operands are of one type; the result is bool, of their shape. `compare_type` follows from the element type, with a choice for floats (FLOAT or TOTALORDER). Complex numbers can be compared by EQ and NE.",
         operands: Operands::Fixed(&["lhs", "rhs"]),
         attrs: &attrs::COMPARE,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: elementwise::compare,
         sample: sample::elementwise::compare,
         ..ROW
@@ -191,7 +191,7 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "The same values in another element type.",
         rule: "The result has the operand's shape and the element type asked for. Floats are rounded to nearest even; a float becomes an integer by dropping the fraction, and the nearest end of the range where it is outside; NaN becomes 0. From a complex number the real part is taken.",
         attrs: &attrs::DTYPE,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: elementwise::convert,
         lower: expand::convert,
         sample: sample::elementwise::convert,
@@ -204,7 +204,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "Between types of equal width the shape stays. A wider element becomes its parts along a new last dimension, lowest bits first; narrower ones along the last dimension, as many as make one, become a wider one. Complex numbers become complex numbers only.",
         attrs: &attrs::DTYPE,
         fusibility: Fusibility::Movement,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: elementwise::bitcast_convert,
         lower: expand::bitcast_convert,
         eval: interp::elementwise::bitcast_convert,
@@ -218,7 +218,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "At least 1 exponent bit and 0 mantissa bits. The result has the operand's type.",
         attrs: &attrs::REDUCE_PRECISION,
         dtypes: DTypeSet::WIDE_FLOAT,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: elementwise::reduce_precision,
         lower: expand::reduce_precision,
         sample: sample::elementwise::reduce_precision,

@@ -4,7 +4,7 @@ use super::{COMBINER, ROW};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::indexing;
 use crate::op::sample;
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::SCATTER,
         bodies: Bodies::Fixed(&[BodyDef { name: "update_computation", rule: COMBINER }]),
         fusibility: Fusibility::Indexing,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: indexing::scatter,
         lower: expand::scatter,
         eval: interp::indexing::scatter,

@@ -5,7 +5,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::linalg;
 use crate::op::sample;
@@ -14,7 +14,7 @@ use crate::op::sample;
 const LINALG: OpDef = OpDef {
     dtypes: DTypeSet::FLOAT_COMPLEX,
     fusibility: Fusibility::Opaque,
-    numerics: Numerics::Rounded,
+    rounding: Rounding::Rounded,
     ..ROW
 };
 

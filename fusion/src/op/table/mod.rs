@@ -15,7 +15,7 @@ mod reduction;
 mod source;
 
 use super::code::OpCode;
-use super::def::{Bodies, Dialect, Effect, Fusibility, Numerics, OpDef, Operands, Replicas};
+use super::def::{Bodies, Dialect, Effect, Fusibility, OpDef, Operands, Replicas, Rounding};
 use super::expand;
 use super::rules;
 use super::sample;
@@ -35,7 +35,7 @@ const ROW: OpDef = OpDef {
     captures: None,
     dtypes: DTypeSet::ANY,
     fusibility: Fusibility::Elementwise,
-    numerics: Numerics::Exact,
+    rounding: Rounding::Exact,
     effect: Effect::Pure,
     replicas: Replicas::Apart,
     infer: rules::elementwise::unary,

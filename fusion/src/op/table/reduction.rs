@@ -4,7 +4,7 @@ use super::{COMBINER, ROW};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Bodies, BodyDef, Fusibility, Numerics, OpDef, OperandGroup, Operands};
+use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::reduction;
 use crate::op::sample;
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DIMENSIONS,
         bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
         fusibility: Fusibility::Reduction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: reduction::reduce,
         lower: expand::reduce,
         eval: interp::reduction::reduce,
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::REDUCE_WINDOW,
         bodies: Bodies::Fixed(&[BodyDef { name: "body", rule: COMBINER }]),
         fusibility: Fusibility::Reduction,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: reduction::reduce_window,
         lower: expand::reduce_window,
         eval: interp::reduction::reduce_window,
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[OpDef] = &[
             BodyDef { name: "scatter", rule: COMBINER },
         ]),
         fusibility: Fusibility::Reduction,
-        numerics: Numerics::Step,
+        rounding: Rounding::Step,
         infer: reduction::select_and_scatter,
         lower: expand::select_and_scatter,
         eval: interp::reduction::select_and_scatter,

@@ -5,7 +5,7 @@ use crate::dtype::DTypeSet;
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{Fusibility, Numerics, OpDef, Operands};
+use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::source;
 use crate::op::sample;
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[OpDef] = &[
         // XLA's generator has no shorter floats and no complex numbers.
         dtypes: DTypeSet::INT_BOOL.or(DTypeSet::WIDE_FLOAT),
         fusibility: Fusibility::Opaque,
-        numerics: Numerics::Rounded,
+        rounding: Rounding::Rounded,
         infer: source::rng,
         lower: expand::rng,
         eval: interp::source::rng,
