@@ -170,7 +170,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         why: "padding is left out, and groups are made by zeros: an infinite factor of either gives NaN or not",
     },
     Exception {
-        ops: &[OpCode::Reduce, OpCode::ReduceWindow],
+        ops: &[OpCode::Reduce],
         dtypes: DTypeSet::COMPLEX,
         excuses: is_not_finite,
         why: "which parts of a product of complex infinities are NaN is not specified",

@@ -163,9 +163,10 @@ fn is_negative(padding: &[(i64, i64)]) -> bool {
     padding.iter().any(|&(low, high)| low < 0 || high < 0)
 }
 
-/// `reduce_window` with negative padding can abort the process. The operands are padded by an op of its own then.
+/// `reduce_window` with negative padding can abort the process. The operands are padded by an op of its own then. So can one of
+/// scalars, where XLA's simplifier does not take it away first.
 pub(in crate::op) fn reduce_window(call: &Call<'_>) -> Lowered {
-    if !is_scalar_code(&call.bodies[0]) {
+    if !is_scalar_code(&call.bodies[0]) || call.operand(0).rank() == 0 {
         expanded(loops::reduce_window(call))
     } else if is_negative(call.attr().pairs(4)) {
         expanded(padded_first(call))
@@ -182,7 +183,7 @@ fn padded_first(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut operands) = converted(call)?;
     let (inputs, inits) = operands.split_at_mut(call.operands.len() / 2);
     for (input, &init) in inputs.iter_mut().zip(&*inits) {
-        *input = graph.op(OpCode::Pad, attrs::pad(&low, &high, &interior), &[*input, init])?;
+        *input = graph.padded(*input, init, [&low, &high, &interior])?;
     }
     let mut values = call.attrs.values().to_vec();
     values[2] = AttrValue::from(vec![1; low.len()].as_slice());
@@ -253,8 +254,8 @@ fn on_what_is_left(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, mut operands) = converted(call)?;
     let init = operands[2];
     if is_cut {
-        let cut_off = attrs::pad(&amounts(|cut| -cut.low), &amounts(|cut| -cut.high), &none);
-        operands[0] = graph.op(OpCode::Pad, cut_off, &[operands[0], init])?;
+        let cut_off = [amounts(|cut| -cut.low), amounts(|cut| -cut.high)];
+        operands[0] = graph.padded(operands[0], init, [&cut_off[0], &cut_off[1], &none])?;
     }
     let padding: Vec<(i64, i64)> = cuts.iter().map(|cut| cut.padding).collect();
     let mut bodies = call.bodies.to_vec();

@@ -302,6 +302,18 @@ fn prepared_kernel(graph: &mut Builder, call: &Call<'_>, mut kernel: Ref) -> Res
     Ok(kernel)
 }
 
+/// `pad` without negative amounts.
+pub(super) fn pad(call: &Call<'_>) -> Lowered {
+    let attr = call.attr();
+    let amounts = [attr.ints(0), attr.ints(1), attr.ints(2)];
+    if amounts[..2].iter().all(|amounts| amounts.iter().all(|&amount| amount >= 0)) {
+        return Lowered::Itself;
+    }
+    let (mut graph, params) = Builder::of(call);
+    let padded = graph.padded(params[0], params[1], amounts);
+    expanded(padded.map(|result| graph.returning(&[result])))
+}
+
 /// A stride near 2^63 overflows in XLA, which gives an empty result or aborts the process. A step past the end is a step
 /// past the end, however long.
 pub(super) fn slice(call: &Call<'_>) -> Lowered {
@@ -472,6 +484,28 @@ impl Builder {
             }
         }
         Ok(sum_type)
+    }
+
+    /// An operand padded by amounts that may be negative: XLA's CPU backend has no code for these, it relies on its simplifier. They are
+    /// cut off after the others have been added.
+    fn padded(
+        &mut self,
+        operand: Ref,
+        value: Ref,
+        [low, high, interior]: [&[i64]; 3],
+    ) -> Result<Ref, OpError> {
+        let added = |amounts: &[i64]| -> Vec<i64> { amounts.iter().map(|&amount| amount.max(0)).collect() };
+        let is_cut = low.iter().chain(high).any(|&amount| amount < 0);
+        let padded =
+            self.op(OpCode::Pad, attrs::pad(&added(low), &added(high), interior), &[operand, value])?;
+        if !is_cut {
+            return Ok(padded);
+        }
+        let from: Vec<i64> = low.iter().map(|&amount| amount.min(0).saturating_neg()).collect();
+        let dims = self.ty(padded);
+        let to = dims.dims().iter().zip(high).map(|(&size, &amount)| size as i64 + amount.min(0));
+        let (to, ones): (Vec<i64>, Vec<i64>) = to.map(|to| (to, 1)).unzip();
+        self.op(OpCode::Slice, attrs::slice(&from, &to, &ones), &[padded])
     }
 
     /// A constant of the given type in every element.

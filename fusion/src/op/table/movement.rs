@@ -81,6 +81,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::PAD,
         fusibility: Fusibility::Movement,
         infer: movement::pad,
+        lower: expand::pad,
         eval: interp::movement::pad,
         sample: sample::movement::pad,
         ..ROW

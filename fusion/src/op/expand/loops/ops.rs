@@ -125,11 +125,10 @@ pub(in crate::op::expand) fn reduce_window(call: &Call<'_>) -> Result<Lowered, O
     let (inputs, inits) = operands.split_at(operands.len() / 2);
     let list = |entry: fn(&WindowDim) -> i64| -> Vec<i64> { window.iter().map(entry).collect() };
     let holes = list(|dim| dim.base_dilation as i64 - 1);
-    let pad = attrs::pad(&list(|dim| dim.low), &list(|dim| dim.high), &holes);
+    let (low, high) = (list(|dim| dim.low), list(|dim| dim.high));
     let mut values = Vec::new();
     for (&input, &init) in inputs.iter().zip(inits) {
-        let padded = graph.op(OpCode::Pad, pad.clone(), &[input, init])?;
-        values.push(padded);
+        values.push(graph.padded(input, init, [&low, &high, &holes])?);
     }
     let padded = strides(graph.ty(values[0]).dims());
     let steps = |step: fn(&WindowDim) -> u64| -> Vec<(usize, i64)> {
