@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fuseline::Engine;
 use fuseline::fusion::canon::CanonRegion;
-use fuseline::fusion::lower::{Aliases, Module, lower};
+use fuseline::fusion::lower::{Aliases, Module, Numerics, lower};
 use fuseline::fusion::op::attrs::{self, DotDimensionNumbers};
 use fuseline::fusion::{Attrs, DType, Graph, OpCode, Ref, Shape, TensorType};
 use fuseline::pjrt::CompileOptions;
@@ -63,7 +63,7 @@ fn region(ops: usize) -> CanonRegion {
 
 fn module(region: &CanonRegion) -> Module {
     let last = region.graph().result_count() as u32 - 1;
-    lower(region, &[last], &Aliases::none())
+    lower(region, &[last], &Aliases::none(), Numerics::Fast)
 }
 
 fn reading(c: &mut Criterion) {

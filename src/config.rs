@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fuseline_cache::Budget;
 use fuseline_fusion::Bytes;
+use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
 use crate::device::{FaultPoint, Faults};
@@ -36,6 +37,8 @@ pub struct EngineConfig {
     device: usize,
     replicas: usize,
     mode: Mode,
+    numerics: Numerics,
+    compare_regions: Option<bool>,
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
@@ -67,6 +70,8 @@ impl EngineConfig {
             device: 0,
             replicas: 1,
             mode: Mode::Fused,
+            numerics: Numerics::Fast,
+            compare_regions: None,
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
@@ -133,6 +138,24 @@ impl EngineConfig {
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> EngineConfig {
         self.mode = mode;
+        self
+    }
+
+    /// What regions keep of the numbers that their ops give one by one. Default: [`Numerics::Fast`].
+    #[must_use]
+    pub fn numerics(mut self, numerics: Numerics) -> EngineConfig {
+        self.numerics = numerics;
+        self
+    }
+
+    /// Whether the executable of each new region is compared once with its ops, one by one: bit for bit with [`Numerics::Exact`], by
+    /// tolerance with [`Numerics::Fast`]. Default: with `Exact` yes, with `Fast` no.
+    ///
+    /// The first time, the region runs both ways, and the program gets what the ops gave. If they differ, [`crate::Event::Compared`]
+    /// tells how, and the region is not fused. It costs a compile for each distinct op, and a copy of the results to the host.
+    #[must_use]
+    pub fn compare_regions(mut self, compare: bool) -> EngineConfig {
+        self.compare_regions = Some(compare);
         self
     }
 
@@ -268,6 +291,14 @@ impl EngineConfig {
         self.mode
     }
 
+    pub(crate) fn numeric_contract(&self) -> Numerics {
+        self.numerics
+    }
+
+    pub(crate) fn compares_regions(&self) -> bool {
+        self.compare_regions.unwrap_or(self.numerics == Numerics::Exact)
+    }
+
     pub(crate) fn checks_finite(&self) -> bool {
         self.check_finite
     }
@@ -312,6 +343,7 @@ impl fmt::Debug for EngineConfig {
             .field("device", &self.device)
             .field("replicas", &self.replicas)
             .field("mode", &self.mode)
+            .field("numerics", &self.numerics)
             .field("check_finite", &self.check_finite)
             .field("budgets", &self.budgets)
             .field("cache", &self.cache)

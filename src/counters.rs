@@ -79,6 +79,10 @@ counters! {
     executions,
     /// Regions that ran op by op after all.
     fallbacks,
+    /// Executables compared with their ops.
+    compared,
+    /// Those of them that differ, and are not used.
+    different,
     /// Values that failed.
     poisoned,
     /// Inputs whose memory was given to outputs.

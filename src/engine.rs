@@ -230,7 +230,10 @@ impl Engine {
             };
             return Err(Error::setup(format!("{asked} asked for, but the plugin has {count} devices here")));
         }
-        let device = Device::on_pjrt(PjrtDevice::new(devices, config.flags())?, config.faults());
+        let device = Device::on_pjrt(
+            PjrtDevice::new(devices, config.flags(), config.numeric_contract())?,
+            config.faults(),
+        );
         Engine::on(config, device)
     }
 

@@ -212,6 +212,18 @@ pub enum Event {
         /// How many units.
         units: usize,
     },
+    /// A region runs op by op, because its executable is being compared with its ops.
+    Shadowed {
+        /// Which one.
+        region: RegionRef,
+    },
+    /// A region's executable was compared with its ops.
+    Compared {
+        /// The region that was run both ways.
+        region: RegionRef,
+        /// The first difference. If there is one, the executable is not used.
+        difference: Option<String>,
+    },
     /// Results of a region failed; everything that depends on them will.
     Poisoned {
         /// Which region.
@@ -258,6 +270,8 @@ impl Event {
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
             Event::InUnits { .. } => "in_units",
+            Event::Shadowed { .. } => "shadowed",
+            Event::Compared { .. } => "compared",
             Event::Poisoned { .. } => "poisoned",
             Event::Evicted { .. } => "evicted",
             Event::Panicked { .. } => "panicked",
@@ -280,6 +294,8 @@ impl Event {
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
             | Event::InUnits { region, .. }
+            | Event::Shadowed { region }
+            | Event::Compared { region, .. }
             | Event::Poisoned { region, .. }
             | Event::Throttled { region } => Some(region),
             Event::Evicted { .. } | Event::Panicked { .. } => None,
@@ -316,6 +332,15 @@ impl fmt::Display for Event {
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
             Event::InUnits { region, units } => {
                 write!(f, "{region} runs as its {units} units until it is compiled")
+            }
+            Event::Shadowed { region } => {
+                write!(f, "{region} runs op by op until it is known whether it gives the same as a whole")
+            }
+            Event::Compared { region, difference: None } => {
+                write!(f, "{region} gives what its ops give one by one")
+            }
+            Event::Compared { region, difference: Some(difference) } => {
+                write!(f, "{region} is not fused again, since it differs from its ops: {difference}")
             }
             Event::Poisoned { region, values, why } => {
                 write!(f, "{values} results of {region} failed: {why}")
@@ -401,6 +426,7 @@ impl EventSink for TracingSink {
         match event {
             Event::CompileFailed { .. }
             | Event::Fallback { .. }
+            | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => {
                 tracing::warn!(target: "fuseline", event = name, region, "{event}");

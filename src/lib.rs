@@ -124,6 +124,7 @@ pub use event::{Change, Event, EventSink, Miss, SealedRegion};
 pub use execute::stages;
 pub use fuseline_cache::Budget;
 pub use fuseline_fusion as fusion;
+pub use fuseline_fusion::lower::Numerics;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentRule, HardOnly, Mode};
 pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,

@@ -16,7 +16,8 @@ use fuseline::fusion::DTypeSet;
 use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use fuseline::fusion::program::{ProgramId, ProgramValue};
 use fuseline::{
-    Attrs, Complex, Counters, DType, Engine, EngineConfig, Literal, Mode, Stage, Stream, Tensor, with_mode,
+    Attrs, Complex, Counters, DType, Engine, EngineConfig, Literal, Mode, Numerics, Stage, Stream, Tensor,
+    with_mode,
 };
 use proptest::bool::weighted;
 use proptest::collection::vec;
@@ -245,14 +246,14 @@ fn check(
     streams: &[Stream],
     sampled: &Sampled,
     steps: &[Step],
-    modes: &[Mode],
+    batch: &Batch,
     refused: &mut Refused,
 ) -> Result<(), String> {
     // What is compiled must still be there the second time.
     if engine.counters().cached_executables > 1_000 {
         engine.clear_cache();
     }
-    for &mode in modes {
+    for &mode in batch.modes {
         let rounds = if mode == Mode::Fused { 2 } else { 1 };
         for round in 0..rounds {
             let in_round = |error| format!("{} mode, run {round}: {error}", mode.name());
@@ -260,6 +261,9 @@ fn check(
             let outcome = with_mode(mode, || run(sampled, steps, streams, refused)).map_err(in_round)?;
             engine.synchronize().map_err(|error| in_round(error.to_string()))?;
             let did = engine.counters().since(&before);
+            if batch.is_compared {
+                continue;
+            }
             is_consistent(&did, &outcome).map_err(in_round)?;
             if round > 0 && (did.compiles, did.misses, did.compile_failures) != (0, 0, 0) {
                 return Err(in_round(format!("it compiles again: {did:?}")));
@@ -280,6 +284,8 @@ struct Batch {
     programs: u32,
     ops: usize,
     modes: &'static [Mode],
+    /// Whether regions are compared with their ops, which then run too.
+    is_compared: bool,
 }
 
 fn describe(sampled: &Sampled, steps: &[Step]) -> String {
@@ -333,7 +339,7 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
             }
             let (programs, ops) = counted.get();
             counted.set((programs + 1, ops + sampled.program.ops.len()));
-            check(engine, &streams, &sampled, &steps, batch.modes, &mut refused.borrow_mut())
+            check(engine, &streams, &sampled, &steps, batch, &mut refused.borrow_mut())
                 .map_err(|error| TestCaseError::fail(format!("{error}\n{}", describe(&sampled, &steps))))
         });
         let (programs, ops) = counted.get();
@@ -353,11 +359,23 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
 fn programs_on_the_reference_device() {
     let engine = EngineConfig::new().build_reference().expect("the reference engine needs nothing");
     let batches = [
-        Batch { programs: 2_000, ops: 24, modes: &MODES },
-        Batch { programs: 40, ops: 200, modes: &[Mode::Fused] },
+        Batch { programs: 2_000, ops: 24, modes: &MODES, is_compared: false },
+        Batch { programs: 40, ops: 200, modes: &[Mode::Fused], is_compared: false },
     ];
     let refused = on_engine(&engine, &batches, 2_000);
     assert!(refused.0.is_empty(), "the interpreter runs everything: {refused:?}");
+}
+
+/// Each region runs both ways the first time, and the ops are what counts.
+#[test]
+fn programs_whose_regions_are_compared() {
+    for engine in support::engines(|| EngineConfig::new().numerics(Numerics::Exact).compare_regions(true)) {
+        let programs = if engine.pjrt_device().is_none() { 300 } else { 12 };
+        on_engine(&engine, &[Batch { programs, ops: 16, modes: &[Mode::Fused], is_compared: true }], 200);
+        let counters = engine.counters();
+        assert_eq!(counters.different, 0, "{counters:?}");
+        assert!(counters.compared > 10, "{counters:?}");
+    }
 }
 
 /// What XLA does not compile, by a part of its message.
@@ -373,9 +391,9 @@ fn programs_on_the_plugin() {
         }
     };
     let batches = [
-        Batch { programs: 36, ops: 8, modes: &MODES },
-        Batch { programs: 24, ops: 24, modes: &[Mode::Fused] },
-        Batch { programs: 3, ops: 200, modes: &[Mode::Fused] },
+        Batch { programs: 36, ops: 8, modes: &MODES, is_compared: false },
+        Batch { programs: 24, ops: 24, modes: &[Mode::Fused], is_compared: false },
+        Batch { programs: 3, ops: 200, modes: &[Mode::Fused], is_compared: false },
     ];
     let refused = on_engine(&engine, &batches, 200);
     for (message, count) in &refused.0 {

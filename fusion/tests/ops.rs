@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
-use fuseline_fusion::lower::{Aliases, lower};
+use fuseline_fusion::lower::{Aliases, Numerics, lower};
 use fuseline_fusion::op::{Aim, Domain, Entropy as _, Lowered, Named, OPS, OpDef, Seeded, fill};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{AttrValue, Literal, Signature, interp};
@@ -80,11 +80,11 @@ fn holds(call: &Sampled) -> Result<(), String> {
         return Err("the canonical bytes decode to another region".to_owned());
     }
     // Lowering is total, and says every op by its name or what stands for it; nothing stands for an exchange of nothing.
-    let module = lower(&region, &outputs, &Aliases::none());
+    let module = lower(&region, &outputs, &Aliases::none(), Numerics::Fast);
     let nothing = matches!((call.signature.def().lower)(&call.signature.call()),
         Lowered::Inline(body) if body.graph().nodes().is_empty());
     let says_an_op = ["stablehlo.", "chlo."].iter().any(|dialect| module.text().contains(dialect));
-    if (!nothing && !says_an_op) || lower(&decoded, &outputs, &Aliases::none()) != module {
+    if (!nothing && !says_an_op) || lower(&decoded, &outputs, &Aliases::none(), Numerics::Fast) != module {
         return Err(format!("lowered to {module}"));
     }
     // What is printed for it is read back as what it was printed for.
@@ -178,7 +178,7 @@ fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, String
     if decoded.graph() != region.graph() {
         return Err("the canonical bytes decode to another region".to_owned());
     }
-    lower(&region, &outputs, &Aliases::none()).verify().map_err(|error| error.to_string())?;
+    lower(&region, &outputs, &Aliases::none(), Numerics::Fast).verify().map_err(|error| error.to_string())?;
     Ok(true)
 }
 

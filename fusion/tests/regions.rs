@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, can_lift, decode, diff};
-use fuseline_fusion::lower::{Aliases, lower};
+use fuseline_fusion::lower::{Aliases, Numerics, lower};
 use fuseline_fusion::op::{Aim, Effect, Entropy, OPS, ProgramOptions, ProgramSampler, Seeded};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
@@ -191,7 +191,7 @@ fn names_frees_and_interleavings_change_no_key() {
 
 // ----- lowering -----
 
-/// The verifier accepts what is printed for any region, whatever results are asked for and whatever memory is reused.
+/// The verifier accepts what is printed for any region, whatever results are asked for, whatever memory is reused, fast and exact.
 #[test]
 fn what_is_lowered_is_read_back_as_the_region() {
     let outcome = runner(1_000).run(&(choices(300), choices(40), 1..20_usize), |(list, how, ops)| {
@@ -208,9 +208,11 @@ fn what_is_lowered_is_read_back_as_the_region() {
             let params = 0..region.graph().params().len() as u32;
             let dying: Vec<u32> = params.filter(|_| how.draw(2) == 1).collect();
             let aliases = Aliases::pair(&region, &outputs, &dying);
-            let module = lower(&region, &outputs, &aliases);
-            if let Err(error) = module.clone().verify() {
-                return Err(TestCaseError::fail(format!("{error} in {module}")));
+            for numerics in [Numerics::Fast, Numerics::Exact] {
+                let module = lower(&region, &outputs, &aliases, numerics);
+                if let Err(error) = module.clone().verify() {
+                    return Err(TestCaseError::fail(format!("{error} in {module}")));
+                }
             }
         }
         Ok(())

@@ -14,18 +14,20 @@
 mod buffer;
 mod pjrt;
 mod reference;
+mod trial;
 
 use std::fmt;
 use std::sync::Arc;
 
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
-use fuseline_fusion::lower::{Aliases, LOWERING, ScalarPack};
+use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, ScalarPack};
 use fuseline_fusion::{Scalar, TensorType, canon};
 use smallvec::SmallVec;
 
 pub(crate) use self::buffer::{Buffer, Each};
 pub(crate) use self::pjrt::PjrtDevice;
+pub(crate) use self::trial::{Trial, Verdict};
 use crate::error::Stage;
 use crate::pjrt as sys;
 
@@ -104,6 +106,7 @@ pub(crate) struct Executable {
     reusable: Vec<(i64, u32)>,
     pack: ScalarPack,
     bytes: u64,
+    trial: Trial,
 }
 
 /// One execution.
@@ -191,6 +194,11 @@ impl Device {
         }
     }
 
+    /// What regions keep of the numbers of single ops. The reference device runs the ops one by one, so there is nothing to keep.
+    pub(crate) fn numerics(&self) -> Numerics {
+        self.pjrt().map_or(Numerics::Fast, PjrtDevice::numerics)
+    }
+
     /// The PJRT device behind it, if there is one.
     pub(crate) fn pjrt(&self) -> Option<&PjrtDevice> {
         match &self.kind {
@@ -237,8 +245,9 @@ impl Device {
             region: region.clone(),
             outputs,
             reusable,
-            pack: ScalarPack::of(region),
+            pack: ScalarPack::of(region, self.numerics()),
             bytes,
+            trial: Trial::new(),
         })
     }
 
@@ -345,6 +354,11 @@ impl Executable {
     /// Arguments that may be reused for an output: place among the arguments, parameter of the region.
     pub(crate) fn reusable(&self) -> &[(i64, u32)] {
         &self.reusable
+    }
+
+    /// How it compares with its ops.
+    pub(crate) fn trial(&self) -> &Trial {
+        &self.trial
     }
 
     /// The PJRT executable behind it, if there is one.

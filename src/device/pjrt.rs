@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
-use fuseline_fusion::lower::{self, Aliases};
+use fuseline_fusion::lower::{self, Aliases, Numerics};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
@@ -22,6 +22,7 @@ pub(crate) struct PjrtDevice {
     /// Held while an execution is handed to several devices: they all get executions in one order, whatever stream they are
     /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
     launch: Mutex<i32>,
+    numerics: Numerics,
     /// Options by the kind of region; see [`PjrtDevice::options`].
     options: [CompileOptions; 4],
 }
@@ -51,6 +52,18 @@ const MEMORY_ORDER: [FlagOf; 2] = [
     ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
 ];
 
+/// Flags of XLA's CPU compiler under which it computes what each op says: no algebra across ops (`exp(a) * exp(b)` is not `exp(a + b)`), no
+/// kernels of a library that has an exponential of its own, no intermediate values of more precision than their type, no
+/// emitters with other approximations for an op in a fusion than for the op alone. Contraction is stopped by fences
+/// (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which would do it too, is accepted for one compile and not looked at (pjrt.md). A
+/// plugin refuses names it does not know; the shadow check is what finds out whether it needed them.
+const EXACT: [FlagOf; 4] = [
+    ("xla_disable_hlo_passes", || "algsimp".into()),
+    ("xla_cpu_experimental_ynn_fusion_type", || "".into()),
+    ("xla_allow_excess_precision", || false.into()),
+    ("xla_cpu_use_fusion_emitters", || false.into()),
+];
+
 /// The smallest module there is, to ask a compiler about its flags.
 const IDENTITY: &str =
     "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
@@ -63,6 +76,7 @@ impl PjrtDevice {
     pub(crate) fn new(
         devices: Each<pjrt::Device>,
         flags: &[(String, pjrt::Flag)],
+        numerics: Numerics,
     ) -> std::result::Result<PjrtDevice, pjrt::Error> {
         let ids: Vec<i64> = devices.iter().map(pjrt::Device::id).collect();
         let device = &devices[0];
@@ -89,6 +103,12 @@ impl PjrtDevice {
         }
         // On by default in API 0.81, and then the maximum of NaN and a number is the number.
         base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
+        for (name, value) in EXACT.iter().filter(|_| numerics == Numerics::Exact) {
+            let exact = with(&base, name, value());
+            if exact != base && device.client().compile(IDENTITY, &exact).is_ok() {
+                base = exact;
+            }
+        }
         let options = [0, 1, 2, 3].map(|kind| {
             let mut options = base.clone();
             if kind & HEAVY == 0 {
@@ -99,7 +119,7 @@ impl PjrtDevice {
             }
             options
         });
-        Ok(PjrtDevice { devices, launch: Mutex::new(0), options })
+        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, options })
     }
 
     /// The device of the first replica.
@@ -109,6 +129,10 @@ impl PjrtDevice {
 
     pub(crate) fn replicas(&self) -> usize {
         self.devices.len()
+    }
+
+    pub(super) fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     fn client(&self) -> &Client {
@@ -129,6 +153,7 @@ impl PjrtDevice {
             out.bytes(name.as_bytes());
             out.bytes(format!("{value:?}").as_bytes());
         }
+        out.bytes(self.numerics.to_string().as_bytes());
         out.len(self.devices.len());
         for device in &self.devices {
             out.bytes(device.kind().as_bytes());
@@ -178,10 +203,14 @@ impl PjrtDevice {
         outputs: &[u32],
         aliases: &Aliases,
     ) -> Result<(pjrt::Executable, u64)> {
-        let module = lower::lower(region, outputs, aliases).verify().map_err(|error| DeviceError {
-            stage: Stage::Compile,
-            message: error.to_string(),
-            resource_exhausted: false,
+        let unsteady = if self.numerics == Numerics::Exact { lower::unsteady_op(region) } else { None };
+        if let Some(op) = unsteady {
+            let message =
+                format!("`{}` may be computed otherwise together with other ops than alone", op.name());
+            return Err(DeviceError { stage: Stage::Compile, message, resource_exhausted: false });
+        }
+        let module = lower::lower(region, outputs, aliases, self.numerics).verify().map_err(|error| {
+            DeviceError { stage: Stage::Compile, message: error.to_string(), resource_exhausted: false }
         })?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self

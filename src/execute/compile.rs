@@ -79,7 +79,7 @@ impl Compile {
             let region = info.reference;
             engine.emit(|| {
                 let (outputs, aliases) = aliases(&info.canon, &outputs, &dying);
-                let module = lower::lower(&info.canon, &outputs, &aliases);
+                let module = lower::lower(&info.canon, &outputs, &aliases, engine.device().numerics());
                 Event::Lowered { region, outputs, module }
             });
             engine.emit(|| Event::CompileStarted { region });

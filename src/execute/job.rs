@@ -349,7 +349,7 @@ impl Job {
         Step::Split(self.into_region().split())
     }
 
-    fn into_region(self) -> EngineRegion {
+    pub(super) fn into_region(self) -> EngineRegion {
         let Job { info, inputs, outputs, units, boundary, mode, effect, .. } = self;
         let graph = info.canon.graph().clone();
         let sites = Vec::clone(&info.sites);

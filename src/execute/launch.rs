@@ -7,7 +7,7 @@ use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
 
 use super::job::{Job, Step};
-use crate::device::{Buffer, Device, DeviceError, Executable, Executed};
+use crate::device::{Buffer, Device, DeviceError, Done, Executable, Executed};
 use crate::error::{Stage, bug};
 use crate::event::Event;
 use crate::stream::StreamShared;
@@ -48,18 +48,22 @@ impl Job {
             engine.emit(|| Event::Throttled { region });
             return self.blocked(hit);
         }
-        match self.execute(&hit.artifact, engine.device()) {
-            Ok((executed, kept)) => self.fulfil(&hit.artifact, executed, &kept, stream),
+        let mut job = match self.trusts(&hit, stream) {
+            Ok(job) => job,
+            Err(instead) => return instead,
+        };
+        match job.execute(&hit.artifact, engine.device()) {
+            Ok((executed, kept)) => job.fulfil(&hit.artifact, executed, &kept, stream),
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
-                    let outcome = self.inputs[param as usize].value.0.outcome().get();
+                    let outcome = job.inputs[param as usize].value.0.outcome().get();
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
                 // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
                 if hit.artifact.reusable().iter().any(gone) {
-                    self.fail(&error, stream)
+                    job.fail(&error, stream)
                 } else {
-                    self.give_up(&error, stream)
+                    job.give_up(&error, stream)
                 }
             }
         }
@@ -104,6 +108,15 @@ impl Job {
         Ok(Bound { args, scalars, kept })
     }
 
+    /// Counts an execution as in flight until it is done.
+    pub(super) fn take_off(&self, done: Option<Done>, stream: &Arc<StreamShared>) {
+        if let Some(done) = done {
+            let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
+            flow.take_off(bytes);
+            done.on_ready(move || flow.land(bytes, &owner));
+        }
+    }
+
     /// Hands out the results of an execution. `kept` are the places of arguments that were not reused.
     pub(super) fn fulfil(
         &mut self,
@@ -121,11 +134,7 @@ impl Job {
             let donated = reusable.iter().filter(|(place, _)| !kept.contains(place));
             Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
-        if let Some(done) = executed.done {
-            let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
-            flow.take_off(bytes);
-            done.on_ready(move || flow.land(bytes, &owner));
-        }
+        self.take_off(executed.done, stream);
         // Both are in ascending order.
         let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {

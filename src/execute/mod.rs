@@ -27,6 +27,7 @@ mod flow;
 mod job;
 mod known;
 mod launch;
+mod shadow;
 #[cfg(feature = "stages")]
 pub mod stages;
 

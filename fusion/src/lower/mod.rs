@@ -16,17 +16,21 @@
 //!
 //! Calling convention of a module's `main`:
 //! - the tensor parameters of the region, in order;
-//! - then, when the region has lifted scalars, one `ui32` vector with all of them packed ([`ScalarPack`]);
+//! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed and a zero ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
+mod exact;
 mod narrow;
 mod plain;
 mod scalars;
+#[cfg(test)]
+mod testing;
 mod text;
 mod verify;
 
 use std::fmt;
 
+pub use exact::unsteady_op;
 pub use scalars::ScalarPack;
 pub use verify::{Verified, VerifyError};
 
@@ -34,7 +38,28 @@ use crate::canon::CanonRegion;
 use crate::graph::Body;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 4;
+pub const LOWERING: u32 = 5;
+
+/// What a region keeps of the numbers that its ops would give one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Numerics {
+    /// What the op table calls exact is exact. Floats may be rounded otherwise than op by op: a multiplication and an addition once
+    /// instead of twice, a sum in another order, short floats between two ops not at all. The tolerance is that of
+    /// [`crate::op::tolerance`], as a part of the largest magnitude in a result, for programs that do not cancel what they have rounded.
+    #[default]
+    Fast,
+    /// Every result has the bits that it has when each op is an executable of its own.
+    Exact,
+}
+
+impl fmt::Display for Numerics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Numerics::Fast => "fast",
+            Numerics::Exact => "exact",
+        })
+    }
+}
 
 /// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
 /// it, so the choice is no part of the key.
@@ -126,13 +151,15 @@ impl fmt::Debug for Module {
     }
 }
 
-/// Lowers a region to a module that returns the results numbered in `outputs`.
+/// Lowers a region to a module that returns the results numbered in `outputs`. For [`Numerics::Exact`] it has fences; what else there is
+/// to that are options of the compiler.
 ///
 /// # Panics
 /// When `outputs` names a result that the region does not have.
 #[must_use]
-pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases) -> Module {
-    let plain = narrow::carried(plain::plain(region, outputs));
+pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases, numerics: Numerics) -> Module {
+    let pack = ScalarPack::of(region, numerics);
+    let plain = narrow::carried(exact::exact(plain::plain(region, outputs, &pack), &pack));
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
     // The packed scalars are read and not reused.
@@ -167,7 +194,7 @@ mod tests {
             .expect("a sum")[0];
         graph.push(OpCode::Add, Attrs::none(), &[], &[sum, scalar]).expect("an add");
         let region = CanonRegion::new(graph, Box::new([false, true]));
-        let module = lower(&region, &[2], &Aliases::none());
+        let module = lower(&region, &[2], &Aliases::none(), Numerics::Fast);
         let nodes: Vec<Option<usize>> =
             (0..=module.text().lines().count() + 1).map(|line| module.node_of_line(line)).collect();
         let first = nodes.iter().position(Option::is_some).expect("ops");

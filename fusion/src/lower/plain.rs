@@ -2,7 +2,7 @@
 //!
 //! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is replaced by what the
 //! `lower` column of its row says, in bodies too; the lifted scalars are taken out of the packed vector at the beginning.
-//! What is then still of 2 or 4 bits is carried in whole bytes ([`super::narrow`]). From there on nothing is changed: the printer
+//! An exact region gets its fences ([`super::exact`]), and what is still of 2 or 4 bits is carried in whole bytes ([`super::narrow`]). From there on nothing is changed: the printer
 //! writes the function down, and the verifier holds the text to it.
 
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub(super) struct Plain {
     pub(super) origins: Vec<Option<usize>>,
 }
 
-/// The function for a region that returns the results numbered in `outputs`.
+/// The function for a region that returns the results numbered in `outputs` and takes its scalars packed like this.
 ///
 /// # Panics
 /// When `outputs` names a result that the region does not have.
-pub(super) fn plain(region: &CanonRegion, outputs: &[u32]) -> Plain {
+pub(super) fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack) -> Plain {
     let mut writer = Writer(Graph::with_capacity_of(region.graph()));
-    let params = params(region, &mut writer);
+    let params = params(region, pack, &mut writer);
     let mut origins = vec![None; writer.0.nodes().len()];
     let mut results = Vec::with_capacity(region.graph().result_count());
     for (index, node) in region.graph().nodes().iter().enumerate() {
@@ -44,8 +44,7 @@ pub(super) fn plain(region: &CanonRegion, outputs: &[u32]) -> Plain {
 }
 
 /// The values of the region's parameters: those of the function, or what is unpacked.
-fn params(region: &CanonRegion, writer: &mut Writer) -> Vec<Ref> {
-    let pack = ScalarPack::of(region);
+fn params(region: &CanonRegion, pack: &ScalarPack, writer: &mut Writer) -> Vec<Ref> {
     let types = region.graph().params().iter().zip(region.lifted());
     let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
     let tensors: Vec<Option<Ref>> = types.map(tensor).collect();
@@ -66,17 +65,29 @@ fn words(count: usize) -> TensorType {
 }
 
 /// The function under construction.
-struct Writer(Graph);
+pub(super) struct Writer(pub(super) Graph);
 
 impl Writer {
     /// An op that cannot be refused, because it follows from calls that were accepted.
-    fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
+    pub(super) fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
         let made = self.0.push(op, attrs, &[], operands);
         made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
     }
 
+    /// One of some branches; the operands are the index, then what the branches capture, which are their parameters.
+    pub(super) fn branches(&mut self, bodies: &[Arc<Body>], operands: &[Ref]) -> Refs {
+        let (index, captured) = operands.split_first().expect("bug: a branch is taken without an index");
+        let (used, bodies) = used_captures(captured, bodies);
+        let operands: Refs = std::iter::once(*index).chain(used).collect();
+        let types: Vec<TensorType> = operands.iter().map(|&operand| self.type_of(operand)).collect();
+        let made = Signature::infer(OpCode::Case, Attrs::none(), &bodies, &types);
+        let made =
+            made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+        self.0.push_signature(Arc::new(made), operands)
+    }
+
     /// The scalar that begins at a word of the packed vector.
-    fn unpacked(&mut self, packed: Ref, dtype: DType, first: usize) -> Ref {
+    pub(super) fn unpacked(&mut self, packed: Ref, dtype: DType, first: usize) -> Ref {
         let wide = dtype.size() > 4;
         let (from, to) = (first as i64, first as i64 + if wide { 2 } else { 1 });
         let words = self.op(OpCode::Slice, attrs::slice(&[from], &[to], &[1]), &[packed]);
@@ -153,7 +164,7 @@ impl Writer {
         self.0.push_signature(Arc::new(other), operands)
     }
 
-    fn type_of(&self, value: Ref) -> TensorType {
+    pub(super) fn type_of(&self, value: Ref) -> TensorType {
         self.0.type_of(value).expect("bug: an operand that nothing makes").clone()
     }
 }

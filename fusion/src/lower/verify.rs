@@ -105,7 +105,7 @@ mod tests {
     use crate::canon::CanonRegion;
     use crate::dtype::DType;
     use crate::graph::Graph;
-    use crate::lower::{Aliases, lower};
+    use crate::lower::{Aliases, Numerics, lower};
     use crate::op::{OpCode, attrs};
     use crate::shape::TensorType;
 
@@ -135,7 +135,7 @@ mod tests {
         let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
         let region = CanonRegion::new(graph, Box::new([false, true, false]));
         let aliases = Aliases::pair(&region, &outputs, &[0, 2]);
-        lower(&region, &outputs, &aliases)
+        lower(&region, &outputs, &aliases, Numerics::Fast)
     }
 
     #[test]

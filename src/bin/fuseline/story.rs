@@ -123,6 +123,8 @@ impl Story {
                 Event::CompileFailed { .. }
                 | Event::Fallback { .. }
                 | Event::InUnits { .. }
+                | Event::Shadowed { .. }
+                | Event::Compared { difference: Some(_), .. }
                 | Event::Poisoned { .. } => region.trouble.push(event.to_string()),
                 _ => {}
             }

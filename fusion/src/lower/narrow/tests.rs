@@ -1,6 +1,6 @@
 //! Carried functions are held to the interpreter: they compute the same bits as the ops that they stand for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::canon::{CanonRegion, can_lift};
@@ -8,14 +8,11 @@ use crate::interp;
 use crate::interp::number::{Elements, Store, to_f64};
 use crate::literal::Scalar;
 use crate::lower::plain::plain;
-use crate::lower::{Aliases, ScalarPack, lower};
+use crate::lower::testing::{self, Data, sampled_region};
+use crate::lower::{Aliases, Numerics, ScalarPack, lower};
 use crate::op::{
-    Aim, OPS, OpDef, Operands, ProgramOptions, ProgramSampler, Replicas, Sample, SampleOperand, Sampler,
-    Seeded, fill,
+    Aim, OPS, OpDef, Operands, ProgramOptions, Replicas, Sample, SampleOperand, Sampler, Seeded, fill,
 };
-use crate::program::ProgramId;
-
-type Data = Vec<Arc<Literal>>;
 
 /// A region of one call, and of a conversion of each narrow result to a type that has its number and more: at the edges of a
 /// function a carried value that is out of range (W1) would be brought back.
@@ -34,7 +31,7 @@ fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
 /// The region as it is lowered, which must have no narrow type but at its edges (W3) and be accepted by the verifier.
 fn carried_region(region: &CanonRegion) -> Plain {
     let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
-    let carried = carried(plain(region, &outputs));
+    let carried = carried(plain(region, &outputs, &ScalarPack::of(region, Numerics::Fast)));
     let graph = carried.function.graph();
     for node in graph.nodes().iter().filter(|node| concerns(node.signature())) {
         assert_eq!(node.signature().op(), OpCode::Convert, "{:?} in {graph:?}", node.signature());
@@ -46,31 +43,14 @@ fn carried_region(region: &CanonRegion) -> Plain {
     }
     assert_eq!(carried.origins.len(), graph.nodes().len());
     assert!(carried.origins.is_sorted(), "{:?}", carried.origins);
-    let module = lower(region, &outputs, &Aliases::none());
+    let module = lower(region, &outputs, &Aliases::none(), Numerics::Fast);
     module.verify().unwrap_or_else(|error| panic!("{error} for {:?}", region.graph()));
     carried
 }
 
 /// What the carried function of a region gives each replica.
 fn run(region: &CanonRegion, operands: &[Data]) -> Vec<Data> {
-    let carried = carried_region(region);
-    let pack = ScalarPack::of(region);
-    let params: Vec<Data> = operands
-        .iter()
-        .map(|operands| {
-            let with_flag = || operands.iter().zip(region.lifted());
-            let mut params: Data =
-                with_flag().filter(|pair| !pair.1).map(|(operand, _)| operand.clone()).collect();
-            let scalars = with_flag().filter(|pair| *pair.1);
-            let words = pack.pack(scalars.map(|(operand, _)| Scalar::of(operand).expect("a scalar")));
-            if !pack.is_empty() {
-                let words = Literal::from_slice(&[words.len() as u64], &words);
-                params.push(Arc::new(words.expect("as many as there are")));
-            }
-            params
-        })
-        .collect();
-    interp::run_body_replicated(&carried.function, &params).expect("runs")
+    testing::run(region, Numerics::Fast, &carried_region(region), operands)
 }
 
 /// Whether two results of a call are the same but for the sign of a sum that is zero, which follows from the order in which
@@ -213,22 +193,8 @@ fn programs_are_carried_as_what_they_are() {
     let options = ProgramOptions { dtypes: DTypeSet::NARROW, ..ProgramOptions::new(Aim::Portable) };
     let mut carried = 0;
     for seed in 0..300 {
-        let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), 8);
-        let program = &sampled.program;
-        let mut graph = Graph::new();
-        let mut values: HashMap<ProgramId, Ref> = HashMap::new();
-        for value in &program.values {
-            values.insert(value.id, graph.param(value.data.ty().clone()));
-        }
-        for op in &program.ops {
-            let operands = op.operands.iter().map(|id| values[id]).collect();
-            let results = graph.push_signature(op.signature.clone(), operands);
-            values.extend(op.results.iter().copied().zip(results));
-        }
-        let operands: Data = program.values.iter().map(|value| value.data.clone()).collect();
-        let wanted = interp::run(&graph, &operands).expect("runs");
-        let lifted = graph.params().iter().map(can_lift).collect();
-        let region = CanonRegion::new(graph, lifted);
+        let (region, operands) = sampled_region(options, seed, 8);
+        let wanted = interp::run(region.graph(), &operands).expect("runs");
         carried += usize::from(has_narrow(region.graph()));
         let found = &run(&region, &[operands])[0];
         for (index, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
@@ -247,10 +213,14 @@ fn other_functions_stay_as_they_are() {
         graph.push(OpCode::Add, Attrs::none(), &[], &[x, x]).expect("adds");
         CanonRegion::new(graph, Box::new([false]))
     };
-    let bytes = of(TensorType::of(DType::I8, &[4]).expect("small"));
-    assert_eq!(carried(plain(&bytes, &[0])).function, plain(&bytes, &[0]).function);
-    let large = of(TensorType::of(DType::F4E2M1FN, &[1 << 62]).expect("within the limits"));
-    assert_eq!(carried(plain(&large, &[0])).function, plain(&large, &[0]).function);
-    let narrow = of(TensorType::of(DType::F4E2M1FN, &[4]).expect("small"));
-    assert_ne!(carried(plain(&narrow, &[0])).function, plain(&narrow, &[0]).function);
+    let lowered = |dtype, size| {
+        let region = of(TensorType::of(dtype, &[size]).expect("within the limits"));
+        let plain = || plain(&region, &[0], &ScalarPack::of(&region, Numerics::Fast));
+        (carried(plain()).function, plain().function)
+    };
+    let (bytes, large) = (lowered(DType::I8, 4), lowered(DType::F4E2M1FN, 1 << 62));
+    assert_eq!(bytes.0, bytes.1);
+    assert_eq!(large.0, large.1);
+    let narrow = lowered(DType::F4E2M1FN, 4);
+    assert_ne!(narrow.0, narrow.1);
 }

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use fuseline::fusion::TensorType;
     use fuseline::fusion::canon::CanonRegion;
-    use fuseline::fusion::lower::{Aliases, lower};
+    use fuseline::fusion::lower::{Aliases, Numerics, lower};
     use fuseline::{Attrs, DType, OpCode};
 
     /// `tanh(x + x) * x`, and the negative of the sum.
@@ -367,7 +367,7 @@ mod tests {
     fn kernels_are_read_from_the_compilers_program() {
         let graph = graph();
         let region = CanonRegion::new(graph.clone(), Box::new([false]));
-        let module = lower(&region, &[2, 3], &Aliases::none());
+        let module = lower(&region, &[2, 3], &Aliases::none(), Numerics::Fast);
         // Line 3 is the first op. Kernel one: the sum and the product; two, inside a call: the sum again, negated.
         let computation =
             |id, instructions: &[HloInstruction]| HloComputation { id, instructions: instructions.to_vec() };
@@ -409,7 +409,7 @@ mod tests {
     fn what_cannot_be_read_is_estimated() {
         let graph = graph();
         let region = CanonRegion::new(graph.clone(), Box::new([false]));
-        let module = lower(&region, &[2], &Aliases::none());
+        let module = lower(&region, &[2], &Aliases::none(), Numerics::Fast);
         for (format, bytes) in [("hlo", vec![0xff; 40]), ("hlo", Vec::new()), ("smoke signals", vec![1])] {
             let program = OptimizedProgram { format: format.to_owned(), bytes };
             let kernels = Kernels::of(&graph, Some((&program, &module)));
@@ -423,7 +423,7 @@ mod tests {
     fn a_circle_of_programs_ends() {
         let graph = graph();
         let region = CanonRegion::new(graph.clone(), Box::new([false]));
-        let module = lower(&region, &[2], &Aliases::none());
+        let module = lower(&region, &[2], &Aliases::none(), Numerics::Fast);
         for opcode in ["call", "fusion"] {
             let hlo = HloModule {
                 entry: 1,

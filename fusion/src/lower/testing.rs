@@ -1,0 +1,60 @@
+//! What the tests of the lowering share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::plain::Plain;
+use super::{Numerics, ScalarPack};
+use crate::canon::{CanonRegion, can_lift};
+use crate::graph::{Graph, Ref};
+use crate::interp;
+use crate::literal::{Literal, Scalar};
+use crate::op::{ProgramOptions, ProgramSampler, Seeded};
+use crate::program::ProgramId;
+
+pub(super) type Data = Vec<Arc<Literal>>;
+
+/// A sampled program as a region, its scalars lifted, and what its parameters are.
+pub(super) fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> (CanonRegion, Data) {
+    let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), ops);
+    let program = &sampled.program;
+    let mut graph = Graph::new();
+    let mut values: HashMap<ProgramId, Ref> = HashMap::new();
+    for value in &program.values {
+        values.insert(value.id, graph.param(value.data.ty().clone()));
+    }
+    for op in &program.ops {
+        let operands = op.operands.iter().map(|id| values[id]).collect();
+        let results = graph.push_signature(op.signature.clone(), operands);
+        values.extend(op.results.iter().copied().zip(results));
+    }
+    let data: Data = program.values.iter().map(|value| value.data.clone()).collect();
+    let lifted = graph.params().iter().map(can_lift).collect();
+    (CanonRegion::new(graph, lifted), data)
+}
+
+/// What a region's function gives each replica; `operands` are those of the region.
+pub(super) fn run(
+    region: &CanonRegion,
+    numerics: Numerics,
+    function: &Plain,
+    operands: &[Data],
+) -> Vec<Data> {
+    let pack = ScalarPack::of(region, numerics);
+    let params: Vec<Data> = operands
+        .iter()
+        .map(|operands| {
+            let with_flag = || operands.iter().zip(region.lifted());
+            let mut params: Data =
+                with_flag().filter(|pair| !pair.1).map(|(operand, _)| operand.clone()).collect();
+            let scalars = with_flag().filter(|pair| *pair.1);
+            let words = pack.pack(scalars.map(|(operand, _)| Scalar::of(operand).expect("a scalar")));
+            if !pack.is_empty() {
+                let words = Literal::from_slice(&[words.len() as u64], &words);
+                params.push(Arc::new(words.expect("as many as there are")));
+            }
+            params
+        })
+        .collect();
+    interp::run_body_replicated(&function.function, &params).expect("runs")
+}

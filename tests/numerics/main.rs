@@ -1,0 +1,63 @@
+//! The numerics contract, on the plugin that is found: with [`Numerics::Exact`] regions have the bits of their ops, one by one.
+//!
+//! Each test compares Fused with Strict on an engine of the same contract; the shadow check is off, so that nothing hides what regions
+//! compute (`tests/shadow.rs` has it). `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones.
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod expressions;
+mod programs;
+mod steady;
+
+use std::env;
+
+use fuseline::fusion::op::{Entropy, Seeded};
+use fuseline::{DType, Engine, EngineConfig, Literal, Numerics, Result, Tensor};
+
+/// An engine of a contract, on the plugin; says so loudly where there is none.
+fn engine(numerics: Numerics) -> Option<Engine> {
+    match EngineConfig::new().numerics(numerics).compare_regions(false).build() {
+        Ok(engine) => Some(engine),
+        Err(error) => {
+            println!("skipped: needs a plugin: {error}");
+            None
+        }
+    }
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}
+
+/// How many programs a test makes, and the number of the first.
+fn programs(count: u64) -> std::ops::Range<u64> {
+    let first = number("FUSELINE_SEED").unwrap_or(0) * 1_000_000;
+    first..first + count * number("FUSELINE_PROGRAMS").unwrap_or(1)
+}
+
+/// Elements whose bits differ; NaN is NaN.
+fn different(a: &Literal, b: &Literal) -> usize {
+    assert_eq!(a.ty(), b.ty());
+    let size = a.dtype().size();
+    let part = a.dtype().part();
+    let is_nan = |bytes: &[u8]| {
+        let Some(format) = part.float_format() else { return false };
+        bytes.chunks(part.size()).any(|bytes| {
+            let mut wide = [0; 8];
+            wide[..bytes.len()].copy_from_slice(bytes);
+            format.decode(u64::from_le_bytes(wide)).is_nan()
+        })
+    };
+    let pairs = a.bytes().chunks(size).zip(b.bytes().chunks(size));
+    pairs.filter(|(a, b)| a != b && !(is_nan(a) && is_nan(b))).count()
+}
+
+/// Numbers from -2 to 2.
+fn uniform(engine: &Engine, random: &mut Seeded, dims: &[u64], dtype: DType) -> Result<Tensor> {
+    let count: u64 = dims.iter().product();
+    let data: Vec<f32> = (0..count).map(|_| random.draw(2_000_001) as f32 / 500_000.0 - 2.0).collect();
+    engine.tensor(&data, dims)?.convert(dtype)
+}

@@ -1,0 +1,200 @@
+//! The shadow check: what is compared, what comes of it, and that a program never gets anything but what its ops give.
+#![allow(
+    missing_docs,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test, on real threads"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use fuseline::{Engine, EngineConfig, Event, FaultPoint, Mode, Numerics, Result, Tensor, with_mode};
+use support::{Log, on_engines, vector};
+
+/// Waits until an engine has compared so many executables.
+fn wait_for(engine: &Engine, compared: u64) {
+    let start = Instant::now();
+    while engine.counters().compared < compared {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It is said just after it is counted.
+    engine.synchronize().unwrap();
+}
+
+fn step(x: &Tensor) -> Result<Vec<f32>> {
+    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
+}
+
+#[test]
+fn a_region_is_compared_once_and_then_fused() {
+    let log = Log::default();
+    let config = || EngineConfig::new().compare_regions(true).event_sink(log.sink());
+    on_engines(config, |engine| {
+        log.take();
+        let x = vector(engine, &[2.0, 4.0]);
+        assert_eq!(step(&x)?, [2.0, 3.0]);
+        wait_for(engine, 1);
+        let events = log.take();
+        assert_eq!(events.iter().filter(|event| matches!(event, Event::Shadowed { .. })).count(), 1);
+        let before = engine.counters();
+        for _ in 0..10 {
+            assert_eq!(step(&x)?, [2.0, 3.0]);
+        }
+        let did = engine.counters().since(&before);
+        assert_eq!((did.executions, did.compiles, did.compared, did.fallbacks), (10, 0, 0, 0));
+        let of_the_check = |event: &Event| matches!(event, Event::Shadowed { .. } | Event::Compared { .. });
+        let late: Vec<Event> = log.take().into_iter().filter(of_the_check).collect();
+        assert!(
+            late.iter().all(|event| matches!(event, Event::Compared { difference: None, .. })),
+            "{late:?}"
+        );
+        assert_eq!(engine.counters().different, 0);
+        Ok(())
+    });
+}
+
+/// While nobody knows, the ops run one by one, and so they do where there are several ways to ask: on two streams.
+#[test]
+fn a_region_in_trial_runs_op_by_op() {
+    let config = || {
+        // The comparison never ends well.
+        EngineConfig::new().compare_regions(true).inject_faults(|point| match point {
+            FaultPoint::Download { .. } => Some("no way to the host".to_owned()),
+            _ => None,
+        })
+    };
+    on_engines(config, |engine| {
+        let x = vector(engine, &[2.0, 4.0]);
+        // A scalar is spread by an op of its own.
+        for round in 0..5 {
+            let before = engine.counters();
+            let y = ((&x * 0.5)? + 1.0)?;
+            engine.synchronize()?;
+            drop(y);
+            let did = engine.counters().since(&before);
+            // Those of the ops; the one of the region is nobody's.
+            assert_eq!((did.executions, did.poisoned, did.compared), (4, 0, 0), "round {round}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_check_that_fails_fails_nothing_and_is_made_again() {
+    let config = || {
+        let counted = AtomicUsize::new(0);
+        EngineConfig::new().compare_regions(true).inject_faults(move |point| match point {
+            FaultPoint::Execute { ops } if ops > 1 && counted.fetch_add(1, Ordering::Relaxed) < 3 => {
+                Some("the device is busy".to_owned())
+            }
+            _ => None,
+        })
+    };
+    on_engines(config, |engine| {
+        let x = vector(engine, &[2.0, 4.0]);
+        for _ in 0..3 {
+            assert_eq!(step(&x)?, [2.0, 3.0]);
+        }
+        let counters = engine.counters();
+        assert_eq!((counters.fallbacks, counters.poisoned, counters.compared), (3, 0, 0));
+        assert_eq!(step(&x)?, [2.0, 3.0]);
+        wait_for(engine, 1);
+        let before = engine.counters();
+        assert_eq!(step(&x)?, [2.0, 3.0]);
+        assert_eq!(engine.counters().since(&before).executions, 1);
+        Ok(())
+    });
+}
+
+/// What the shadow run reads is not given away, though nobody else wants it.
+#[test]
+fn inputs_that_die_are_there_for_the_ops() {
+    on_engines(
+        || EngineConfig::new().compare_regions(true),
+        |engine| {
+            let mut x = vector(engine, &[2.0; 1000]);
+            for _ in 0..20 {
+                x = ((&x * 0.5)? + 1.0)?;
+                engine.synchronize()?;
+            }
+            assert_eq!(x.to_vec::<f32>()?, [2.0; 1000]);
+            assert_eq!(engine.counters().poisoned, 0);
+            Ok(())
+        },
+    );
+}
+
+/// `a * b` minus what it is when it is rounded: nothing, unless the product is contracted with the subtraction.
+#[test]
+fn a_region_that_differs_is_not_fused_again() {
+    let log = Log::default();
+    let engine = |numerics| {
+        let config = EngineConfig::new().numerics(numerics).compare_regions(true).event_sink(log.sink());
+        config.build()
+    };
+    let fast = match engine(Numerics::Fast) {
+        Ok(engine) => engine,
+        Err(error) => {
+            println!("skipped: the interpreter computes regions op by op: {error}");
+            return;
+        }
+    };
+    let run = |engine: &Engine| -> Result<bool> {
+        let data: Vec<f32> = (0..1000u16).map(|n| 1.0 + f32::from(n) / 7919.0).collect();
+        let x = engine.tensor(&data, &[1000])?;
+        let product = with_mode(Mode::Strict, || (&x * &x)?.to_vec::<f32>())?;
+        let product = engine.tensor(&product, &[1000])?;
+        Ok(((&x * &x)? - &product)?.to_vec::<f32>()?.iter().all(|rest| *rest == 0.0))
+    };
+    assert!(run(&fast).unwrap());
+    wait_for(&fast, 1);
+    assert_eq!(fast.counters().different, 1);
+    for _ in 0..5 {
+        assert!(run(&fast).unwrap());
+    }
+    assert_eq!((fast.counters().compared, fast.counters().fallbacks), (1, 5));
+    let events = log.take();
+    let told: Vec<String> = events
+        .iter()
+        .filter(|event| matches!(event, Event::Compared { difference: Some(_), .. }))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("not fused again") && told[0].contains("tests/shadow.rs:"), "{}", told[0]);
+
+    // Without the check the difference reaches the program, so this is what it is for.
+    let unchecked = EngineConfig::new().build().unwrap();
+    assert!(!run(&unchecked).unwrap());
+    // The exact contract has nothing to find.
+    let exact = engine(Numerics::Exact).unwrap();
+    assert!(run(&exact).unwrap());
+    wait_for(&exact, 1);
+    assert!(run(&exact).unwrap());
+    assert_eq!((exact.counters().different, exact.counters().fallbacks), (0, 0));
+}
+
+/// An op that the plugin computes otherwise among others, and that nothing stands for, is not compiled with others.
+#[test]
+fn an_op_that_nothing_keeps_exact_runs_alone() {
+    let exact = match EngineConfig::new().numerics(Numerics::Exact).build() {
+        Ok(engine) => engine,
+        Err(error) => {
+            println!("skipped: needs a plugin: {error}");
+            return;
+        }
+    };
+    let data: Vec<f32> = (0..1000u16).map(|n| f32::from(n) / 97.0).collect();
+    let x = exact.tensor(&data, &[1000]).unwrap();
+    let run = |mode| with_mode(mode, || ((&x * &x)?.asinh()? + &x)?.to_vec::<f32>());
+    let strict = run(Mode::Strict).unwrap();
+    for _ in 0..3 {
+        assert_eq!(run(Mode::Fused).unwrap(), strict);
+    }
+    let counters = exact.counters();
+    assert_eq!((counters.fallbacks, counters.poisoned), (3, 0));
+}
