@@ -252,6 +252,24 @@ fn a_run_tells_times_and_counts_for_programs() {
 }
 
 #[test]
+fn numbers_are_held_to_what_was_asked_for() {
+    let asked = |place: fn(&str, &Path, &[&str]) -> Answer| {
+        let program = example("mlp_step");
+        let exact = place("run", &program, &["--numerics", "exact", "--json"]).ends_with(0);
+        assert_eq!(exact.json()["numerics"], "exact");
+        assert_eq!(exact.json()["counters"]["different"], 0);
+        let exact = place("run", &program, &["--numerics", "exact", "--dump", "events"]).ends_with(0);
+        exact.says(&["shadowed", "until it is known whether it gives the same as a whole", "as expected"]);
+        assert!(!place("run", &program, &["--dump", "events"]).ends_with(0).out.contains("shadowed"));
+        place("run", &program, &["--compare", "--dump", "events"]).ends_with(0).says(&["shadowed"]);
+    };
+    asked(reference);
+    if has_plugin() {
+        asked(on_plugin);
+    }
+}
+
+#[test]
 fn modules_regions_and_events_are_shown() {
     let chain = example("elementwise_chain");
     let run = |dump: &str, json: bool| {

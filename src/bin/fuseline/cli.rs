@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use fuseline::Mode;
 use fuseline::pjrt::Value;
+use fuseline::{Mode, Numerics};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -107,6 +107,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
+    pub(crate) contract: Contract,
+    #[command(flatten)]
     pub(crate) place: Place,
 }
 
@@ -143,6 +145,8 @@ pub(crate) struct BenchArgs {
     /// Print one JSON document, with the time of every step
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) contract: Contract,
     #[command(flatten)]
     pub(crate) place: Place,
     /// Run the program of this name as the harness asks on standard input
@@ -188,6 +192,8 @@ pub(crate) struct ExplainArgs {
     /// How regions are formed
     #[arg(long, value_enum, default_value_t = ModeChoice::Fused)]
     pub(crate) mode: ModeChoice,
+    #[command(flatten)]
+    pub(crate) contract: Contract,
     #[command(flatten)]
     pub(crate) place: Place,
 }
@@ -296,6 +302,35 @@ pub(crate) struct Place {
     /// What the plugin is to make its client with, such as preallocate=false on CUDA; may be repeated
     #[arg(long = "client-option", value_name = "NAME=VALUE", value_parser = client_option)]
     pub(crate) options: Vec<(String, Value)>,
+}
+
+/// Which numbers regions may give.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Contract {
+    /// What regions keep of the numbers that their ops give one by one
+    #[arg(long, value_enum, default_value_t = NumericsChoice::Fast)]
+    pub(crate) numerics: NumericsChoice,
+    /// Compare each new region once with its ops, and do not fuse those that differ; always done with `--numerics exact`
+    #[arg(long)]
+    pub(crate) compare: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum NumericsChoice {
+    /// The tolerance of the element type
+    #[default]
+    Fast,
+    /// Every bit
+    Exact,
+}
+
+impl From<NumericsChoice> for Numerics {
+    fn from(choice: NumericsChoice) -> Numerics {
+        match choice {
+            NumericsChoice::Fast => Numerics::Fast,
+            NumericsChoice::Exact => Numerics::Exact,
+        }
+    }
 }
 
 /// A device.

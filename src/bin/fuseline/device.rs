@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use fuseline::{Engine, EngineConfig, Event, Mode};
 use serde_json::{Value, json};
 
-use crate::cli::{DeviceChoice, Place};
+use crate::cli::{Contract, DeviceChoice, Place};
 use crate::failure::Failure;
 
 /// An engine, and what it tells about itself.
@@ -16,8 +16,16 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Sets up an engine; `watch` says whether its events are kept.
-    pub(crate) fn new(place: &Place, mode: Mode, watch: bool) -> Result<Watched, Failure> {
-        let mut config = EngineConfig::new().mode(mode);
+    pub(crate) fn new(
+        place: &Place,
+        contract: Contract,
+        mode: Mode,
+        watch: bool,
+    ) -> Result<Watched, Failure> {
+        let mut config = EngineConfig::new().mode(mode).numerics(contract.numerics.into());
+        if contract.compare {
+            config = config.compare_regions(true);
+        }
         for (name, value) in &place.options {
             config = config.client_option(name, value.clone());
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Mismatch;
-use fuseline::{Counters, Event, Literal, PreparedProgram};
+use fuseline::{Counters, Event, Literal, Numerics, PreparedProgram};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ impl Outcome {
 
 pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
     let program = load::program(&args.program)?;
-    let watched = Watched::new(&args.place, args.mode.into(), args.dump.is_some())?;
+    let watched = Watched::new(&args.place, args.contract, args.mode.into(), args.dump.is_some())?;
     let prepared = watched.engine.prepare(program).map_err(Failure::run)?;
     let outcome = repeat(&watched, &prepared, args.repeat)?;
     if args.json {
@@ -213,6 +213,15 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
     if counters.donations > 0 {
         say!(out, "  memory    reused {} times", counters.donations);
     }
+    if counters.compared > 0 {
+        say!(
+            out,
+            "  numerics  {} compared with {} ops, {} found to differ",
+            count(counters.compared as usize, "region"),
+            if counters.compared == 1 { "its" } else { "their" },
+            counters.different
+        );
+    }
     if counters.fallbacks + counters.compile_failures > 0 {
         say!(
             out,
@@ -283,6 +292,7 @@ fn json(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: 
         },
         "device": watched.place_json(),
         "mode": watched.engine.mode().name(),
+        "numerics": Numerics::from(args.contract.numerics).to_string(),
         "compared": mismatches.is_some(),
         "mismatches": mismatches.unwrap_or_default(),
         "time": {
@@ -302,6 +312,8 @@ fn json(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: 
             "compile_ms": milliseconds(counters.compile_time),
             "executions": counters.executions,
             "fallbacks": counters.fallbacks,
+            "compared": counters.compared,
+            "different": counters.different,
             "donations": counters.donations,
             "bytes_up": counters.bytes_up,
             "bytes_down": counters.bytes_down,

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
         for &mode in &modes {
             bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
             // An engine of its own: nothing is compiled before the first step.
-            let watched = Watched::new(&args.place, mode.into(), false)?;
+            let watched = Watched::new(&args.place, args.contract, mode.into(), false)?;
             let measured = measure(&watched, case, mode.into(), args.time)
                 .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
             place.get_or_insert_with(|| (watched.place(), watched.place_json()));

@@ -71,7 +71,7 @@ impl Served<'_> {
 
     fn make(&mut self) -> Result<Value, Failure> {
         let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
-        let watched = Watched::new(&self.args.place, mode.into(), self.args.floor)?;
+        let watched = Watched::new(&self.args.place, self.args.contract, mode.into(), self.args.floor)?;
         let steps = match self.args.floor {
             true => Steps::Floor(Floor::of(&watched, self.case)?),
             false => Steps::Program(self.case.make(&watched.engine).map_err(Failure::run)?),

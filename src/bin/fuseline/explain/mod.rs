@@ -36,11 +36,11 @@ struct Explanation {
 pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failure> {
     let program = load::program(&args.program)?;
     let mode = Mode::from(args.mode);
-    let watched = match Watched::new(&args.place, mode, true) {
+    let watched = match Watched::new(&args.place, args.contract, mode, true) {
         Err(failure) if args.place.device.is_none() => {
             note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
             let reference = Place { device: Some(DeviceChoice::Reference), options: Vec::new() };
-            Watched::new(&reference, mode, true)?
+            Watched::new(&reference, args.contract, mode, true)?
         }
         watched => watched?,
     };
