@@ -53,6 +53,35 @@ const EXPRESSIONS: &[(&str, DType, Expression)] = &[
     ("relu of a product of matrices", F32, |[a, b, c, _]| {
         ((&a.matmul(&b.transpose(&[1, 0])?)? * 0.1)?.matmul(c)? + c)?.maximum(a)
     }),
+    // Algebra that fences do not stand in the way of: what is between does not round.
+    ("sum of a broadcast", F32, |[a, ..]| {
+        a.narrow(0, 0, 1)?.broadcast_to(&[37, 66])?.sum(&[0])?.broadcast_to(&[52, 66])
+    }),
+    ("product of joined matrices", F32, |[a, b, c, d]| {
+        let [wide, high] = [[a, b], [c, d]];
+        Tensor::concatenate(&wide, 1)?.matmul(&Tensor::concatenate(&high, 1)?.transpose(&[1, 0])?)
+    }),
+    ("a matrix times ones", F32, |[a, ..]| a.matmul(&a.on_stream().full(1.0f32, &[66, 3])?)),
+    ("products and negations", F32, |[a, b, c, _]| {
+        a.neg()?.matmul(&b.transpose(&[1, 0])?.neg()?)?.matmul(&(c * -1.0)?)
+    }),
+    ("sums of sums", F32, |[a, ..]| a.reshape(&[13, 4, 66])?.sum(&[0])?.sum(&[0])),
+    ("forces of all pairs", F32, |[a, _, p, _]| {
+        let masses = p.narrow(1, 0, 1)?;
+        let along: Vec<Tensor> = (0..3)
+            .map(|axis| {
+                let place = a.narrow(1, axis, axis + 1)?;
+                place.transpose(&[1, 0])? - &place
+            })
+            .collect::<Result<_>>()?;
+        let square = (((&along[0] * &along[0])? + &(&along[1] * &along[1])?)? + &(&along[2] * &along[2])?)?;
+        let square = (&square + 0.01)?;
+        let weight = (1.0 / &(&square * &square.sqrt()?)?)?;
+        let forces = along.iter().map(|along| (along * &weight)?.matmul(&masses));
+        let forces: Vec<Tensor> = forces.collect::<Result<_>>()?;
+        let pairs = (&(&masses * &masses.transpose(&[1, 0])?)? / &square.sqrt()?)?.sum(&[0, 1])?;
+        Tensor::concatenate(&forces.iter().collect::<Vec<_>>(), 1)? + &pairs.broadcast_to(&[52, 3])?
+    }),
     // Other emitters for an op in a fusion than for the op alone.
     ("gelu_exact", F32, |[a, ..]| gelu_exact(a)),
     ("asinh(a * b) + c", F32, |[a, b, c, _]| (a * b)?.asinh()? + c),

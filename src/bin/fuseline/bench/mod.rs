@@ -175,7 +175,7 @@ fn table(rows: &[(&Case, Measured)], out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use fuseline::{Engine, EngineConfig};
+    use fuseline::{Engine, EngineConfig, Numerics};
 
     use super::*;
 
@@ -188,13 +188,17 @@ mod tests {
         Ok(())
     }
 
-    /// The small cases give the same in Fused and in Strict, up to rounding, and what they give is a function of the data.
+    /// The small cases give the same in Fused and in Strict, up to rounding, and every bit with exact numerics; and what they give is a
+    /// function of the data.
     #[test]
     fn programs_are_the_same_in_both_modes() -> fuseline::Result<()> {
-        for case in Case::all().iter().filter(|case| case.quick) {
+        let all = Case::all();
+        let cases = all.iter().filter(|case| case.quick);
+        for (case, numerics) in cases.flat_map(|case| [(case, Numerics::Fast), (case, Numerics::Exact)]) {
             let mut found = Vec::new();
             for mode in [Mode::Fused, Mode::Strict] {
-                let Ok(engine) = EngineConfig::new().mode(mode).build() else {
+                let config = EngineConfig::new().mode(mode).numerics(numerics).compare_regions(false);
+                let Ok(engine) = config.build() else {
                     println!("skipped: programs on the plugin: there is none");
                     return Ok(());
                 };
@@ -205,8 +209,11 @@ mod tests {
             }
             for ((name, fused), (_, strict)) in found[0].iter().zip(&found[1]) {
                 assert!(!fused.is_empty(), "{}: {name} is empty", case.name);
-                let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 * (1.0 + a.abs());
-                assert!(fused.iter().zip(strict).all(close), "{}: {name} differs", case.name);
+                let close = |(a, b): (&f32, &f32)| match numerics {
+                    Numerics::Exact => a.to_bits() == b.to_bits(),
+                    Numerics::Fast => (a - b).abs() <= 1e-3 * (1.0 + a.abs()),
+                };
+                assert!(fused.iter().zip(strict).all(close), "{}, {numerics}: {name} differs", case.name);
             }
         }
         Ok(())
