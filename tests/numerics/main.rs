@@ -1,7 +1,8 @@
 //! The numerics contract, on the plugin that is found: with [`Numerics::Exact`] regions have the bits of their ops, one by one.
 //!
 //! Each test compares Fused with Strict on an engine of the same contract; the shadow check is off, so that nothing hides what regions
-//! compute (`tests/shadow.rs` has it). `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones.
+//! compute (`tests/shadow.rs` has it). `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones,
+//! `FUSELINE_PROGRAM` makes only the one of a number that a test has printed.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../support/mod.rs"]
@@ -34,6 +35,9 @@ fn number(name: &str) -> Option<u64> {
 
 /// How many programs a test makes, and the number of the first.
 fn programs(count: u64) -> std::ops::Range<u64> {
+    if let Some(only) = number("FUSELINE_PROGRAM") {
+        return only..only + 1;
+    }
     let first = number("FUSELINE_SEED").unwrap_or(0) * 1_000_000;
     first..first + count * number("FUSELINE_PROGRAMS").unwrap_or(1)
 }
