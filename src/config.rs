@@ -39,6 +39,7 @@ pub struct EngineConfig {
     mode: Mode,
     numerics: Numerics,
     compare_regions: Option<bool>,
+    interpret_cold: bool,
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
@@ -72,6 +73,7 @@ impl EngineConfig {
             mode: Mode::Fused,
             numerics: Numerics::Fast,
             compare_regions: None,
+            interpret_cold: true,
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
@@ -156,6 +158,17 @@ impl EngineConfig {
     #[must_use]
     pub fn compare_regions(mut self, compare: bool) -> EngineConfig {
         self.compare_regions = Some(compare);
+        self
+    }
+
+    /// Whether small regions are interpreted the first times, up to 10, instead of waiting for a compile. Default: yes.
+    ///
+    /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. What is run only
+    /// once is then never compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
+    /// ones as [`Numerics::Fast`] allows; how often it is used follows from the program alone, so a program gives the same in each run.
+    #[must_use]
+    pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
+        self.interpret_cold = interpret;
         self
     }
 
@@ -297,6 +310,10 @@ impl EngineConfig {
 
     pub(crate) fn compares_regions(&self) -> bool {
         self.compare_regions.unwrap_or(self.numerics == Numerics::Exact)
+    }
+
+    pub(crate) fn interprets_cold_regions(&self) -> bool {
+        self.interpret_cold && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     pub(crate) fn checks_finite(&self) -> bool {

@@ -77,6 +77,8 @@ counters! {
     compile_failures,
     /// Executions on the device.
     executions,
+    /// Regions that the interpreter ran because they were new.
+    interpreted,
     /// Regions that ran op by op after all.
     fallbacks,
     /// Executables compared with their ops.

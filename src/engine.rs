@@ -17,7 +17,7 @@ use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::KnownRegions;
+use crate::execute::{ColdRegions, KnownRegions};
 use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::Pool;
@@ -26,7 +26,8 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::tensor::Tensor;
 
-type Task = Box<dyn FnOnce() + Send>;
+/// What a thread of a pool does.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// What the streams of an engine share. Lives as long as any of its streams and tensors.
 pub(crate) struct EngineShared {
@@ -44,6 +45,8 @@ pub(crate) struct EngineShared {
     streams: AtomicU32,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Pool<Task>,
+    /// What is interpreted until it is compiled, and the thread that does it; nothing if all is compiled at once.
+    cold: Option<(ColdRegions, Pool<Task>)>,
 }
 
 impl EngineShared {
@@ -61,6 +64,14 @@ impl EngineShared {
             let _inside = Inside::enter();
             task();
         });
+        let interprets = config.interprets_cold_regions() && device.is_near_host();
+        let interpret = interprets.then(|| {
+            Pool::start("interpret", 1, |task: Task| {
+                let _inside = Inside::enter();
+                task();
+            })
+        });
+        let interpret = interpret.transpose().map_err(threads)?;
         Ok(Arc::new(EngineShared {
             device,
             cache: MemoryCache::new(config.cache()),
@@ -74,6 +85,7 @@ impl EngineShared {
             streams: AtomicU32::new(0),
             drive: Arc::new(drive.map_err(threads)?),
             compile: compile.map_err(threads)?,
+            cold: interpret.map(|pool| (ColdRegions::new(), pool)),
             config,
         }))
     }
@@ -112,6 +124,11 @@ impl EngineShared {
 
     pub(crate) fn compile_pool(&self) -> &Pool<Task> {
         &self.compile
+    }
+
+    /// The regions that are interpreted before they are compiled, if any are, and the thread that does it.
+    pub(crate) fn cold(&self) -> Option<&(ColdRegions, Pool<Task>)> {
+        self.cold.as_ref()
     }
 
     /// Whether somebody looks at events.
@@ -169,6 +186,9 @@ impl Drop for EngineShared {
     fn drop(&mut self) {
         // No stream is left, so nobody waits for what is still queued; the threads finish it and end.
         self.compile.shut_down();
+        if let Some((_, interpret)) = &self.cold {
+            interpret.shut_down();
+        }
         self.drive.shut_down();
     }
 }

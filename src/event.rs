@@ -212,6 +212,22 @@ pub enum Event {
         /// How many units.
         units: usize,
     },
+    /// A region is interpreted, since it was run too seldom to be compiled.
+    Interpreted {
+        /// Which one.
+        region: RegionRef,
+        /// Which of its executions, from 1.
+        run: u32,
+        /// How many there are before it waits for its executable.
+        of: u32,
+    },
+    /// The interpreter failed; the region is compiled.
+    NotInterpreted {
+        /// Which one.
+        region: RegionRef,
+        /// What it said.
+        why: String,
+    },
     /// A region runs op by op, because its executable is being compared with its ops.
     Shadowed {
         /// Which one.
@@ -270,6 +286,8 @@ impl Event {
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
             Event::InUnits { .. } => "in_units",
+            Event::Interpreted { .. } => "interpreted",
+            Event::NotInterpreted { .. } => "not_interpreted",
             Event::Shadowed { .. } => "shadowed",
             Event::Compared { .. } => "compared",
             Event::Poisoned { .. } => "poisoned",
@@ -294,6 +312,8 @@ impl Event {
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
             | Event::InUnits { region, .. }
+            | Event::Interpreted { region, .. }
+            | Event::NotInterpreted { region, .. }
             | Event::Shadowed { region }
             | Event::Compared { region, .. }
             | Event::Poisoned { region, .. }
@@ -332,6 +352,12 @@ impl fmt::Display for Event {
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
             Event::InUnits { region, units } => {
                 write!(f, "{region} runs as its {units} units until it is compiled")
+            }
+            Event::Interpreted { region, run, of } => {
+                write!(f, "{region} is interpreted: execution {run} of {of} before it waits to be compiled")
+            }
+            Event::NotInterpreted { region, why } => {
+                write!(f, "{region} is compiled since the interpreter failed: {why}")
             }
             Event::Shadowed { region } => {
                 write!(f, "{region} runs op by op until it is known whether it gives the same as a whole")
@@ -426,6 +452,7 @@ impl EventSink for TracingSink {
         match event {
             Event::CompileFailed { .. }
             | Event::Fallback { .. }
+            | Event::NotInterpreted { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => {

@@ -12,9 +12,7 @@ use fuseline::fusion::op::{
     Aim, Bodies, Comparison, ComparisonType, OpDef, ProgramOptions, ProgramSampler, Seeded, attrs,
 };
 use fuseline::fusion::{Fault, Graph, Ref};
-use fuseline::{
-    Attrs, Body, DType, Engine, EngineConfig, Mode, OpCode, Result, Tensor, TensorType, with_mode,
-};
+use fuseline::{Attrs, Body, DType, Engine, Mode, OpCode, Result, Tensor, TensorType, with_mode};
 use support::{engines, on_engines};
 
 fn number(name: &str) -> Option<u64> {
@@ -62,7 +60,7 @@ fn sampled_programs_agree() {
         !def.bodies.is_empty() || matches!(def.code, OpCode::Constant | OpCode::Add | OpCode::Compare)
     }
     let options = ProgramOptions { accepts, ..ProgramOptions::new(Aim::Portable) };
-    for engine in engines(EngineConfig::new) {
+    for engine in engines(support::config) {
         let mut calls = std::collections::BTreeMap::<&str, usize>::new();
         let first = number("FUSELINE_SEED").unwrap_or(0) << 32;
         for seed in first..first + 40 * number("FUSELINE_PROGRAMS").unwrap_or(1) {
@@ -91,7 +89,7 @@ fn sampled_programs_agree() {
 /// A loop with a bound that only the data knows, none of whose steps may be taken.
 #[test]
 fn loops_take_as_many_steps_as_the_data_says() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let types = [scalar(DType::I32), scalar(DType::I32), TensorType::of(DType::F32, &[2]).unwrap()];
         let cond = body(&types, |graph, params| {
             let below = attrs::compare_for(Comparison::Lt, DType::I32);
@@ -119,7 +117,7 @@ fn loops_take_as_many_steps_as_the_data_says() {
 /// An index without a branch takes the last, whether it is known when the region is compiled or not.
 #[test]
 fn indices_without_a_branch_take_the_last() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = engine.tensor(&[10i32, 20], &[2])?;
         let ty = [x.ty().clone()];
         let branch = |times: usize| {
@@ -165,7 +163,7 @@ fn indices_without_a_branch_take_the_last() {
 /// By the total order NaN of either sign has a place, and so have the zeros.
 #[test]
 fn floats_are_sorted_by_the_total_order() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let wanted =
             [-f32::NAN, f32::NEG_INFINITY, -1.0, -1e-45, -0.0, 0.0, 1e-45, 0.5, f32::INFINITY, f32::NAN];
         let mut mixed = wanted;
@@ -191,7 +189,7 @@ fn floats_are_sorted_by_the_total_order() {
 /// Equal keys keep their order, and every operand is sorted by the key: floats of two types, `bool`, a dimension of none.
 #[test]
 fn operands_of_all_types_are_sorted_together() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         const COUNT: u32 = 100;
         let keys: Vec<bool> = (0..COUNT).map(|i| (i * i / 3) % 2 == 0).collect();
         let places: Vec<u32> = (0..COUNT).collect();
@@ -229,7 +227,7 @@ fn operands_of_all_types_are_sorted_together() {
 /// A comparator need not be an order. What comes of it is some order of the same elements, and never the end of the process.
 #[test]
 fn comparators_that_contradict_themselves_give_a_permutation() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let always = {
             let yes = attrs::constant(Arc::new(fuseline::Literal::scalar(true)));
             body(&[scalar(DType::F32), scalar(DType::F32)], |graph, _| {
@@ -282,7 +280,7 @@ fn counted_sum() -> Arc<Body> {
 /// Bodies with a loop inside, which XLA's CPU backend would abort the process on.
 #[test]
 fn bodies_may_hold_any_op() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let stream = engine.stream();
         let x = engine.tensor(&[1i32, 2, 3, 4, 5, 6], &[2, 3])?;
         let zero = engine.tensor(&[0i32], &[])?;
@@ -313,7 +311,7 @@ fn bodies_may_hold_any_op() {
 /// Two inputs that are the same value are two inputs all the same.
 #[test]
 fn scatters_keep_equal_inputs_apart() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let stream = engine.stream();
         let x = engine.tensor(&[1i32, 2, 3, 4], &[4])?;
         let indices = engine.tensor(&[0i32, 2, 0], &[3, 1])?;

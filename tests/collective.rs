@@ -26,7 +26,7 @@ use support::{Log, close, engines, on_engines};
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
 fn config(replicas: usize) -> EngineConfig {
-    EngineConfig::new().replicas(replicas)
+    support::config().replicas(replicas)
 }
 
 /// The elements of each replica.
@@ -246,7 +246,7 @@ fn bodies_that_the_plugin_does_not_combine_by() {
 
 #[test]
 fn an_engine_of_one_replica_exchanges_nothing() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         assert_eq!(engine.replicas(), 1);
         let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
         for same in [
@@ -598,7 +598,7 @@ fn a_failure_is_that_of_all_replicas() {
     });
     // A NaN on the second replica only.
     on_engines(
-        || EngineConfig::new().replicas(2).mode(Mode::Debug).check_finite(true),
+        || support::config().replicas(2).mode(Mode::Debug).check_finite(true),
         |engine| {
             let x = engine.tensor_per_replica(&[&[1.0f32], &[-1.0]], &[1])?;
             let error = x.sqrt().unwrap_err();

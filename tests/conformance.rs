@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fuseline::fusion::program::{Check, Program};
-use fuseline::{Engine, EngineConfig, Mode};
+use fuseline::{Engine, Mode};
 use support::check_program;
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
@@ -62,7 +62,7 @@ fn conformance() {
         );
         return;
     };
-    let device = match EngineConfig::new().build() {
+    let device = match support::config().build() {
         Ok(engine) => Some(engine),
         Err(error) => {
             println!("skipped: the device half of the conformance cases: {error}");

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use exported::{check, exported};
 use fuseline::embed::Session;
 use fuseline::{
-    CustomOp, DType, EngineConfig, Error, Mode, OpCode, Origin, Result, Site, Stage, Tensor, TensorType,
-    with_mode,
+    CustomOp, DType, Error, Mode, OpCode, Origin, Result, Site, Stage, Tensor, TensorType, with_mode,
 };
 use support::{Log, on_engines};
 
@@ -35,7 +34,7 @@ fn gate() -> CustomOp {
 
 #[test]
 fn functions_from_jax_are_ops_in_every_mode() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         for function in exported() {
             let op = engine.register_op(CustomOp::from_stablehlo(&function.name, &function.text)?)?;
             for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
@@ -61,7 +60,7 @@ fn an_op_fuses_with_its_neighbours() {
     let log = Log::default();
     let softmax = exported().into_iter().find(|function| function.name == "softmax").unwrap();
     on_engines(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |engine| {
             let op = CustomOp::from_stablehlo("jax.softmax", &softmax.text)?;
             let x = engine.from_literal(&softmax.inputs[0])?;
@@ -90,7 +89,7 @@ fn refused(error: &Error, words: [&str; 2]) {
 
 #[test]
 fn calls_of_other_types_are_refused_with_both() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let (x, wide) = (engine.tensor(&[1.0f32; 3], &[3])?, engine.tensor(&[1.0f32; 4], &[4])?);
         let line = line!() + 1;
         let error = engine.stream().call(&gate(), &[&x, &wide]).unwrap_err();
@@ -107,7 +106,7 @@ fn calls_of_other_types_are_refused_with_both() {
 
 #[test]
 fn a_name_stands_for_one_function() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let op = engine.register_op(gate())?;
         assert!(Arc::ptr_eq(&op, &engine.register_op(gate())?));
         assert!(Arc::ptr_eq(&op, &engine.custom_op("test.gate").unwrap()));
@@ -135,7 +134,7 @@ fn a_name_stands_for_one_function() {
 /// By name, on streams, in traces, and as an op of the table.
 #[test]
 fn sessions_call_ops_by_name() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let session = Session::on(engine.clone());
         let stream = session.open_stream()?;
         session.register_op(gate())?;

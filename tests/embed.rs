@@ -61,7 +61,7 @@ fn misuse(error: &Error, says: &str) {
 
 #[test]
 fn results_and_their_types_are_there_at_once() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[1.0, 4.0, 9.0])?;
         let made = session.record(stream, Call::new(OpCode::Sqrt, &[x]))?;
         assert_eq!((made.len(), &made[0].ty), (1, &f32s(&[3])));
@@ -79,7 +79,7 @@ fn results_and_their_types_are_there_at_once() {
 
 #[test]
 fn constants_scalars_and_many_results() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let two = session.constant(stream, Literal::scalar(2.0f32), Site::Unknown)?;
         let values: Vec<f32> = (0..3)
             .map(|i| {
@@ -119,7 +119,7 @@ fn host_memory_is_shared_until_nobody_needs_it() {
             let _ = self.1.send(());
         }
     }
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let (told, gone) = mpsc::channel();
         let bytes = AlignedBytes::copy_of(bytes_of(&[3.0f32; 100]));
         let x = session.upload_shared(stream, &f32s(&[100]), Told(bytes.clone(), told.clone()))?;
@@ -153,7 +153,7 @@ fn host_memory_is_shared_until_nobody_needs_it() {
 
 #[test]
 fn buffers_are_adopted_and_lent() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[1.0, 2.0])?;
         let y = op(session, stream, OpCode::Negate, &[x])?;
         let Some(device) = session.engine().pjrt_device() else {
@@ -183,7 +183,7 @@ fn buffers_are_adopted_and_lent() {
         let error = unsafe { session.adopt_buffer(stream, std::ptr::null_mut()) }.unwrap_err();
         misuse(&error, "null");
         // A buffer of another client stays the caller's.
-        let other = fuseline::Engine::new()?;
+        let other = support::config().build()?;
         let foreign = other.tensor(&[5.0f32], &[1])?;
         let theirs = Session::on(other);
         let held = theirs.upload(theirs.open_stream()?, &f32s(&[1]), bytes_of(&[5.0f32]))?;
@@ -199,7 +199,7 @@ fn buffers_are_adopted_and_lent() {
 
 #[test]
 fn placeholders_are_filled_later() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let hole = session.placeholder(stream, &f32s(&[2]))?;
         let y = op(session, stream, OpCode::Negate, &[hole])?;
         session.flush(stream)?;
@@ -226,7 +226,7 @@ fn placeholders_are_filled_later() {
 
 #[test]
 fn ids_that_stand_for_nothing_are_errors() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[1.0])?;
         session.retain(x)?;
         release(session, &[x, x])?;
@@ -267,7 +267,7 @@ fn ids_that_stand_for_nothing_are_errors() {
 fn a_release_is_an_event_of_the_program() {
     let log = Log::default();
     on_sessions(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |session, stream| {
             let x = vector(session, stream, &[1.0; 64])?;
             log.take();
@@ -296,7 +296,7 @@ fn a_release_is_an_event_of_the_program() {
 
 #[test]
 fn threads_share_ids() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let shared = vector(session, stream, &[1.0; 4])?;
         let threads: Vec<_> = (0..4)
             .map(|me| {
@@ -327,7 +327,7 @@ fn threads_share_ids() {
 fn modes_are_captured_when_an_op_is_recorded() {
     let log = Log::default();
     on_sessions(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |session, stream| {
             let x = vector(session, stream, &[1.0])?;
             session.set_mode(Mode::Strict);
@@ -351,7 +351,7 @@ fn modes_are_captured_when_an_op_is_recorded() {
 fn flushes_end_regions_and_do_not_wait() {
     let log = Log::default();
     on_sessions(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |session, stream| {
             let x = vector(session, stream, &[1.0])?;
             log.take();
@@ -373,7 +373,7 @@ fn flushes_end_regions_and_do_not_wait() {
 fn callbacks_say_ready_or_why_not() {
     let log = Log::default();
     let config = || {
-        EngineConfig::new().mode(Mode::Strict).event_sink(log.sink()).inject_faults(|point| match point {
+        support::config().mode(Mode::Strict).event_sink(log.sink()).inject_faults(|point| match point {
             FaultPoint::Upload { bytes: 12 } => Some("no room".to_owned()),
             _ => None,
         })
@@ -443,7 +443,7 @@ fn callbacks_say_ready_or_why_not() {
 #[test]
 fn errors_are_data_with_op_call_site_and_region() {
     let config = || {
-        EngineConfig::new().mode(Mode::Strict).inject_faults(|point| match point {
+        support::config().mode(Mode::Strict).inject_faults(|point| match point {
             FaultPoint::Compile { .. } => Some("no compiler today".to_owned()),
             _ => None,
         })
@@ -480,7 +480,7 @@ fn errors_are_data_with_op_call_site_and_region() {
 
 #[test]
 fn a_trace_is_a_program_and_a_function() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let trace = session.begin_trace()?;
         let before = session.counters().ops;
         let a = session.placeholder(trace, &f32s(&[2]))?;
@@ -611,7 +611,7 @@ impl View {
 fn a_framework_with_views_and_writes_in_place() {
     for mode in MODES {
         on_sessions(
-            || EngineConfig::new().mode(mode),
+            || support::config().mode(mode),
             |session, stream| {
                 let mut base = View::new(session, stream, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])?;
                 let middle = base.slice(1, 4);
@@ -649,7 +649,7 @@ fn a_framework_with_views_and_writes_in_place() {
 /// A loop of writes in place reuses memory rather than have every version allocated, where the device can.
 #[test]
 fn writes_in_place_reuse_memory() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[1.0; 4096])?;
         let y = vector(session, stream, &[1.0; 4096])?;
         for _ in 0..10 {
@@ -669,7 +669,7 @@ fn writes_in_place_reuse_memory() {
 /// Writers on one storage from several threads: every write is there once, in some order.
 #[test]
 fn replacements_from_several_threads_are_not_lost() {
-    on_sessions(EngineConfig::new, |session, stream| {
+    on_sessions(support::config, |session, stream| {
         let x = vector(session, stream, &[0.0])?;
         let one = vector(session, stream, &[1.0])?;
         // The framework's own lock makes read-modify-write one step; the ids are what is under test.
@@ -706,7 +706,7 @@ fn replacements_from_several_threads_are_not_lost() {
 
 #[test]
 fn sessions_values_outlive_the_rest() {
-    let session = Session::reference(EngineConfig::new()).unwrap();
+    let session = Session::reference(support::config()).unwrap();
     let stream = session.open_stream().unwrap();
     let x = vector(&session, stream, &[1.0]).unwrap();
     let y = op(&session, stream, OpCode::Negate, &[x]).unwrap();

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline::{
-    Budgets, Bytes, DType, Engine, EngineConfig, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result,
-    Stage, Tensor, with_mode,
+    Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
+    with_mode,
 };
 use support::{Log, close, on_engines};
 
@@ -27,7 +27,7 @@ fn vector(engine: &Engine, data: &[f32]) -> Tensor {
 
 #[test]
 fn every_mode_gives_the_same_result() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
         let w = engine.tensor(&[0.05f32, -0.1, 0.2, 0.025, 0.15, -0.05], &[3, 2])?;
         for mode in MODES {
@@ -46,7 +46,7 @@ fn every_mode_gives_the_same_result() {
 
 #[test]
 fn operators_broadcast_and_numbers_take_the_tensors_type() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let m = engine.tensor(&[1i32, 2, 3, 4, 5, 6], &[2, 3])?;
         let row = engine.tensor(&[10i32, 20, 30], &[3])?;
         let column = engine.tensor(&[100i32, 200], &[2, 1])?;
@@ -61,7 +61,7 @@ fn operators_broadcast_and_numbers_take_the_tensors_type() {
 
 #[test]
 fn several_results_and_argmax() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = engine.tensor(&[1.0f32, 7.0, 7.0, f32::NAN, 2.0, f32::NAN], &[2, 3])?;
         assert_eq!(x.argmax(1)?.to_vec::<i32>()?, [1, 0]);
         let state = engine.tensor(&[1u64, 2], &[2])?;
@@ -77,7 +77,7 @@ fn several_results_and_argmax() {
 
 #[test]
 fn an_embedding_lookup_takes_rows() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let table = engine.tensor(&(0..12).map(|i| i as f32).collect::<Vec<_>>(), &[4, 3])?;
         let indices = engine.tensor(&[2i32, 0, 9, -1], &[2, 2])?;
         let rows = table.take(&indices, 0)?;
@@ -96,7 +96,7 @@ fn an_embedding_lookup_takes_rows() {
 fn regions_end_for_stated_reasons() {
     let budgets = Budgets { ops: 8, inputs: 4, bytes: Bytes(1 << 20), ..Budgets::default() };
     let log = Log::default();
-    let config = || EngineConfig::new().region_budgets(budgets).event_sink(log.sink());
+    let config = || support::config().region_budgets(budgets).event_sink(log.sink());
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[1.0; 16]);
@@ -145,7 +145,7 @@ fn regions_end_for_stated_reasons() {
 fn a_read_of_a_known_value_is_no_boundary() {
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |engine| {
             let x = vector(engine, &[1.0, 2.0]);
             let y = x.neg()?;
@@ -166,7 +166,7 @@ fn a_read_of_a_known_value_is_no_boundary() {
 fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |engine| {
             let step = |x: &Tensor, rate: f64| -> Result<f32> { ((x * rate)? + 1.0)?.sum(&[0])?.item() };
             let x = vector(engine, &[1.0, 2.0]);
@@ -205,7 +205,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
     let budgets = Budgets { ops: 16, joined_ops: 0, ..Budgets::default() };
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().region_budgets(budgets).event_sink(log.sink()),
+        || support::config().region_budgets(budgets).event_sink(log.sink()),
         |engine| {
             let other = engine.new_stream();
             let step = |x: &Tensor, read: Reading<'_>| -> Result<Tensor> {
@@ -266,7 +266,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
 
 #[test]
 fn a_region_that_nobody_needs_is_left_out() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = vector(engine, &[1.0, 2.0]);
         drop(x.exp()?);
         engine.synchronize()?;
@@ -280,7 +280,7 @@ fn a_region_that_nobody_needs_is_left_out() {
 
 #[test]
 fn dying_inputs_are_reused_and_living_ones_are_not() {
-    let Ok(engine) = EngineConfig::new().build() else {
+    let Ok(engine) = support::config().build() else {
         println!("skipped: no plugin");
         return;
     };
@@ -302,7 +302,7 @@ fn dying_inputs_are_reused_and_living_ones_are_not() {
 fn when_handles_are_dropped_does_not_change_keys() {
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |engine| {
             let run = |keep: bool| -> Result<Vec<String>> {
                 log.take();
@@ -330,7 +330,7 @@ fn when_handles_are_dropped_does_not_change_keys() {
 
 #[test]
 fn values_can_be_read_as_futures_and_by_callback() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = vector(engine, &[1.0, 2.0]);
         let y = x.add(&x)?;
         let mut read = pin!(y.read());
@@ -353,7 +353,7 @@ fn values_can_be_read_as_futures_and_by_callback() {
 
 #[test]
 fn waiting_in_a_callback_is_refused_and_hangs_nothing() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = vector(engine, &[1.0]);
         let y = x.neg()?;
         let pending = x.exp()?;
@@ -403,7 +403,7 @@ fn a_refused_op_says_what_the_rule_is_and_where() {
 #[test]
 fn debug_mode_finds_the_op_that_makes_nan() {
     on_engines(
-        || EngineConfig::new().mode(Mode::Debug).check_finite(true),
+        || support::config().mode(Mode::Debug).check_finite(true),
         |engine| {
             let x = vector(engine, &[1.0, -1.0]);
             let y = x.add(&x)?;
@@ -423,7 +423,7 @@ fn debug_mode_finds_the_op_that_makes_nan() {
 fn a_region_that_does_not_compile_runs_op_by_op() {
     let log = Log::default();
     let config = || {
-        EngineConfig::new().event_sink(log.sink()).inject_faults(|point| match point {
+        support::config().event_sink(log.sink()).inject_faults(|point| match point {
             FaultPoint::Compile { ops } if ops > 1 => Some("too many ops for today".to_owned()),
             _ => None,
         })
@@ -453,7 +453,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
 #[test]
 fn a_failure_poisons_exactly_what_depends_on_it() {
     let config = || {
-        EngineConfig::new().inject_faults(|point| match point {
+        support::config().inject_faults(|point| match point {
             FaultPoint::Execute { ops: 2 } => Some("the device is on fire".to_owned()),
             _ => None,
         })
@@ -471,7 +471,7 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
     let config = move || {
         let counted = counted.clone();
         counted.store(0, Ordering::Relaxed);
-        EngineConfig::new().mode(Mode::Strict).inject_faults(move |point| match point {
+        support::config().mode(Mode::Strict).inject_faults(move |point| match point {
             FaultPoint::Execute { .. } => {
                 (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| "the device is on fire".to_owned())
             }
@@ -507,7 +507,7 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
 
 #[test]
 fn many_threads_record_on_one_stream() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = vector(engine, &[1.0; 8]);
         let threads: Vec<_> = (0..4)
             .map(|thread| {
@@ -531,7 +531,7 @@ fn many_threads_record_on_one_stream() {
 
 #[test]
 fn streams_use_each_others_values() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let (a, b) = (engine.new_stream(), engine.new_stream());
         let x = a.tensor(&[1.0f32, 2.0], &[2])?;
         let mut on_a = x.neg()?;
@@ -557,7 +557,7 @@ fn a_tensor_of_another_engine_is_refused() {
 
 #[test]
 fn handles_may_go_in_any_order() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = vector(engine, &[1.0, 2.0]);
         let y = x.neg()?;
         let stream = engine.new_stream();
@@ -591,7 +591,7 @@ fn back_pressure_bounds_what_is_in_flight() {
     let log = Log::default();
     let config = || {
         let budgets = Budgets { ops: 4, ..Budgets::default() };
-        EngineConfig::new().region_budgets(budgets).in_flight_limits(2, Bytes(1 << 20)).event_sink(log.sink())
+        support::config().region_budgets(budgets).in_flight_limits(2, Bytes(1 << 20)).event_sink(log.sink())
     };
     on_engines(config, |engine| {
         let x = engine.full(1.0f32, &[64, 64])?;
@@ -608,7 +608,7 @@ fn back_pressure_bounds_what_is_in_flight() {
 
 #[test]
 fn a_captured_program_runs_elsewhere() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = vector(engine, &[1.0, 2.0, 3.0]);
         let outside = x.neg()?;
         let (outputs, program) = engine.capture("a small program", || {

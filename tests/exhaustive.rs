@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fuseline::fusion::op::{Fusibility, OPS, Operands, Signature, attrs};
 use fuseline::fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline::fusion::{DTypeClass, DTypeSet, OpDef, interp};
-use fuseline::{Attrs, DType, Engine, EngineConfig, Literal, Mode, OpCode, TensorType, with_mode};
+use fuseline::{Attrs, DType, Engine, Literal, Mode, OpCode, TensorType, with_mode};
 use support::judge::{Float, NEAR_ZERO, READS_ZERO, Rule, Verdict};
 
 /// The elementwise rows of so many operands that have no attributes.
@@ -107,7 +107,7 @@ fn compare(def: &OpDef, dtype: DType, actual: &Literal, wanted: &Literal) -> Fin
 
 #[test]
 fn every_short_float_through_every_elementwise_op() {
-    let engine: Engine = match EngineConfig::new().build() {
+    let engine: Engine = match support::config().build() {
         Ok(engine) => engine,
         Err(error) => {
             println!("skipped: every short float through every op: {error}");
@@ -175,7 +175,7 @@ fn pairs(dtype: DType) -> [Arc<Literal>; 2] {
 /// where XLA has infinities, which become the greatest number, and the interpreter NaN, which becomes -0.
 #[test]
 fn every_narrow_element_through_every_elementwise_op() {
-    let Ok(engine) = EngineConfig::new().build() else {
+    let Ok(engine) = support::config().build() else {
         println!("skipped: every element of 2 and 4 bits through every op: no plugin");
         return;
     };

@@ -9,7 +9,7 @@ use fuseline::fusion::op::attrs;
 use fuseline::fusion::program::Program;
 use fuseline::fusion::text::TextModule;
 use fuseline::handler::{self, Config, Handler, HandlerCall, Target, TargetError};
-use fuseline::{CustomOp, DType, EngineConfig, Error, Literal, OpCode, TensorType};
+use fuseline::{CustomOp, DType, Error, Literal, OpCode, TensorType};
 use support::{Log, in_each_mode, on_engines};
 
 /// A handler made of two functions.
@@ -77,7 +77,7 @@ fn a_handler_is_part_of_its_region() {
     let rows = register_rows();
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().event_sink(log.sink()),
+        || support::config().event_sink(log.sink()),
         |engine| {
             let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
             log.take();
@@ -306,7 +306,7 @@ fn functions_of_the_plugin_are_left_to_it() {
     let target =
         handler::allow("test.of_plugin", |operands: &[TensorType], _: &Config| Ok(operands.to_vec()))
             .unwrap();
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = engine.tensor(&[1.0f32], &[1])?;
         let made = engine.stream().call_handler(target, &[&x], Config::of([("axis", 0.into())]))?;
         fails(&made[0].to_vec::<f32>().unwrap_err(), &["custom"]);

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use fuseline::fusion::program::{Check, Program};
-use fuseline::{DType, EngineConfig, Literal, Mode};
+use fuseline::{DType, Literal, Mode};
 use support::check_program;
 
 fn folder() -> PathBuf {
@@ -31,7 +31,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 
 #[test]
 fn programs_give_what_jax_gives() {
-    let engines = support::engines(EngineConfig::new);
+    let engines = support::engines(support::config);
     let mut failures = Vec::new();
     let files = files(&folder().join("programs"), "json");
     assert!(files.len() >= 11, "programs are missing: {files:?}");

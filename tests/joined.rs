@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::op::{Entropy, Seeded};
-use fuseline::{Budgets, Engine, EngineConfig, Event, FaultPoint, Mode, Result, Tensor, with_mode};
+use fuseline::{Budgets, Engine, Event, FaultPoint, Mode, Result, Tensor, with_mode};
 use support::{Log, on_engines, vector};
 
 /// Units of 16 ops.
@@ -42,7 +42,7 @@ fn in_units(events: &[Event]) -> usize {
 fn a_step_of_several_units_becomes_one_region() {
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().region_budgets(small()).event_sink(log.sink()),
+        || support::config().region_budgets(small()).event_sink(log.sink()),
         |engine| {
             log.take();
             let mut x = vector(engine, &[1.0, 2.0]);
@@ -81,12 +81,10 @@ fn a_step_of_several_units_becomes_one_region() {
 fn a_joined_region_that_does_not_compile_runs_as_its_units() {
     let log = Log::default();
     let config = || {
-        EngineConfig::new().region_budgets(small()).event_sink(log.sink()).inject_faults(
-            |point| match point {
-                FaultPoint::Compile { ops } if ops > 16 => Some("too many ops for today".to_owned()),
-                _ => None,
-            },
-        )
+        support::config().region_budgets(small()).event_sink(log.sink()).inject_faults(|point| match point {
+            FaultPoint::Compile { ops } if ops > 16 => Some("too many ops for today".to_owned()),
+            _ => None,
+        })
     };
     on_engines(config, |engine| {
         let mut x = vector(engine, &[1.0, 2.0]);
@@ -113,7 +111,7 @@ fn a_joined_region_that_does_not_compile_runs_as_its_units() {
 /// A loop that never asks for anything: a few executables, whatever its length.
 #[test]
 fn a_loop_without_reads_compiles_a_few_regions() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         for ops in [3, 25, 100] {
             let before = engine.counters();
             let mut x = vector(engine, &[1.0, 2.0, 3.0]);
@@ -185,7 +183,7 @@ fn wander(engine: &Engine, seed: u64) -> Result<Vec<f32>> {
 fn whatever_follows_the_results_are_those_of_single_ops() {
     let log = Log::default();
     on_engines(
-        || EngineConfig::new().region_budgets(small()).event_sink(log.sink()),
+        || support::config().region_budgets(small()).event_sink(log.sink()),
         |engine| {
             for seed in 0..6 {
                 let strict = with_mode(Mode::Strict, || wander(engine, seed))?;
@@ -212,7 +210,7 @@ const CHILD: &str = "FUSELINE_TEST_ENDS_WHILE_COMPILING";
 fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
     if std::env::var_os(CHILD).is_some() {
         let (told, log) = std::sync::mpsc::channel();
-        let engine = EngineConfig::new().region_budgets(small()).event_sink(move |event: &Event| {
+        let engine = support::config().region_budgets(small()).event_sink(move |event: &Event| {
             if let Event::CompileStarted { region } = event
                 && region.ops > 100
             {
@@ -226,7 +224,7 @@ fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
         }
         std::process::exit(7);
     }
-    if let Err(error) = EngineConfig::new().build() {
+    if let Err(error) = support::config().build() {
         println!("skipped: {error}");
         return;
     }

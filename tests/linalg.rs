@@ -6,10 +6,10 @@ mod support;
 
 use fuseline::fusion::Shape;
 use fuseline::fusion::op::{RngDistribution, attrs};
-use fuseline::{Attrs, DType, Element, Engine, EngineConfig, Mode, OpCode, Stream, Tensor, with_mode};
+use fuseline::{Attrs, DType, Element, Engine, Mode, OpCode, Stream, Tensor, with_mode};
 
 fn plugin() -> Option<Engine> {
-    match EngineConfig::new().build() {
+    match support::config().build() {
         Ok(engine) => Some(engine),
         Err(error) => {
             println!("skipped: {error}");
@@ -129,7 +129,7 @@ fn each_draw_gives_other_numbers_and_each_value_has_one() {
 /// XLA's own expansion finds a variance of 0 here.
 #[test]
 fn numbers_far_from_zero_keep_their_variance() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let stream = engine.stream();
         let x = stream.tensor(&[10_000f32, 10_001.0, 10_002.0, 10_003.0], &[4, 1]).unwrap();
         let (scale, offset) = (stream.tensor(&[1f32], &[1]).unwrap(), stream.tensor(&[0f32], &[1]).unwrap());
@@ -147,7 +147,7 @@ fn numbers_far_from_zero_keep_their_variance() {
 /// One matrix of a batch without a factor leaves the others theirs, in every executor.
 #[test]
 fn a_matrix_without_a_factor_has_nan() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let stream = engine.stream();
         let a = stream.tensor(&[4f64, 2.0, 2.0, 10.0, 1.0, 2.0, 2.0, 1.0], &[2, 2, 2]).unwrap();
         let factors = record(stream, OpCode::Cholesky, attrs::cholesky(true), &[&a]).remove(0);

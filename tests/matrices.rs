@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use fuseline::fft;
 use fuseline::linalg::{self, Eigen, Svd};
 use fuseline::nn;
-use fuseline::{Complex, DType, Engine, EngineConfig, Literal, Mode, Order, Result, Tensor};
+use fuseline::{Complex, DType, Engine, Literal, Mode, Order, Result, Tensor};
 use random::Random;
 use support::reference::{Case, cases};
 use support::{in_each_mode, on_engines, refused};
@@ -187,7 +187,7 @@ fn units(dtype: DType) -> f64 {
 
 #[test]
 fn factors_multiply_to_their_matrix() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let shapes: &[&[u64]] = match engine.pjrt_device() {
             Some(_) => &[&[2, 5, 3]],
             None => &[&[1, 1], &[4, 4], &[7, 7], &[6, 3], &[3, 6], &[2, 3, 5, 2], &[9, 1], &[1, 5]],
@@ -274,7 +274,7 @@ fn small_singular_values_are_as_precise_as_large_ones() -> Result<()> {
 
 #[test]
 fn elimination_swaps_rows_and_takes_complex_matrices() -> Result<()> {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let a = matrix(engine, DType::F64, &[2, 4, 4], 4);
         let linalg::Lu { factors, permutation, odd } = linalg::lu(&a)?;
         let unit = linalg::eye(engine.stream(), DType::F64, 4, 4)?;
@@ -389,7 +389,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
 
 #[test]
 fn descending_orders_are_stable_too() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let x = engine.tensor(&[2.0f32, f32::NAN, 5.0, 2.0, f32::INFINITY, -0.0, 0.0], &[7])?;
         let (sorted, places) = x.sort_with_places(0, Order::Descending)?;
         assert_eq!(places.to_vec::<i32>()?, [1, 4, 2, 0, 3, 5, 6]);

@@ -71,7 +71,7 @@ fn flat(
 }
 
 fn config() -> EngineConfig {
-    EngineConfig::new().cache_budget(Budget { entries: BOUND, bytes: 1 << 30 })
+    EngineConfig::new().interpret_cold_regions(false).cache_budget(Budget { entries: BOUND, bytes: 1 << 30 })
 }
 
 #[test]

@@ -13,7 +13,7 @@ use fuseline::linalg::{self, Triangular};
 use fuseline::nn::grad::{self, Convolution};
 use fuseline::nn::{self, Attention, CrossEntropy, Layout, Method, Pool, Reduction, Resize};
 use fuseline::random::Generator;
-use fuseline::{DType, Engine, EngineConfig, Result, Tensor};
+use fuseline::{DType, Engine, Result, Tensor};
 use random::Random;
 use support::{everywhere, on_engines, refused};
 
@@ -434,7 +434,7 @@ fn rules_are_the_same_on_every_device_and_in_every_mode() {
     };
     everywhere(|engine| check(engine, DType::F32, 1e-5));
     for (dtype, unit) in [(DType::F64, 1e-13), (DType::BF16, 2e-2)] {
-        on_engines(EngineConfig::new, |engine| check(engine, dtype, unit));
+        on_engines(support::config, |engine| check(engine, dtype, unit));
     }
 }
 

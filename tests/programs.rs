@@ -261,7 +261,7 @@ fn check(
             let outcome = with_mode(mode, || run(sampled, steps, streams, refused)).map_err(in_round)?;
             engine.synchronize().map_err(|error| in_round(error.to_string()))?;
             let did = engine.counters().since(&before);
-            if batch.is_compared {
+            if !batch.is_counted {
                 continue;
             }
             is_consistent(&did, &outcome).map_err(in_round)?;
@@ -284,8 +284,8 @@ struct Batch {
     programs: u32,
     ops: usize,
     modes: &'static [Mode],
-    /// Whether regions are compared with their ops, which then run too.
-    is_compared: bool,
+    /// Whether what is compiled and executed follows from the number of regions.
+    is_counted: bool,
 }
 
 fn describe(sampled: &Sampled, steps: &[Step]) -> String {
@@ -357,10 +357,10 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
 
 #[test]
 fn programs_on_the_reference_device() {
-    let engine = EngineConfig::new().build_reference().expect("the reference engine needs nothing");
+    let engine = support::config().build_reference().expect("the reference engine needs nothing");
     let batches = [
-        Batch { programs: 2_000, ops: 24, modes: &MODES, is_compared: false },
-        Batch { programs: 40, ops: 200, modes: &[Mode::Fused], is_compared: false },
+        Batch { programs: 2_000, ops: 24, modes: &MODES, is_counted: true },
+        Batch { programs: 40, ops: 200, modes: &[Mode::Fused], is_counted: true },
     ];
     let refused = on_engine(&engine, &batches, 2_000);
     assert!(refused.0.is_empty(), "the interpreter runs everything: {refused:?}");
@@ -369,13 +369,27 @@ fn programs_on_the_reference_device() {
 /// Each region runs both ways the first time, and the ops are what counts.
 #[test]
 fn programs_whose_regions_are_compared() {
-    for engine in support::engines(|| EngineConfig::new().numerics(Numerics::Exact).compare_regions(true)) {
+    for engine in support::engines(|| support::config().numerics(Numerics::Exact).compare_regions(true)) {
         let programs = if engine.pjrt_device().is_none() { 300 } else { 12 };
-        on_engine(&engine, &[Batch { programs, ops: 16, modes: &[Mode::Fused], is_compared: true }], 200);
+        on_engine(&engine, &[Batch { programs, ops: 16, modes: &[Mode::Fused], is_counted: false }], 200);
         let counters = engine.counters();
         assert_eq!(counters.different, 0, "{counters:?}");
         assert!(counters.compared > 10, "{counters:?}");
     }
+}
+
+/// Small programs, which the interpreter runs in place of the plugin.
+#[test]
+fn programs_that_are_interpreted_first() {
+    let Ok(engine) = EngineConfig::new().build() else {
+        println!("skipped: the programs that are interpreted first: no plugin");
+        return;
+    };
+    let batch = Batch { programs: 150, ops: 16, modes: &[Mode::Fused], is_counted: false };
+    on_engine(&engine, &[batch], 200);
+    let counters = engine.counters();
+    assert!(counters.interpreted > 150, "{counters:?}");
+    assert_eq!((counters.fallbacks, counters.poisoned, counters.panics), (0, 0, 0), "{counters:?}");
 }
 
 /// What XLA does not compile, by a part of its message.
@@ -383,7 +397,7 @@ const UNCOMPILED: &[(&str, &str)] = &[];
 
 #[test]
 fn programs_on_the_plugin() {
-    let engine = match EngineConfig::new().build() {
+    let engine = match support::config().build() {
         Ok(engine) => engine,
         Err(error) => {
             println!("skipped: the plugin half of the random programs: {error}");
@@ -391,9 +405,9 @@ fn programs_on_the_plugin() {
         }
     };
     let batches = [
-        Batch { programs: 36, ops: 8, modes: &MODES, is_compared: false },
-        Batch { programs: 24, ops: 24, modes: &[Mode::Fused], is_compared: false },
-        Batch { programs: 3, ops: 200, modes: &[Mode::Fused], is_compared: false },
+        Batch { programs: 36, ops: 8, modes: &MODES, is_counted: true },
+        Batch { programs: 24, ops: 24, modes: &[Mode::Fused], is_counted: true },
+        Batch { programs: 3, ops: 200, modes: &[Mode::Fused], is_counted: true },
     ];
     let refused = on_engine(&engine, &batches, 200);
     for (message, count) in &refused.0 {
@@ -409,7 +423,7 @@ fn programs_on_the_plugin() {
 /// reach it.
 #[test]
 fn constants_are_divided_as_data_is() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let stream = engine.stream();
         macro_rules! divided {
             ($($ty:ident),*) => {$(
@@ -434,7 +448,7 @@ fn constants_are_divided_as_data_is() {
 /// if it reaches it.
 #[test]
 fn complex_constants_become_real_ones() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let stream = engine.stream();
         for (dims, data) in [
             (&[2u64][..], &[Complex::new(2.25f32, -2.75), Complex::new(0.0, 1.0)][..]),
@@ -456,7 +470,7 @@ fn complex_constants_become_real_ones() {
 /// words.
 #[test]
 fn bitcasts_of_bitcasts_compile() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let bytes = 1.5f64.to_le_bytes().map(|byte| byte as i8);
         let lifted = engine.scalar(1.5f64).bitcast(DType::I8).unwrap();
         assert_eq!(lifted.to_vec::<i8>().unwrap(), bytes);
@@ -470,7 +484,7 @@ fn bitcasts_of_bitcasts_compile() {
 /// XLA's simplifier makes one slice of two, of which it moves only the sum of the places inside.
 #[test]
 fn a_slice_of_a_slice_stays_inside() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let x = engine.tensor(&[0.0f32, 1.0, 2.0, 3.0, 4.0], &[5]).unwrap();
         let [zero, two] = [0i32, 2].map(|place| engine.tensor(&[place], &[]).unwrap());
         let four = x.dynamic_slice(&[&zero], &[4]).unwrap();
@@ -481,7 +495,7 @@ fn a_slice_of_a_slice_stays_inside() {
 /// XLA's simplifier aborts the process where it takes the magnitude of a complex iota for the iota, if it sees one.
 #[test]
 fn a_complex_iota_has_a_magnitude() {
-    for engine in support::engines(EngineConfig::new) {
+    for engine in support::engines(support::config) {
         let iota = engine.stream().iota(DType::C64, &[2, 3], 1).unwrap();
         assert_eq!(iota.abs().unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
     }
@@ -507,22 +521,22 @@ fn keys(
 /// What an executable depends on besides the region is in the key too.
 #[test]
 fn another_device_or_flag_is_another_key() {
-    let reference = keys(EngineConfig::new(), EngineConfig::build_reference).expect("it needs nothing");
-    assert_eq!(keys(EngineConfig::new(), EngineConfig::build_reference).as_ref(), Some(&reference));
-    let Some(plain) = keys(EngineConfig::new(), EngineConfig::build) else {
+    let reference = keys(support::config(), EngineConfig::build_reference).expect("it needs nothing");
+    assert_eq!(keys(support::config(), EngineConfig::build_reference).as_ref(), Some(&reference));
+    let Some(plain) = keys(support::config(), EngineConfig::build) else {
         println!("skipped: the plugin half of the keys: no plugin");
         return;
     };
     assert_eq!((reference.len(), plain.len()), (1, 1));
     assert_ne!(plain, reference);
-    assert_eq!(keys(EngineConfig::new(), EngineConfig::build).as_ref(), Some(&plain));
+    assert_eq!(keys(support::config(), EngineConfig::build).as_ref(), Some(&plain));
     let mut known = vec![plain];
     for (flag, value) in [
         ("xla_cpu_enable_fast_math", true),
         ("xla_cpu_enable_fast_math", false),
         ("xla_cpu_fast_math_honor_nans", true),
     ] {
-        let flagged = keys(EngineConfig::new().compiler_flag(flag, value), EngineConfig::build);
+        let flagged = keys(support::config().compiler_flag(flag, value), EngineConfig::build);
         let flagged = flagged.expect("there is a plugin");
         assert!(!known.contains(&flagged), "{flag} = {value} changes no key");
         known.push(flagged);

@@ -4,7 +4,7 @@
 mod support;
 
 use fuseline::promote::{Weak, broadcast_shapes, promote_number, promote_types};
-use fuseline::{Attrs, Complex, DType, Engine, EngineConfig, Literal, OpCode, Result, Shape, Tensor};
+use fuseline::{Attrs, Complex, DType, Engine, Literal, OpCode, Result, Shape, Tensor};
 use proptest::prelude::*;
 use serde_json::Value;
 use support::{on_engines, refused};
@@ -61,7 +61,7 @@ fn promotion_is_a_join() {
 
 #[test]
 fn operators_record_in_the_promoted_type() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let tensors: Vec<(Tensor, Tensor)> = DType::ALL
             .into_iter()
             .map(|dtype| Ok((of(engine, dtype, &[1.0, 1.0])?, of(engine, dtype, &[1.0])?)))
@@ -150,7 +150,7 @@ fn another_number_compiles_nothing() -> Result<()> {
 
 #[test]
 fn selections_limits_and_concatenations_promote() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let pred = engine.tensor(&[true, false], &[2, 1])?;
         let ints = engine.tensor(&[1i32, 2, 3], &[3])?;
         let float = engine.tensor(&[0.5f32], &[])?;
@@ -356,7 +356,7 @@ proptest! {
 /// The same on the plugin, for shapes that take each way through the product, with element types that promote.
 #[test]
 fn matrix_products_agree_on_both_devices() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let ones = |dtype: DType, dims: &[u64]| {
             let one = Literal::from_slice(&[], &[1.0f64])?;
             engine.stream().splat(one, dims)?.convert(dtype)

@@ -4,7 +4,7 @@
 mod support;
 
 use fuseline::random::Generator;
-use fuseline::{DType, Engine, EngineConfig, Mode, Origin, Result, Tensor, nn, with_mode};
+use fuseline::{DType, Engine, Mode, Origin, Result, Tensor, nn, with_mode};
 use support::{engines, everywhere, on_engines};
 
 const COUNT: u64 = 20_000;
@@ -56,7 +56,7 @@ fn draw_all(generator: &mut Generator) -> Result<Vec<Tensor>> {
 #[test]
 fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
     let mut all = Vec::new();
-    for engine in engines(EngineConfig::new) {
+    for engine in engines(support::config) {
         for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
             let drawn = with_mode(mode, || draw_all(&mut generator(&engine))).unwrap();
             all.push(drawn.iter().map(|tensor| tensor.to_literal().unwrap()).collect::<Vec<_>>());
@@ -303,7 +303,7 @@ fn permutations_are_all_as_likely() -> Result<()> {
 
 #[test]
 fn a_loop_carries_a_generator() -> Result<()> {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let mut outside = generator(engine);
         let mut expected = engine.stream().zeros(DType::F32, &[4])?;
         for _ in 0..3 {
@@ -323,7 +323,7 @@ fn a_loop_carries_a_generator() -> Result<()> {
 
 #[test]
 fn dropout_keeps_the_mean() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let mut generator = generator(engine);
         let ones = engine.full(1.0f32, &[100, 200])?;
         for rate in [0.0, 0.1, 0.5, 0.9] {

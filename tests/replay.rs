@@ -9,9 +9,7 @@ use std::collections::{HashMap, HashSet};
 use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::{DTypeSet, StreamId};
-use fuseline::{
-    Attrs, Boundary, Budgets, Engine, EngineConfig, Event, Mode, Result, Stream, Tensor, with_mode,
-};
+use fuseline::{Attrs, Boundary, Budgets, Engine, Event, Mode, Result, Stream, Tensor, with_mode};
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -228,7 +226,7 @@ fn see(sampled: &Sampled, rounds: &[Round], engine: &Engine, log: &Log) -> Seen 
 fn compare(budgets: Budgets, cases: u32, ops: usize) {
     let new = |replay: bool| {
         let log = Log::default();
-        let config = EngineConfig::new().region_budgets(budgets).replay(replay).event_sink(log.sink());
+        let config = support::config().region_budgets(budgets).replay(replay).event_sink(log.sink());
         (config.build_reference().unwrap(), log)
     };
     let (with, without) = (new(true), new(false));
@@ -285,7 +283,7 @@ fn steps_of_several_units_do_what_they_do_without_replay() {
 fn both(budgets: Budgets, program: impl Fn(&Engine) -> Result<Vec<f32>>) -> (Vec<String>, u64) {
     let run = |replay: bool| {
         let log = Log::default();
-        let config = EngineConfig::new().region_budgets(budgets).replay(replay).event_sink(log.sink());
+        let config = support::config().region_budgets(budgets).replay(replay).event_sink(log.sink());
         let engine = config.build_reference().unwrap();
         let read = program(&engine).unwrap();
         engine.synchronize().unwrap();

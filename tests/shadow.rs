@@ -12,7 +12,7 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fuseline::{Engine, EngineConfig, Event, FaultPoint, Mode, Numerics, Result, Tensor, with_mode};
+use fuseline::{Engine, Event, FaultPoint, Mode, Numerics, Result, Tensor, with_mode};
 use support::{Log, on_engines, vector};
 
 /// Waits until an engine has compared so many executables.
@@ -33,7 +33,7 @@ fn step(x: &Tensor) -> Result<Vec<f32>> {
 #[test]
 fn a_region_is_compared_once_and_then_fused() {
     let log = Log::default();
-    let config = || EngineConfig::new().compare_regions(true).event_sink(log.sink());
+    let config = || support::config().compare_regions(true).event_sink(log.sink());
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[2.0, 4.0]);
@@ -63,7 +63,7 @@ fn a_region_is_compared_once_and_then_fused() {
 fn a_region_in_trial_runs_op_by_op() {
     let config = || {
         // The comparison never ends well.
-        EngineConfig::new().compare_regions(true).inject_faults(|point| match point {
+        support::config().compare_regions(true).inject_faults(|point| match point {
             FaultPoint::Download { .. } => Some("no way to the host".to_owned()),
             _ => None,
         })
@@ -88,7 +88,7 @@ fn a_region_in_trial_runs_op_by_op() {
 fn a_check_that_fails_fails_nothing_and_is_made_again() {
     let config = || {
         let counted = AtomicUsize::new(0);
-        EngineConfig::new().compare_regions(true).inject_faults(move |point| match point {
+        support::config().compare_regions(true).inject_faults(move |point| match point {
             FaultPoint::Execute { ops } if ops > 1 && counted.fetch_add(1, Ordering::Relaxed) < 3 => {
                 Some("the device is busy".to_owned())
             }
@@ -115,7 +115,7 @@ fn a_check_that_fails_fails_nothing_and_is_made_again() {
 #[test]
 fn inputs_that_die_are_there_for_the_ops() {
     on_engines(
-        || EngineConfig::new().compare_regions(true),
+        || support::config().compare_regions(true),
         |engine| {
             let mut x = vector(engine, &[2.0; 1000]);
             for _ in 0..20 {
@@ -134,7 +134,7 @@ fn inputs_that_die_are_there_for_the_ops() {
 fn a_region_that_differs_is_not_fused_again() {
     let log = Log::default();
     let engine = |numerics| {
-        let config = EngineConfig::new().numerics(numerics).compare_regions(true).event_sink(log.sink());
+        let config = support::config().numerics(numerics).compare_regions(true).event_sink(log.sink());
         config.build()
     };
     let fast = match engine(Numerics::Fast) {
@@ -168,7 +168,7 @@ fn a_region_that_differs_is_not_fused_again() {
     assert!(told[0].contains("not fused again") && told[0].contains("tests/shadow.rs:"), "{}", told[0]);
 
     // Without the check the difference reaches the program, so this is what it is for.
-    let unchecked = EngineConfig::new().build().unwrap();
+    let unchecked = support::config().build().unwrap();
     assert!(!run(&unchecked).unwrap());
     // The exact contract has nothing to find.
     let exact = engine(Numerics::Exact).unwrap();
@@ -181,7 +181,7 @@ fn a_region_that_differs_is_not_fused_again() {
 /// An op that the plugin computes otherwise among others, and that nothing stands for, is not compiled with others.
 #[test]
 fn an_op_that_nothing_keeps_exact_runs_alone() {
-    let exact = match EngineConfig::new().numerics(Numerics::Exact).build() {
+    let exact = match support::config().numerics(Numerics::Exact).build() {
         Ok(engine) => engine,
         Err(error) => {
             println!("skipped: needs a plugin: {error}");

@@ -10,9 +10,7 @@ use fuseline::fusion::Scalar;
 use fuseline::fusion::op::Comparison;
 use fuseline::fusion::op::attrs::{self, IndexDimensionNumbers};
 use fuseline::fusion::program::Program;
-use fuseline::{
-    DType, Engine, EngineConfig, Literal, OpCode, Result, Shape, Site, Tensor, TensorType, pjrt::bytes_of,
-};
+use fuseline::{DType, Engine, Literal, OpCode, Result, Shape, Site, Tensor, TensorType, pjrt::bytes_of};
 use support::{close, everywhere, on_engines, vector};
 
 // ----- loops -----
@@ -401,7 +399,7 @@ fn functions_of_scalars_inside_of_loops() {
 
 #[test]
 fn what_depends_on_nothing_inside_is_done_once_outside() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let (x, w) = (vector(engine, &[1.0, 2.0]), vector(engine, &[3.0, 4.0]));
         engine.synchronize()?;
         let before = engine.counters().ops;
@@ -459,7 +457,7 @@ fn closures_may_use_threads() {
 /// Bodies that are recorded at the same time on several threads know nothing of each other.
 #[test]
 fn threads_record_bodies_side_by_side() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let shared = vector(engine, &[1.0, 1.0]);
         let results: Vec<Result<Vec<f32>>> = std::thread::scope(|scope| {
             let spawned: Vec<_> = (0..4)
@@ -492,7 +490,7 @@ fn threads_record_bodies_side_by_side() {
 
 #[test]
 fn a_steady_loop_around_loops_compiles_nothing() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let stream = engine.stream();
         let step = |x: Tensor, rate: f64, rounds: i32| -> Result<Tensor> {
             let target = (&x * 0.5)?;
@@ -658,7 +656,7 @@ fn a_framework_records_bodies_by_the_same_calls() {
 
 #[test]
 fn bodies_at_the_seam_are_refused_like_others() {
-    let session = Session::reference(EngineConfig::new()).unwrap();
+    let session = Session::reference(support::config()).unwrap();
     let run = || -> Result<()> {
         let stream = session.open_stream()?;
         let ty = TensorType::scalar(DType::F32);

@@ -6,9 +6,7 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fuseline::{
-    DType, Engine, EngineConfig, Error, Literal, Mode, Origin, Result, Stage, Tensor, TensorTree,
-};
+use fuseline::{DType, Engine, Error, Literal, Mode, Origin, Result, Stage, Tensor, TensorTree};
 use support::{everywhere, on_engines, vector};
 
 /// The error of a call that breaks a rule: its words, in this order.
@@ -278,7 +276,7 @@ fn failures_and_panics_inside_leave_the_stream_as_it_was() {
 
 #[test]
 fn tensors_of_other_engines_and_too_deep_bodies_are_refused() {
-    on_engines(EngineConfig::new, |engine| {
+    on_engines(support::config, |engine| {
         let other = Engine::reference();
         let (x, foreign) = (vector(engine, &[1.0]), vector(&other, &[1.0]));
         let error = engine.stream().for_range(0..2, x.clone(), |_, x| x + &foreign);
@@ -317,7 +315,7 @@ fn a_structure_that_counts_wrong_is_told() {
 #[test]
 fn a_failure_on_the_device_names_the_call() {
     on_engines(
-        || EngineConfig::new().mode(Mode::Debug).check_finite(true),
+        || support::config().mode(Mode::Debug).check_finite(true),
         |engine| {
             let x = vector(engine, &[1.0, 2.0]);
             let called = line!() + 1;

@@ -8,7 +8,7 @@ pub(crate) fn median(times: &[u64]) -> u64 {
 }
 
 /// The first step of those that are steady, given the time of each and how many compiles were done by its end (none, where that
-/// is not known); `None` while there are too few steps to tell.
+/// is not known; what is run by other means until it is compiled counts too); `None` while there are too few steps to tell.
 ///
 /// The second half of the steps is taken for steady if it compiles nothing. What comes before is steady from the first step after
 /// the last compile whose next five, it included, have a median within half of that half's, and none that takes

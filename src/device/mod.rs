@@ -22,7 +22,7 @@ use std::sync::Arc;
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, ScalarPack};
-use fuseline_fusion::{Scalar, TensorType, canon};
+use fuseline_fusion::{Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
 pub(crate) use self::buffer::{Buffer, Each};
@@ -280,6 +280,21 @@ impl Device {
                 Ok(executed)
             }
         }
+    }
+
+    /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where the interpreter is a short way off.
+    pub(crate) fn is_near_host(&self) -> bool {
+        self.pjrt().is_some_and(PjrtDevice::is_near_host)
+    }
+
+    /// Runs a graph by the interpreter, on this thread.
+    pub(crate) fn interpret(&self, graph: &Graph, operands: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>> {
+        self.fault(Stage::Execute, FaultPoint::Execute { ops: graph.nodes().len() })?;
+        interp::run(graph, operands).map_err(|error| DeviceError {
+            stage: Stage::Execute,
+            message: error.to_string(),
+            resource_exhausted: false,
+        })
     }
 
     /// Moves host data to the device, the same to each replica.

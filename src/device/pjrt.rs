@@ -133,6 +133,10 @@ impl PjrtDevice {
         self.devices.len()
     }
 
+    pub(super) fn is_near_host(&self) -> bool {
+        self.devices.len() == 1 && self.client().platform_name() == "cpu"
+    }
+
     pub(super) fn numerics(&self) -> Numerics {
         self.numerics
     }

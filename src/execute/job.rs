@@ -9,6 +9,7 @@ use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, ValueId};
 
 use super::EngineRegion;
+use super::cold::{Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste};
 use crate::device::{DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
@@ -31,6 +32,10 @@ enum State {
     Refused(Arc<DeviceError>),
     /// It is not there now, and nobody waits for it: the region's units run instead.
     InUnits,
+    /// It is not wanted yet.
+    Cold(Run),
+    /// It is not wanted yet, and the interpreter is at it.
+    Interpreting(Arc<Slot>),
 }
 
 /// A sealed region, what it reads and makes, and how far it has come.
@@ -50,6 +55,10 @@ pub(super) struct Job {
     pub(super) output_bytes: Bytes,
     /// The input from another stream that the job has asked to be told about.
     pub(super) awaits: Option<ValueId>,
+    /// Whether the interpreter had its turns.
+    is_warm: bool,
+    /// Whether it was said why it is not in the cache.
+    is_told: bool,
     state: State,
 }
 
@@ -157,6 +166,8 @@ impl Job {
             needed,
             output_bytes,
             awaits: None,
+            is_warm: mode != Mode::Fused || effect != Effect::Pure,
+            is_told: false,
             state: State::Wanted,
         }))
     }
@@ -181,6 +192,15 @@ impl Job {
         let engine = stream.engine();
         let key = Key::new(*self.info.reference.key.as_bytes());
         let region = self.info.reference;
+        let cold = engine.cold().filter(|_| !self.is_warm && !self.is_joined()).map(|(cold, _)| cold);
+        let again = cold.and_then(|cold| cold.again(region.key));
+        if let Some(Again::Interpret(run)) = again {
+            self.state = State::Cold(run);
+            if run.number == 2 {
+                self.compile_meanwhile(&key, stream);
+            }
+            return;
+        }
         self.state = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
             Lookup::Hit(hit) => {
                 engine.counters().hits.add(1);
@@ -199,7 +219,18 @@ impl Job {
             }
             Lookup::Failed(error) => State::Refused(error),
             Lookup::Claimed(claim) => {
-                self.tell_miss(stream);
+                // Of a region that was interpreted it has been told.
+                self.is_told |= again.is_some();
+                if !std::mem::replace(&mut self.is_told, true) {
+                    self.tell_miss(stream);
+                }
+                if let Some(run) = cold
+                    .filter(|_| again.is_none())
+                    .and_then(|cold| cold.first(region.key, self.info.canon.graph()))
+                {
+                    self.state = State::Cold(run);
+                    return;
+                }
                 let outputs = claim.outputs().clone();
                 let haste = if self.is_joined() { Haste::Unhurried } else { Haste::Awaited };
                 let slot = Compile::start(stream, &self.info, outputs, self.dying(), Some(claim), haste);
@@ -218,6 +249,16 @@ impl Job {
                 ))
             }
         };
+    }
+
+    /// Starts the compile that the region will wait for when it has been interpreted often enough.
+    fn compile_meanwhile(&self, key: &Key, stream: &Arc<StreamShared>) {
+        if let Lookup::Claimed(claim) =
+            stream.engine().cache().lookup(key, self.info.canon.bytes(), &self.needed)
+        {
+            let outputs = claim.outputs().clone();
+            Compile::start(stream, &self.info, outputs, self.dying(), Some(claim), Haste::Awaited);
+        }
     }
 
     /// Whether units were joined to this region.
@@ -288,6 +329,33 @@ impl Job {
                 State::Refused(error) => {
                     self.state = State::Wanted;
                     return self.give_up(&error, stream);
+                }
+                State::Cold(run) => {
+                    self.state = State::Cold(run);
+                    if self.awaits_input(stream) {
+                        return Step::Blocked(self);
+                    }
+                    self = match self.unless_an_input_failed(stream) {
+                        Ok(job) => job,
+                        Err(instead) => return instead,
+                    };
+                    match stream.engine().cold() {
+                        Some((_, pool)) => State::Interpreting(self.interpret(run, pool, stream)),
+                        None => State::Wanted,
+                    }
+                }
+                State::Interpreting(slot) => {
+                    let Some(interpreted) = slot.take() else {
+                        self.state = State::Interpreting(slot);
+                        return Step::Blocked(self);
+                    };
+                    (self.is_warm, self.is_told) = (true, true);
+                    self.state = State::Wanted;
+                    match self.fulfil_interpreted(interpreted, stream) {
+                        Ok(step) => return step,
+                        Err(job) => self = job,
+                    }
+                    State::Wanted
                 }
                 State::InUnits => {
                     self.state = State::InUnits;

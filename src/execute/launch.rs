@@ -28,22 +28,13 @@ impl Job {
     pub(super) fn launch(mut self: Box<Self>, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> Step {
         let engine = stream.engine();
         let region = self.info.reference;
-        // An input from another stream may not have been launched yet; those of this stream have (E1).
-        if let Some(input) = self.inputs.iter().find(|input| input.value.0.outcome().get().is_none()) {
-            let value = input.value.0.clone();
-            if self.awaits.replace(value.id()) != Some(value.id()) {
-                let waiting = stream.clone();
-                value.outcome().subscribe(move || StreamShared::notify_from_outside(waiting));
-            }
+        if self.awaits_input(stream) {
             return self.blocked(hit);
         }
-        if let Some(failure) = self.failed_input() {
-            return if self.is_single() {
-                self.poison(failure, stream)
-            } else {
-                self.split(format!("an input failed: {failure}"), stream)
-            };
-        }
+        self = match self.unless_an_input_failed(stream) {
+            Ok(job) => job,
+            Err(instead) => return instead,
+        };
         if !stream.flow().admits(self.output_bytes) {
             engine.emit(|| Event::Throttled { region });
             return self.blocked(hit);
@@ -66,6 +57,29 @@ impl Job {
                     job.give_up(&error, stream)
                 }
             }
+        }
+    }
+
+    /// Whether an input is not there yet; the stream is notified when it is. It is from another stream: those of this one have been
+    /// launched (E1).
+    pub(super) fn awaits_input(&mut self, stream: &Arc<StreamShared>) -> bool {
+        let Some(input) = self.inputs.iter().find(|input| input.value.0.outcome().get().is_none()) else {
+            return false;
+        };
+        let value = input.value.0.clone();
+        if self.awaits.replace(value.id()) != Some(value.id()) {
+            let waiting = stream.clone();
+            value.outcome().subscribe(move || StreamShared::notify_from_outside(waiting));
+        }
+        true
+    }
+
+    /// The job, if all its inputs have data; otherwise what becomes of it.
+    pub(super) fn unless_an_input_failed(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Step> {
+        match self.failed_input() {
+            None => Ok(self),
+            Some(failure) if self.is_single() => Err(self.poison(failure, stream)),
+            Some(failure) => Err(self.split(format!("an input failed: {failure}"), stream)),
         }
     }
 

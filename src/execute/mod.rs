@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
+//!                                                              ├─ cold ──► interpreter ──────┘
 //!                                                              ├─ claim ─► compile pool ─┘
 //!                                                              └─ failed ─► op by op
 //! ```
@@ -22,6 +23,7 @@
 //!
 //! The mode of an op was captured when it was recorded; the driver treats regions of all modes alike.
 
+mod cold;
 mod compile;
 mod flow;
 mod job;
@@ -39,6 +41,7 @@ use fuseline_fusion::RegionSeq;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 
+pub(crate) use cold::ColdRegions;
 pub(crate) use flow::Flow;
 pub(crate) use known::KnownRegions;
 

@@ -15,11 +15,11 @@ mod steady;
 use std::env;
 
 use fuseline::fusion::op::{Entropy, Seeded};
-use fuseline::{DType, Engine, EngineConfig, Literal, Numerics, Result, Tensor};
+use fuseline::{DType, Engine, Literal, Numerics, Result, Tensor};
 
 /// An engine of a contract, on the plugin; says so loudly where there is none.
 fn engine(numerics: Numerics) -> Option<Engine> {
-    match EngineConfig::new().numerics(numerics).compare_regions(false).build() {
+    match support::config().numerics(numerics).compare_regions(false).build() {
         Ok(engine) => Some(engine),
         Err(error) => {
             println!("skipped: needs a plugin: {error}");

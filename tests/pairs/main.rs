@@ -23,7 +23,7 @@ use compare::{Brought, Case, Outcome, run};
 use exceptions::EXCEPTIONS;
 use fuseline::fusion::DTypeClass;
 use fuseline::fusion::op::{Effect, Fusibility};
-use fuseline::{Engine, EngineConfig, OpCode};
+use fuseline::{Engine, OpCode};
 
 /// Pairs that one test compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Findings {
 
 /// The engine, the pairs to compare and whether those are all, or nothing where there is no plugin.
 fn start(wanted: impl Fn(&Pair) -> bool) -> Option<(Engine, Vec<Pair>, bool)> {
-    let engine = match EngineConfig::new().build() {
+    let engine = match support::config().build() {
         Ok(engine) => engine,
         Err(error) => {
             println!("skipped: every op on every element type: {error}");

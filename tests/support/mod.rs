@@ -40,6 +40,12 @@ impl Log {
     }
 }
 
+/// What tests make their engines with: every region is compiled when it first comes, so that it is the plugin that is tested.
+/// `tests/cold.rs` has what is interpreted first.
+pub(crate) fn config() -> EngineConfig {
+    EngineConfig::new().interpret_cold_regions(false)
+}
+
 /// A reference engine, and one on the plugin that is found; says so loudly where there is none.
 pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
     let mut engines = vec![config().build_reference().expect("the reference engine needs nothing")];

@@ -16,7 +16,10 @@ use fuseline::{Budgets, Engine, EngineConfig, HardOnly};
 #[must_use]
 pub fn config() -> EngineConfig {
     let budgets = Budgets { ops: 4_096, ..Budgets::default() };
-    EngineConfig::new().region_budgets(budgets).boundary_rule(|| Box::new(HardOnly))
+    EngineConfig::new()
+        .interpret_cold_regions(false)
+        .region_budgets(budgets)
+        .boundary_rule(|| Box::new(HardOnly))
 }
 
 /// An engine on the reference interpreter: what it does is the same in each run, but for executions.

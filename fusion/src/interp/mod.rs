@@ -24,6 +24,7 @@ mod complex;
 pub mod composite;
 pub mod contraction;
 pub mod control;
+mod cost;
 pub mod dynamic;
 pub mod elementwise;
 pub mod fft;
@@ -41,6 +42,8 @@ mod special;
 
 use std::fmt;
 use std::sync::Arc;
+
+pub use cost::estimate;
 
 use crate::attr::AttrView;
 use crate::error::OpError;

@@ -15,14 +15,34 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Sets up an engine; `watch` says whether its events are kept.
+    /// Sets up an engine that compiles every region when it first comes; `watch` says whether its events are kept.
     pub(crate) fn new(
         place: &Place,
         contract: Contract,
         mode: Mode,
         watch: bool,
     ) -> Result<Watched, Failure> {
-        let mut config = EngineConfig::new().mode(mode).numerics(contract.numerics.into());
+        Watched::with(EngineConfig::new().interpret_cold_regions(false), place, contract, mode, watch)
+    }
+
+    /// As [`Watched::new`], but as programs have it who ask for nothing.
+    pub(crate) fn as_usual(
+        place: &Place,
+        contract: Contract,
+        mode: Mode,
+        watch: bool,
+    ) -> Result<Watched, Failure> {
+        Watched::with(EngineConfig::new(), place, contract, mode, watch)
+    }
+
+    fn with(
+        config: EngineConfig,
+        place: &Place,
+        contract: Contract,
+        mode: Mode,
+        watch: bool,
+    ) -> Result<Watched, Failure> {
+        let mut config = config.mode(mode).numerics(contract.numerics.into());
         if contract.compare {
             config = config.compare_regions(true);
         }

@@ -15,6 +15,7 @@ use fuseline::{Event, Literal, TensorType};
 
 use super::programs::Case;
 use super::steady::steady_from;
+use super::unsettled;
 use crate::device::Watched;
 use crate::failure::Failure;
 
@@ -50,7 +51,7 @@ impl Floor {
             let start = std::time::Instant::now();
             program.step().map_err(Failure::run)?;
             times.push(start.elapsed().as_nanos() as u64);
-            compiles.push(engine.counters().compiles);
+            compiles.push(unsettled(&engine.counters()));
         }
         let mut step = || -> Result<Vec<RegionKey>, Failure> {
             let mut launched = Vec::new();

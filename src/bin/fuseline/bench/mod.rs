@@ -96,7 +96,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
         for &mode in &modes {
             bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
             // An engine of its own: nothing is compiled before the first step.
-            let watched = Watched::new(&args.place, args.contract, mode.into(), false)?;
+            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), false)?;
             let measured = measure(&watched, case, mode.into(), args.time)
                 .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
             place.get_or_insert_with(|| (watched.place(), watched.place_json()));
@@ -119,6 +119,11 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
     Ok(Status::Good)
 }
 
+/// What a steady program does none of: compiles, and regions that are interpreted until they are compiled.
+fn unsettled(counters: &Counters) -> u64 {
+    counters.compiles + counters.interpreted
+}
+
 fn measure(watched: &Watched, case: &Case, mode: Mode, seconds: f64) -> fuseline::Result<Measured> {
     let engine = &watched.engine;
     let mut program = case.make(engine)?;
@@ -127,7 +132,7 @@ fn measure(watched: &Watched, case: &Case, mode: Mode, seconds: f64) -> fuseline
         let start = Instant::now();
         program.step()?;
         times.push(start.elapsed().as_nanos() as u64);
-        compiles.push(engine.counters().compiles);
+        compiles.push(unsettled(&engine.counters()));
         Ok((times.len(), steady::steady_from(&times, &compiles)))
     };
     let start = Instant::now();
@@ -198,6 +203,7 @@ mod tests {
             let mut found = Vec::new();
             for mode in [Mode::Fused, Mode::Strict] {
                 let config = EngineConfig::new().mode(mode).numerics(numerics).compare_regions(false);
+                let config = config.interpret_cold_regions(false);
                 let Ok(engine) = config.build() else {
                     println!("skipped: programs on the plugin: there is none");
                     return Ok(());

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::floor::Floor;
 use super::programs::{Case, Program};
+use super::unsettled;
 use crate::Status;
 use crate::cli::{BenchArgs, ModeChoice};
 use crate::device::Watched;
@@ -71,7 +72,7 @@ impl Served<'_> {
 
     fn make(&mut self) -> Result<Value, Failure> {
         let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
-        let watched = Watched::new(&self.args.place, self.args.contract, mode.into(), self.args.floor)?;
+        let watched = Watched::as_usual(&self.args.place, self.args.contract, mode.into(), self.args.floor)?;
         let steps = match self.args.floor {
             true => Steps::Floor(Floor::of(&watched, self.case)?),
             false => Steps::Program(self.case.make(&watched.engine).map_err(Failure::run)?),
@@ -92,7 +93,7 @@ impl Served<'_> {
                 watched.engine.synchronize().map_err(Failure::run)?;
             }
             times.push(start.elapsed().as_nanos() as u64);
-            compiles.push(watched.engine.counters().compiles);
+            compiles.push(unsettled(&watched.engine.counters()));
         }
         let did = watched.engine.counters();
         Ok(json!({

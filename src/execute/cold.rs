@@ -1,0 +1,293 @@
+//! The first executions of a region, which the interpreter makes.
+//!
+//! A compile takes 30 ms to more than a second, and many regions are run once: what sets a program up, what has a new shape in each round.
+//! Small ones the interpreter has done long before. So a new region is interpreted until that has taken, by [`interp::estimate`], about as long
+//! as a compile would, and at most [`MOST_RUNS`] times; only then it waits for its executable. Whatever the number of executions turns
+//! out to be, it costs at most about twice of what would have been best (the ski rental of competitive analysis: Karlin et al., Competitive
+//! snoopy caching, Algorithmica 3, 1988). The compile is started at the second execution, so it runs beside the interpreter.
+//!
+//! Input: a region about to look for its executable. Output: whether it is interpreted this time, and [`Slot`]s with results.
+//!
+//! Invariants:
+//! - J1: whether an execution is interpreted follows from the region and from how often it was executed before, not from how long a compile
+//!   takes. So a program gives the same numbers in each run.
+//! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed instead.
+//!
+//! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica and `Numerics::Fast`. Regions that were
+//! joined from units are not interpreted: their units are.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::graph::Node;
+use fuseline_fusion::op::Fusibility;
+use fuseline_fusion::{Graph, Literal, Scalar, interp};
+use rustc_hash::FxHashMap;
+
+use crate::device::{Buffer, DeviceError};
+use crate::error::Stage;
+use crate::event::Event;
+use crate::limits::MAX_COLD_REGIONS;
+use crate::schedule::Pool;
+use crate::stream::StreamShared;
+use crate::sync::Mutex;
+use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
+
+use super::job::{Job, Step};
+use crate::engine::Task;
+
+/// Most executions of a region that are interpreted.
+const MOST_RUNS: u32 = 10;
+
+/// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16 to 100 ops with products and sums, 0.4 to
+/// 1.2 s for 500 to 800 (33 cases of `fuseline bench`, 2026-11-22).
+const COMPILE: Duration = Duration::from_millis(30);
+const COMPILE_OP: Duration = Duration::from_micros(200);
+const COMPILE_REDUCTION: Duration = Duration::from_millis(2);
+const COMPILE_CONTRACTION: Duration = Duration::from_millis(15);
+
+/// How often a new region is interpreted before it is compiled.
+fn runs(graph: &Graph) -> u32 {
+    let Some(once) = interp::estimate(graph) else { return 0 };
+    let op = |node: &Node| match node.signature().def().fusibility {
+        Fusibility::Reduction => COMPILE_REDUCTION,
+        Fusibility::Contraction => COMPILE_CONTRACTION,
+        _ => COMPILE_OP,
+    };
+    let compile = COMPILE + graph.nodes().iter().map(op).sum::<Duration>();
+    let runs = compile.as_nanos() / once.as_nanos().max(1);
+    u32::try_from(runs).unwrap_or(MOST_RUNS).min(MOST_RUNS)
+}
+
+/// One interpreted execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Which one, from 1.
+    pub(super) number: u32,
+    /// How many there are.
+    pub(super) of: u32,
+}
+
+#[derive(Default)]
+struct State {
+    runs: FxHashMap<RegionKey, Run>,
+    order: VecDeque<RegionKey>,
+}
+
+/// The regions that are being interpreted: a bounded number, the oldest are forgotten.
+#[derive(Default)]
+pub(crate) struct ColdRegions(Mutex<State>);
+
+/// What becomes of a region that was interpreted before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    Interpret(Run),
+    Compile,
+}
+
+impl ColdRegions {
+    pub(crate) fn new() -> ColdRegions {
+        ColdRegions::default()
+    }
+
+    /// The next execution of a region. `None` if it was not interpreted before, or not lately.
+    pub(super) fn again(&self, key: RegionKey) -> Option<Again> {
+        let mut state = self.0.lock();
+        let run = state.runs.get_mut(&key)?;
+        if run.number < run.of {
+            run.number += 1;
+            return Some(Again::Interpret(*run));
+        }
+        // Its place in the order stays: what is not there is passed over.
+        state.runs.remove(&key);
+        Some(Again::Compile)
+    }
+
+    /// The first execution of a region, if it is to be interpreted.
+    pub(super) fn first(&self, key: RegionKey, graph: &Graph) -> Option<Run> {
+        let run = Run { number: 1, of: runs(graph) };
+        if run.of == 0 {
+            return None;
+        }
+        let mut state = self.0.lock();
+        state.runs.insert(key, run);
+        state.order.push_back(key);
+        if state.order.len() > MAX_COLD_REGIONS
+            && let Some(oldest) = state.order.pop_front()
+        {
+            state.runs.remove(&oldest);
+        }
+        Some(run)
+    }
+
+    /// A region that the interpreter has failed on is not interpreted again.
+    fn give_up(&self, key: RegionKey) {
+        self.0.lock().runs.remove(&key);
+    }
+}
+
+/// The results asked for, in order, or why there are none.
+type Interpreted = Result<Vec<Buffer>, DeviceError>;
+
+/// Where the interpreter leaves its results for the job.
+pub(super) struct Slot(Mutex<Option<Interpreted>>);
+
+/// A parameter of a region.
+enum Param {
+    Value(Arc<ValueCell>),
+    Scalar(Scalar),
+}
+
+impl Job {
+    /// Has the region interpreted; its inputs are there.
+    pub(super) fn interpret(&self, run: Run, pool: &Pool<Task>, stream: &Arc<StreamShared>) -> Arc<Slot> {
+        let engine = stream.engine();
+        let region = self.info.reference;
+        engine.counters().interpreted.add(1);
+        engine.emit(|| Event::Interpreted { region, run: run.number, of: run.of });
+        let slot = Arc::new(Slot(Mutex::new(None)));
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+        let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
+        let (info, owner, result) = (self.info.clone(), stream.clone(), slot.clone());
+        pool.push(Box::new(move || {
+            let interpret = || interpreted(&info, &params, &outputs, &owner);
+            let outcome = catch_unwind(AssertUnwindSafe(interpret))
+                .unwrap_or_else(|_| Err(failed("the interpreter panicked".to_owned())));
+            // The job may be its inputs' last reader.
+            drop(params);
+            *result.0.lock() = Some(outcome);
+            owner.notify();
+        }));
+        slot
+    }
+
+    /// Hands out what the interpreter has made; or the job, which is to be compiled.
+    pub(super) fn fulfil_interpreted(
+        mut self: Box<Self>,
+        interpreted: Interpreted,
+        stream: &StreamShared,
+    ) -> Result<Step, Box<Job>> {
+        match interpreted {
+            Ok(buffers) => {
+                for ((result, value), buffer) in std::mem::take(&mut self.outputs).into_iter().zip(buffers) {
+                    let maker = Some(Maker { region: self.info.clone(), result });
+                    drop(value.resolve(Outcome::Data { buffer, maker }));
+                }
+                Ok(Step::Done)
+            }
+            Err(error) => {
+                let region = self.info.reference;
+                let engine = stream.engine();
+                engine.emit(|| Event::NotInterpreted { region, why: error.message });
+                if let Some((cold, _)) = engine.cold() {
+                    cold.give_up(region.key);
+                }
+                Err(self)
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The results, once they are there.
+    pub(super) fn take(&self) -> Option<Interpreted> {
+        self.0.lock().take()
+    }
+}
+
+fn failed(message: String) -> DeviceError {
+    DeviceError { stage: Stage::Execute, message, resource_exhausted: false }
+}
+
+fn param(value: &Arc<ValueCell>) -> Param {
+    match value.outcome().get() {
+        Some(Outcome::Scalar(scalar)) => Param::Scalar(*scalar),
+        _ => Param::Value(value.clone()),
+    }
+}
+
+/// The results of a region, computed on this thread from data that may be on its way.
+fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
+    let device = stream.engine().device();
+    let data = |param: &Param| match param {
+        Param::Scalar(scalar) => Ok(Arc::new(scalar.to_literal())),
+        Param::Value(value) => match value.outcome().get() {
+            Some(Outcome::Data { buffer, .. }) => {
+                let bytes = device.download(buffer, 0)?;
+                let literal = Literal::from_bytes(value.ty().clone(), bytes);
+                literal.map(Arc::new).map_err(|error| failed(error.to_string()))
+            }
+            other => Err(failed(format!("bug: an input has the outcome {other:?}"))),
+        },
+    };
+    let operands = params.iter().map(data).collect::<Result<Vec<_>, _>>()?;
+    let graph = info.canon.graph();
+    let results = device.interpret(graph, &operands)?;
+    outputs
+        .iter()
+        .map(|&output| {
+            let result = &results[output as usize];
+            device.upload(result.ty(), result.bytes())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
+    use fuseline_fusion::{Attrs, DType, OpCode, TensorType};
+
+    use super::*;
+
+    fn region(ops: usize, size: u64) -> (RegionKey, Graph) {
+        let mut graph = Graph::new();
+        let mut value = graph.param(TensorType::of(DType::F32, &[size]).unwrap());
+        for _ in 0..ops {
+            value = graph.push(OpCode::Negate, Attrs::none(), &[], &[value]).unwrap()[0];
+        }
+        let canon = CanonRegion::new(graph.clone(), Box::new([false]));
+        (canon.key(&EnvFingerprint::of(b"test")), graph)
+    }
+
+    #[test]
+    fn what_is_large_is_compiled_at_once() {
+        assert_eq!(runs(&region(10, 100).1), MOST_RUNS);
+        let some = runs(&region(10, 30_000).1);
+        assert!(1 < some && some < MOST_RUNS, "{some}");
+        assert_eq!(runs(&region(10, 10_000_000).1), 0);
+        let cold = ColdRegions::new();
+        let (key, graph) = region(10, 10_000_000);
+        assert_eq!((cold.first(key, &graph), cold.again(key)), (None, None));
+    }
+
+    /// J1.
+    #[test]
+    fn runs_are_counted() {
+        let cold = ColdRegions::new();
+        let (key, graph) = region(10, 10_000);
+        let of = runs(&graph);
+        assert_eq!(cold.again(key), None);
+        assert_eq!(cold.first(key, &graph), Some(Run { number: 1, of }));
+        for number in 2..=of {
+            assert_eq!(cold.again(key), Some(Again::Interpret(Run { number, of })));
+        }
+        assert_eq!((cold.again(key), cold.again(key)), (Some(Again::Compile), None));
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let cold = ColdRegions::new();
+        let (first, graph) = region(1, 1);
+        cold.first(first, &graph);
+        for ops in 2..=MAX_COLD_REGIONS + 1 {
+            let key =
+                CanonRegion::new(Graph::new(), Box::new([])).key(&EnvFingerprint::of(&ops.to_le_bytes()));
+            cold.first(key, &graph);
+        }
+        assert_eq!(cold.again(first), None);
+        assert_eq!(cold.0.lock().runs.len(), MAX_COLD_REGIONS);
+    }
+}
