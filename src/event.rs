@@ -12,7 +12,7 @@ use std::time::Duration;
 use fuseline_fusion::canon::{CanonRegion, Difference, RegionKey};
 use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Input, Mode, Output};
-use fuseline_fusion::{Bytes, Site};
+use fuseline_fusion::{Bytes, OpCode, Site};
 
 use crate::error::RegionRef;
 use crate::execute::without_waiting;
@@ -64,6 +64,66 @@ impl fmt::Display for Miss {
             }
             Miss::Outputs => f.write_str("other values are alive after it than when it was compiled"),
             Miss::Gone => f.write_str("its executable is not in the cache any more"),
+        }
+    }
+}
+
+/// What varies among regions of the same ops.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Varying {
+    /// The size of a dimension of an input.
+    Dimension {
+        /// Which input of the region.
+        input: usize,
+        /// Which dimension of it.
+        axis: usize,
+        /// What it was lately, the latest last.
+        latest: Vec<String>,
+        /// Where the first op that reads the input was recorded.
+        site: Site,
+    },
+    /// The element type or rank of an input.
+    Type {
+        /// Which input of the region.
+        input: usize,
+        /// What it was lately.
+        latest: Vec<String>,
+        /// Where the first op that reads the input was recorded.
+        site: Site,
+    },
+    /// An attribute of an op.
+    Attribute {
+        /// The op.
+        op: OpCode,
+        /// Name of the attribute.
+        name: &'static str,
+        /// What it was lately.
+        latest: Vec<String>,
+        /// Where the op was recorded.
+        site: Site,
+    },
+}
+
+impl fmt::Display for Varying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Varying::Dimension { input, axis, latest, site } => write!(
+                f,
+                "dimension {axis} of input {input} was {} lately, recorded at {site}: pad it to a few sizes, or keep it at its \
+                 largest and mask what is not used",
+                latest.join(", ")
+            ),
+            Varying::Type { input, latest, site } => write!(
+                f,
+                "input {input} was {} lately, recorded at {site}: convert it to one type first",
+                latest.join(", ")
+            ),
+            Varying::Attribute { op, name, latest, site } => write!(
+                f,
+                "{name} of {op} was {} lately, recorded at {site}: where it is a place, say it by an operand (dynamic_slice, gather)",
+                latest.join(", ")
+            ),
         }
     }
 }
@@ -157,6 +217,15 @@ pub enum Event {
         region: RegionRef,
         /// Why.
         why: Miss,
+    },
+    /// The same ops were missed again and again, each time with something new about them. Told once for a sequence of ops.
+    RecompileStorm {
+        /// The latest of them.
+        region: RegionRef,
+        /// How many there were.
+        misses: u32,
+        /// What changed most of the times. Nothing if it was never the same thing twice.
+        varying: Vec<Varying>,
     },
     /// A region was written down for the compiler. On the reference device, which has no compiler, this is what a compiler
     /// would get.
@@ -286,6 +355,7 @@ impl Event {
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
             Event::InUnits { .. } => "in_units",
+            Event::RecompileStorm { .. } => "recompile_storm",
             Event::Interpreted { .. } => "interpreted",
             Event::NotInterpreted { .. } => "not_interpreted",
             Event::Shadowed { .. } => "shadowed",
@@ -312,6 +382,7 @@ impl Event {
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
             | Event::InUnits { region, .. }
+            | Event::RecompileStorm { region, .. }
             | Event::Interpreted { region, .. }
             | Event::NotInterpreted { region, .. }
             | Event::Shadowed { region }
@@ -352,6 +423,13 @@ impl fmt::Display for Event {
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
             Event::InUnits { region, units } => {
                 write!(f, "{region} runs as its {units} units until it is compiled")
+            }
+            Event::RecompileStorm { region, misses, varying } => {
+                write!(f, "{region}: the same ops were new {misses} times, and each time is a compile")?;
+                for varying in varying {
+                    write!(f, "; {varying}")?;
+                }
+                Ok(())
             }
             Event::Interpreted { region, run, of } => {
                 write!(f, "{region} is interpreted: execution {run} of {of} before it waits to be compiled")
@@ -453,6 +531,7 @@ impl EventSink for TracingSink {
             Event::CompileFailed { .. }
             | Event::Fallback { .. }
             | Event::NotInterpreted { .. }
+            | Event::RecompileStorm { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => {

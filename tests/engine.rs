@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::{
     Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
-    with_mode,
+    Varying, with_mode,
 };
 use support::{Log, close, on_engines};
 
@@ -639,4 +639,52 @@ fn handles_are_small_and_everything_is_shareable() {
     shareable::<fuseline::Read>();
     assert_eq!(size_of::<Tensor>(), 16);
     assert_eq!(size_of::<Result<Tensor>>(), 16);
+}
+
+#[test]
+fn a_recompile_storm_is_told_once_with_what_varies() {
+    let log = Log::default();
+    on_engines(
+        || support::config().event_sink(log.sink()),
+        |engine| {
+            log.take();
+            let storms = || -> Vec<Event> {
+                log.take().into_iter().filter(|event| matches!(event, Event::RecompileStorm { .. })).collect()
+            };
+            // A loop whose data grows. The first time is new, not changed.
+            for size in 1..=8u64 {
+                let x = engine.tensor(&vec![1.0f32; size as usize * 3], &[3, size])?;
+                assert_eq!((&x * &x)?.neg()?.to_vec::<f32>()?.len(), size as usize * 3);
+            }
+            assert_eq!(storms().len(), 0);
+            for size in 9..=30u64 {
+                let x = engine.tensor(&vec![1.0f32; size as usize * 3], &[3, size])?;
+                (&x * &x)?.neg()?.wait()?;
+            }
+            let told = storms();
+            let [Event::RecompileStorm { misses: 8, varying, .. }] = told.as_slice() else {
+                panic!("{told:?}")
+            };
+            let [Varying::Dimension { input: 0, axis: 1, latest, site }] = varying.as_slice() else {
+                panic!("{varying:?}");
+            };
+            assert_eq!(latest, &["6", "7", "8", "9"]);
+            assert!(site.to_string().contains("tests/engine.rs:"), "{site}");
+            assert!(told[0].to_string().contains("pad it"), "{}", told[0]);
+
+            // Places that are written into the program.
+            let x = vector(engine, &[0.0; 40]);
+            for from in 0..20 {
+                x.narrow(0, from, from + 4)?.neg()?.wait()?;
+            }
+            let told = storms();
+            let [Event::RecompileStorm { varying, .. }] = told.as_slice() else { panic!("{told:?}") };
+            assert!(
+                varying.iter().all(|varying| matches!(varying, Varying::Attribute { op: OpCode::Slice, .. })),
+                "{varying:?}"
+            );
+            assert!(told[0].to_string().contains("dynamic_slice"), "{}", told[0]);
+            Ok(())
+        },
+    );
 }

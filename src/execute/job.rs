@@ -11,6 +11,7 @@ use fuseline_fusion::{Bytes, RegionSeq, ValueId};
 use super::EngineRegion;
 use super::cold::{Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste};
+use super::known::Missed;
 use crate::device::{DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion};
@@ -288,9 +289,12 @@ impl Job {
     fn tell_miss(&self, stream: &StreamShared) {
         let engine = stream.engine();
         engine.counters().misses.add(1);
-        let why = engine.known_regions().miss(&self.info);
+        let Missed { why, storm } = engine.known_regions().miss(&self.info);
         let region = self.info.reference;
         engine.emit(|| Event::Miss { region, why });
+        if let Some((misses, varying)) = storm {
+            engine.emit(|| Event::RecompileStorm { region, misses, varying });
+        }
     }
 
     /// Parameters whose memory may be reused when the region is compiled.

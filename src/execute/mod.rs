@@ -32,6 +32,7 @@ mod launch;
 mod shadow;
 #[cfg(feature = "stages")]
 pub mod stages;
+mod storm;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
