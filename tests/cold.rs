@@ -11,6 +11,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use fuseline::{Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Numerics, Result, Tensor, with_mode};
 use support::{Log, vector};
@@ -75,6 +76,26 @@ fn what_is_large_is_compiled_at_once() {
     let x = engine.tensor(&vec![2.0f32; 1 << 22], &[1 << 22]).unwrap();
     assert_eq!(((&x * 0.5).unwrap() + 1.0).unwrap().sum(&[0]).unwrap().item::<f32>().unwrap(), 8_388_608.0);
     assert_eq!((engine.counters().interpreted, engine.counters().compiles), (0, 1));
+}
+
+/// What takes long to interpret is compiled at the same time.
+#[test]
+fn a_long_region_is_compiled_beside_its_first_execution() {
+    let Some(engine) = engine(EngineConfig::new()) else { return };
+    let x = engine.tensor(&vec![2.0f32; 1 << 16], &[1 << 16]).unwrap();
+    assert_eq!(step(&x).unwrap()[0], 2.0);
+    let start = Instant::now();
+    while engine.counters().compiles == 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((engine.counters().interpreted, engine.counters().executions), (1, 0));
+    for _ in 0..10 {
+        assert_eq!(step(&x).unwrap()[0], 2.0);
+    }
+    let counters = engine.counters();
+    assert_eq!(counters.compiles, 1);
+    assert!(1 < counters.interpreted && counters.interpreted < 10, "{counters:?}");
 }
 
 /// Where the numbers or the place say so, nothing is interpreted.

@@ -4,7 +4,8 @@
 //! Small ones the interpreter has done long before. So a new region is interpreted until that has taken, by [`interp::estimate`], about as long
 //! as a compile would, and at most [`MOST_RUNS`] times; only then it waits for its executable. Whatever the number of executions turns
 //! out to be, it costs at most about twice of what would have been best (the ski rental of competitive analysis: Karlin et al., Competitive
-//! snoopy caching, Algorithmica 3, 1988). The compile is started at the second execution, so it runs beside the interpreter.
+//! snoopy caching, Algorithmica 3, 1988). The compile runs beside the interpreter: it is started at the second execution, or, of a region
+//! that is interpreted fewer than [`MOST_RUNS`] times, because that takes long, at the first.
 //!
 //! Input: a region about to look for its executable. Output: whether it is interpreted this time, and [`Slot`]s with results.
 //!
@@ -60,6 +61,13 @@ fn runs(graph: &Graph) -> u32 {
     let compile = COMPILE + graph.nodes().iter().map(op).sum::<Duration>();
     let runs = compile.as_nanos() / once.as_nanos().max(1);
     u32::try_from(runs).unwrap_or(MOST_RUNS).min(MOST_RUNS)
+}
+
+impl Run {
+    /// Whether the compile is started now.
+    pub(super) fn starts_compile(self) -> bool {
+        self.number == if self.of < MOST_RUNS { 1 } else { 2 }
+    }
 }
 
 /// One interpreted execution.

@@ -197,7 +197,7 @@ impl Job {
         let again = cold.and_then(|cold| cold.again(region.key));
         if let Some(Again::Interpret(run)) = again {
             self.state = State::Cold(run);
-            if run.number == 2 {
+            if run.starts_compile() {
                 self.compile_meanwhile(&key, stream);
             }
             return;
@@ -225,17 +225,23 @@ impl Job {
                 if !std::mem::replace(&mut self.is_told, true) {
                     self.tell_miss(stream);
                 }
-                if let Some(run) = cold
-                    .filter(|_| again.is_none())
-                    .and_then(|cold| cold.first(region.key, self.info.canon.graph()))
+                let run = cold.filter(|_| again.is_none());
+                let run = run.and_then(|cold| cold.first(region.key, self.info.canon.graph()));
+                if let Some(run) = run
+                    && !run.starts_compile()
                 {
                     self.state = State::Cold(run);
                     return;
                 }
                 let outputs = claim.outputs().clone();
-                let haste = if self.is_joined() { Haste::Unhurried } else { Haste::Awaited };
+                let is_awaited = !self.is_joined() && run.is_none();
+                let haste = if is_awaited { Haste::Awaited } else { Haste::Unhurried };
                 let slot = Compile::start(stream, &self.info, outputs, self.dying(), Some(claim), haste);
-                if self.is_joined() { State::InUnits } else { State::Compiling(slot) }
+                match run {
+                    Some(run) => State::Cold(run),
+                    None if self.is_joined() => State::InUnits,
+                    None => State::Compiling(slot),
+                }
             }
             Lookup::Collision => {
                 self.tell_miss(stream);
