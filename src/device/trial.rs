@@ -19,12 +19,12 @@ pub(crate) enum Verdict {
 }
 
 /// The comparison of an executable with its ops, made once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Trial(Mutex<Verdict>);
 
 impl Trial {
     pub(crate) fn new() -> Trial {
-        Trial::default()
+        Trial(Mutex::new(Verdict::Open))
     }
 
     /// What is known. Who is told that it is open has to look, and to say how that ended: it is pending from then on.

@@ -28,7 +28,9 @@ use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, Literal, Scalar, interp};
 use rustc_hash::FxHashMap;
 
+use super::job::{Job, Step};
 use crate::device::{Buffer, DeviceError};
+use crate::engine::Task;
 use crate::error::Stage;
 use crate::event::Event;
 use crate::limits::MAX_COLD_REGIONS;
@@ -36,9 +38,6 @@ use crate::schedule::Pool;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
 use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
-
-use super::job::{Job, Step};
-use crate::engine::Task;
 
 /// Most executions of a region that are interpreted.
 const MOST_RUNS: u32 = 10;
@@ -63,13 +62,6 @@ fn runs(graph: &Graph) -> u32 {
     u32::try_from(runs).unwrap_or(MOST_RUNS).min(MOST_RUNS)
 }
 
-impl Run {
-    /// Whether the compile is started now.
-    pub(super) fn starts_compile(self) -> bool {
-        self.number == if self.of < MOST_RUNS { 1 } else { 2 }
-    }
-}
-
 /// One interpreted execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
@@ -79,6 +71,13 @@ pub(super) struct Run {
     pub(super) of: u32,
 }
 
+impl Run {
+    /// Whether the compile is started now.
+    pub(super) fn starts_compile(self) -> bool {
+        self.number == if self.of < MOST_RUNS { 1 } else { 2 }
+    }
+}
+
 #[derive(Default)]
 struct State {
     runs: FxHashMap<RegionKey, Run>,
@@ -86,7 +85,6 @@ struct State {
 }
 
 /// The regions that are being interpreted: a bounded number, the oldest are forgotten.
-#[derive(Default)]
 pub(crate) struct ColdRegions(Mutex<State>);
 
 /// What becomes of a region that was interpreted before.
@@ -98,7 +96,7 @@ pub(super) enum Again {
 
 impl ColdRegions {
     pub(crate) fn new() -> ColdRegions {
-        ColdRegions::default()
+        ColdRegions(Mutex::new(State::default()))
     }
 
     /// The next execution of a region. `None` if it was not interpreted before, or not lately.
