@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::ScalarPack;
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
@@ -58,6 +60,36 @@ fn params(region: &CanonRegion, pack: &ScalarPack, writer: &mut Writer) -> Vec<R
     };
     let values: Option<Vec<Ref>> = tensors.into_iter().map(value).collect();
     values.expect("bug: a lifted scalar has no place in the packed vector")
+}
+
+impl Plain {
+    /// The function written anew. After `begin`, `node` writes each op with the operands that it now has, and says of each of its
+    /// results what is returned for it and what the ops behind it use.
+    pub(super) fn rewritten<T>(
+        &self,
+        begin: impl FnOnce(&mut Writer) -> T,
+        mut node: impl FnMut(&mut Writer, &T, &Node, Refs) -> SmallVec<[(Ref, Ref); 2]>,
+    ) -> Plain {
+        let graph = self.function.graph();
+        let mut writer = Writer(Graph::with_capacity_of(graph));
+        let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+        let begun = begin(&mut writer);
+        let mut origins = vec![None; writer.0.nodes().len()];
+        let (mut returned, mut used) = (Vec::new(), Vec::new());
+        for (old, &origin) in graph.nodes().iter().zip(&self.origins) {
+            let operands: Refs =
+                old.operands().iter().map(|&operand| pick(operand, &params, &used)).collect();
+            let (results, uses): (Vec<Ref>, Vec<Ref>) =
+                node(&mut writer, &begun, old, operands).into_iter().unzip();
+            returned.extend(results);
+            used.extend(uses);
+            origins.resize(writer.0.nodes().len(), origin);
+        }
+        let returns: Vec<Ref> =
+            self.function.returns().iter().map(|&value| pick(value, &params, &returned)).collect();
+        let function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
+        Plain { function, origins }
+    }
 }
 
 fn words(count: usize) -> TensorType {

@@ -131,6 +131,18 @@ pub enum Rounding {
     Step,
 }
 
+impl Rounding {
+    /// The class of what consists of both.
+    #[must_use]
+    pub fn worse(self, other: Rounding) -> Rounding {
+        match (self, other) {
+            (Rounding::Step, _) | (_, Rounding::Step) => Rounding::Step,
+            (Rounding::Rounded, _) | (_, Rounding::Rounded) => Rounding::Rounded,
+            _ => Rounding::Exact,
+        }
+    }
+}
+
 /// What an op does besides computing its results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effect {

@@ -24,7 +24,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::plain::{Plain, Writer, pick, plain};
+use super::plain::{Plain, Writer, plain};
 use super::{Numerics, ScalarPack};
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
@@ -102,31 +102,21 @@ fn is_hidden(signature: &Signature) -> bool {
 /// The function with its fences; the zero is a word of the packed scalars.
 fn fenced(plain: &Plain, word: usize, packed: Ref) -> Plain {
     let graph = plain.function.graph();
-    let mut writer = Writer(Graph::with_capacity_of(graph));
-    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
-    let zero = writer.unpacked(packed, DType::U32, word);
-    let mut origins = vec![None; writer.0.nodes().len()];
-    let is_fenced = places(graph);
-    let (mut made, mut behind) = (Vec::new(), Vec::new());
-    for (node, &origin) in graph.nodes().iter().zip(&plain.origins) {
-        let operands: Refs = node.operands().iter().map(|&operand| pick(operand, &params, &behind)).collect();
+    let mut is_fenced = places(graph).into_iter();
+    let zero = |writer: &mut Writer| writer.unpacked(packed, DType::U32, word);
+    plain.rewritten(zero, |writer, &zero, node, operands| {
         let signature = node.signature();
         let results = if graph.nodes().len() > 1 && is_reordered(signature) {
             writer.apart(signature, &operands, zero)
         } else {
             writer.0.push_signature(signature.clone(), operands)
         };
-        for result in results {
-            let is_fenced = is_fenced[made.len()];
-            made.push(result);
-            behind.push(if is_fenced { writer.fence(result, zero) } else { result });
-        }
-        origins.resize(writer.0.nodes().len(), origin);
-    }
-    let returns: Vec<Ref> =
-        plain.function.returns().iter().map(|&value| pick(value, &params, &made)).collect();
-    let function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
-    Plain { function, origins }
+        let behind = |result| match is_fenced.next() {
+            Some(true) => (result, writer.fence(result, zero)),
+            _ => (result, result),
+        };
+        results.into_iter().map(behind).collect()
+    })
 }
 
 /// For each result of a graph, whether a fence stands behind it (F2).

@@ -10,11 +10,13 @@
 
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use crate::attr::Attrs;
 use crate::dtype::{DType, RealElement};
-use crate::graph::{Body, Graph, Ref, Refs};
+use crate::graph::Ref;
 use crate::literal::Scalar;
-use crate::lower::plain::{Plain, Writer, pick};
+use crate::lower::plain::{Plain, Writer};
 use crate::op::{Comparison, OpCode, Signature, attrs};
 use crate::shape::{Shape, TensorType};
 
@@ -37,22 +39,17 @@ pub(super) fn steady(plain: Plain) -> Plain {
     if !graph.nodes().iter().any(|node| is_unsteady(node.signature())) {
         return plain;
     }
-    let mut writer = Writer(Graph::with_capacity_of(graph));
-    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
-    let (mut made, mut origins) = (Vec::with_capacity(graph.result_count()), Vec::new());
-    for (node, &origin) in graph.nodes().iter().zip(&plain.origins) {
-        let operands: Refs = node.operands().iter().map(|&operand| pick(operand, &params, &made)).collect();
-        if is_unsteady(node.signature()) {
-            made.push(writer.steady(node.signature(), operands[0]));
-        } else {
-            made.extend(writer.0.push_signature(node.signature().clone(), operands));
-        }
-        origins.resize(writer.0.nodes().len(), origin);
-    }
-    let returns: Vec<Ref> =
-        plain.function.returns().iter().map(|&value| pick(value, &params, &made)).collect();
-    let function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
-    Plain { function, origins }
+    plain.rewritten(
+        |_| (),
+        |writer, (), node, operands| {
+            let results = if is_unsteady(node.signature()) {
+                smallvec![writer.steady(node.signature(), operands[0])]
+            } else {
+                writer.0.push_signature(node.signature().clone(), operands)
+            };
+            results.into_iter().map(|result| (result, result)).collect()
+        },
+    )
 }
 
 impl Writer {

@@ -437,7 +437,7 @@ pub fn rounding_class(signature: &Signature) -> Rounding {
             if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
                 || flow::runs_bodies(op) =>
         {
-            signature.bodies().iter().map(|body| body_class(body)).fold(Rounding::Exact, worse)
+            signature.bodies().iter().map(|body| body_class(body)).fold(Rounding::Exact, Rounding::worse)
         }
         // A program of one replica has nothing to combine with.
         (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Rounding::Exact,
@@ -449,15 +449,7 @@ pub fn rounding_class(signature: &Signature) -> Rounding {
 
 fn body_class(body: &Body) -> Rounding {
     let graph: &Graph = body.graph();
-    graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, worse)
-}
-
-fn worse(a: Rounding, b: Rounding) -> Rounding {
-    match (a, b) {
-        (Rounding::Step, _) | (_, Rounding::Step) => Rounding::Step,
-        (Rounding::Rounded, _) | (_, Rounding::Rounded) => Rounding::Rounded,
-        _ => Rounding::Exact,
-    }
+    graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, Rounding::worse)
 }
 
 /// Exponents of the lowest and the highest bit that is set in any element; `None` when all are zero.
