@@ -68,63 +68,59 @@ impl fmt::Display for Miss {
     }
 }
 
-/// What varies among regions of the same ops.
-#[derive(Clone, Debug)]
+/// Something that can vary among regions of the same ops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Varying {
+pub enum Varies {
     /// The size of a dimension of an input.
     Dimension {
         /// Which input of the region.
         input: usize,
         /// Which dimension of it.
         axis: usize,
-        /// What it was lately, the latest last.
-        latest: Vec<String>,
-        /// Where the first op that reads the input was recorded.
-        site: Site,
     },
     /// The element type or rank of an input.
     Type {
         /// Which input of the region.
         input: usize,
-        /// What it was lately.
-        latest: Vec<String>,
-        /// Where the first op that reads the input was recorded.
-        site: Site,
     },
     /// An attribute of an op.
     Attribute {
+        /// Which op of the region.
+        node: usize,
         /// The op.
         op: OpCode,
         /// Name of the attribute.
         name: &'static str,
-        /// What it was lately.
-        latest: Vec<String>,
-        /// Where the op was recorded.
-        site: Site,
     },
+}
+
+/// What varies among regions of the same ops, and how.
+#[derive(Clone, Debug)]
+pub struct Varying {
+    /// What it is.
+    pub what: Varies,
+    /// What it was lately, the latest last.
+    pub latest: Vec<String>,
+    /// Where the op was recorded, or the first op that reads the input.
+    pub site: Site,
 }
 
 impl fmt::Display for Varying {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Varying::Dimension { input, axis, latest, site } => write!(
-                f,
-                "dimension {axis} of input {input} was {} lately, recorded at {site}: pad it to a few sizes, or keep it at its \
-                 largest and mask what is not used",
-                latest.join(", ")
-            ),
-            Varying::Type { input, latest, site } => write!(
-                f,
-                "input {input} was {} lately, recorded at {site}: convert it to one type first",
-                latest.join(", ")
-            ),
-            Varying::Attribute { op, name, latest, site } => write!(
-                f,
-                "{name} of {op} was {} lately, recorded at {site}: where it is a place, say it by an operand (dynamic_slice, gather)",
-                latest.join(", ")
-            ),
-        }
+        match self.what {
+            Varies::Dimension { input, axis } => write!(f, "dimension {axis} of input {input}"),
+            Varies::Type { input } => write!(f, "input {input}"),
+            Varies::Attribute { op, name, .. } => write!(f, "{name} of {op}"),
+        }?;
+        let advice = match self.what {
+            Varies::Dimension { .. } => {
+                "pad it to a few sizes, or keep it at its largest and mask what is not used"
+            }
+            Varies::Type { .. } => "convert it to one type first",
+            Varies::Attribute { .. } => "where it is a place, say it by an operand (dynamic_slice, gather)",
+        };
+        write!(f, " was {} lately, recorded at {}: {advice}", self.latest.join(", "), self.site)
     }
 }
 

@@ -118,7 +118,7 @@ pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Change, Event, EventSink, Miss, SealedRegion, Varying};
+pub use event::{Change, Event, EventSink, Miss, SealedRegion, Varies, Varying};
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;

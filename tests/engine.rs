@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::{
     Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
-    Varying, with_mode,
+    Varies, Varying, with_mode,
 };
 use support::{Log, close, on_engines};
 
@@ -665,7 +665,9 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
             let [Event::RecompileStorm { misses: 8, varying, .. }] = told.as_slice() else {
                 panic!("{told:?}")
             };
-            let [Varying::Dimension { input: 0, axis: 1, latest, site }] = varying.as_slice() else {
+            let [Varying { what: Varies::Dimension { input: 0, axis: 1 }, latest, site }] =
+                varying.as_slice()
+            else {
                 panic!("{varying:?}");
             };
             assert_eq!(latest, &["6", "7", "8", "9"]);
@@ -680,7 +682,9 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
             let told = storms();
             let [Event::RecompileStorm { varying, .. }] = told.as_slice() else { panic!("{told:?}") };
             assert!(
-                varying.iter().all(|varying| matches!(varying, Varying::Attribute { op: OpCode::Slice, .. })),
+                varying
+                    .iter()
+                    .all(|varying| matches!(varying.what, Varies::Attribute { op: OpCode::Slice, .. })),
                 "{varying:?}"
             );
             assert!(told[0].to_string().contains("dynamic_slice"), "{}", told[0]);

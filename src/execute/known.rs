@@ -1,14 +1,13 @@
 //! The regions seen lately, for saying why another one is new.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{Difference, diff};
 use fuseline_fusion::{Graph, Ref, Site};
-use rustc_hash::FxHashMap;
 
-use super::storm::Storm;
-use crate::event::{Change, Miss, Varying};
+use super::recent::Recent;
+use super::storm::{MISSES, Storm};
+use crate::event::{Change, Miss, Varies, Varying};
 use crate::limits::{MAX_KNOWN_REGIONS, MAX_TOLD_DIFFERENCES};
 use crate::sync::Mutex;
 use crate::value::RegionInfo;
@@ -27,56 +26,49 @@ pub(super) struct Missed {
     pub(super) storm: Option<(u32, Vec<Varying>)>,
 }
 
-#[derive(Default)]
-struct State {
-    /// By sequence of ops.
-    nearest: FxHashMap<u64, Known>,
-    order: VecDeque<u64>,
-}
-
 /// A bounded memory of regions that were missed, the latest of each sequence of ops.
-pub(crate) struct KnownRegions(Mutex<State>);
+pub(crate) struct KnownRegions(Mutex<Recent<u64, Known>>);
 
 impl KnownRegions {
     pub(crate) fn new() -> KnownRegions {
-        KnownRegions(Mutex::new(State::default()))
+        KnownRegions(Mutex::new(Recent::with_room(MAX_KNOWN_REGIONS)))
     }
 
     /// Why this region is not in the cache; remembers it.
     pub(super) fn miss(&self, info: &Arc<RegionInfo>) -> Missed {
         let skeleton = info.canon.skeleton();
-        let mut state = self.0.lock();
-        let before = match state.nearest.get_mut(&skeleton) {
+        let mut known = self.0.lock();
+        let before = match known.get_mut(&skeleton) {
             Some(known) => Some(std::mem::replace(&mut known.latest, info.clone())),
             None => {
-                state.nearest.insert(skeleton, Known { latest: info.clone(), storm: Storm::default() });
-                state.order.push_back(skeleton);
-                if state.order.len() > MAX_KNOWN_REGIONS
-                    && let Some(oldest) = state.order.pop_front()
-                {
-                    state.nearest.remove(&oldest);
-                }
+                known.insert(skeleton, Known { latest: info.clone(), storm: Storm::default() });
                 None
             }
         };
-        drop(state);
+        drop(known);
         let Some(before) = before else { return Missed { why: Miss::New, storm: None } };
-        let differences = diff(&before.canon, &info.canon);
+        let mut differences = diff(&before.canon, &info.canon);
         if differences.is_empty() {
             return Missed { why: Miss::Outputs, storm: None };
         }
-        let mut changes: Vec<(Difference, Site)> = differences
-            .into_iter()
-            .map(|difference| {
-                let site = site(&difference, info);
-                (difference, site)
-            })
-            .collect();
-        let storm = self.0.lock().nearest.get_mut(&skeleton).and_then(|known| known.storm.missed(&changes));
-        changes.truncate(MAX_TOLD_DIFFERENCES);
-        let change = |(difference, site)| Change { site, difference };
-        Missed { why: Miss::Changed(changes.into_iter().map(change).collect()), storm }
+        let storm = self.0.lock().get_mut(&skeleton).and_then(|known| known.storm.missed(&differences));
+        let varying = |(what, latest)| Varying { what, latest, site: site_of(what, info) };
+        let storm = storm.map(|often| (MISSES, often.into_iter().map(varying).collect()));
+        differences.truncate(MAX_TOLD_DIFFERENCES);
+        let change = |difference| Change { site: site(&difference, info), difference };
+        Missed { why: Miss::Changed(differences.into_iter().map(change).collect()), storm }
     }
+}
+
+/// Where something that varies was recorded.
+fn site_of(what: Varies, info: &RegionInfo) -> Site {
+    at(
+        info,
+        match what {
+            Varies::Dimension { input, .. } | Varies::Type { input } => first_use(info.canon.graph(), input),
+            Varies::Attribute { node, .. } => Some(node),
+        },
+    )
 }
 
 /// Where the first op that a difference concerns was recorded.
@@ -91,6 +83,10 @@ fn site(difference: &Difference, info: &RegionInfo) -> Site {
         | Difference::Operand { node, .. } => Some(*node),
         _ => None,
     };
+    at(info, node)
+}
+
+fn at(info: &RegionInfo, node: Option<usize>) -> Site {
     node.and_then(|node| info.sites.get(node).cloned()).unwrap_or_default()
 }
 

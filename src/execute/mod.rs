@@ -29,6 +29,7 @@ mod flow;
 mod job;
 mod known;
 mod launch;
+mod recent;
 mod shadow;
 #[cfg(feature = "stages")]
 pub mod stages;
