@@ -60,17 +60,13 @@ impl EngineShared {
             drop(stream);
             drop(inside);
         });
-        let compile = Pool::start("compile", compile_threads, |task: Task| {
+        let run = |task: Task| {
             let _inside = Inside::enter();
             task();
-        });
+        };
+        let compile = Pool::start("compile", compile_threads, run);
         let interprets = config.interprets_cold_regions() && device.is_near_host();
-        let interpret = interprets.then(|| {
-            Pool::start("interpret", 1, |task: Task| {
-                let _inside = Inside::enter();
-                task();
-            })
-        });
+        let interpret = interprets.then(|| Pool::start("interpret", 1, run));
         let interpret = interpret.transpose().map_err(threads)?;
         Ok(Arc::new(EngineShared {
             device,

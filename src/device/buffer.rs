@@ -25,7 +25,7 @@ pub(crate) enum Buffer {
 }
 
 /// What calls back once, after `count` outcomes have been told to it, with the first failure there was.
-pub(super) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
+pub(crate) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone + Send + 'static
 where
     F: FnOnce(Result<()>) + Send + 'static,
 {
@@ -165,11 +165,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_is_told_once_after_all_outcomes() {
-        let failure = |message: &str| DeviceError {
-            stage: Stage::Execute,
-            message: message.to_owned(),
-            resource_exhausted: false,
-        };
+        let failure = |message: &str| DeviceError::new(Stage::Execute, message);
         let (send, receive) = mpsc::channel();
         let tell = after(3, move |outcome: Result<()>| {
             send.send(outcome.err().map(|error| error.message)).expect("somebody listens");

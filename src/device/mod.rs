@@ -25,7 +25,7 @@ use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, ScalarPack};
 use fuseline_fusion::{Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
-pub(crate) use self::buffer::{Buffer, Each};
+pub(crate) use self::buffer::{Buffer, Each, after};
 pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::trial::{Trial, Verdict};
 use crate::error::Stage;
@@ -69,6 +69,11 @@ pub(crate) struct DeviceError {
 }
 
 impl DeviceError {
+    /// An error that is not for want of memory.
+    pub(crate) fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
+        DeviceError { stage, message: message.into(), resource_exhausted: false }
+    }
+
     fn pjrt(stage: Stage, error: &sys::Error) -> DeviceError {
         DeviceError { stage, message: error.to_string(), resource_exhausted: error.is_resource_exhausted() }
     }
@@ -137,7 +142,7 @@ impl Done {
                 [event] => event.on_ready(move |_| callback()),
                 several => {
                     // How it ended is for those to find out who ask for the results.
-                    let arrived = buffer::after(several.len(), move |_| callback());
+                    let arrived = after(several.len(), move |_| callback());
                     for event in several {
                         let arrived = arrived.clone();
                         event.on_ready(move |_| arrived(Ok(())));
@@ -209,7 +214,7 @@ impl Device {
 
     fn fault(&self, stage: Stage, point: FaultPoint) -> Result<()> {
         match self.faults.as_ref().and_then(|faults| faults(point)) {
-            Some(message) => Err(DeviceError { stage, message, resource_exhausted: false }),
+            Some(message) => Err(DeviceError::new(stage, message)),
             None => Ok(()),
         }
     }
@@ -290,11 +295,7 @@ impl Device {
     /// Runs a graph by the interpreter, on this thread.
     pub(crate) fn interpret(&self, graph: &Graph, operands: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>> {
         self.fault(Stage::Execute, FaultPoint::Execute { ops: graph.nodes().len() })?;
-        interp::run(graph, operands).map_err(|error| DeviceError {
-            stage: Stage::Execute,
-            message: error.to_string(),
-            resource_exhausted: false,
-        })
+        interp::run(graph, operands).map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 
     /// Moves host data to the device, the same to each replica.

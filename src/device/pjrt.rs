@@ -213,11 +213,10 @@ impl PjrtDevice {
         if let Some(op) = unsteady {
             let message =
                 format!("`{}` may be computed otherwise together with other ops than alone", op.name());
-            return Err(DeviceError { stage: Stage::Compile, message, resource_exhausted: false });
+            return Err(DeviceError::new(Stage::Compile, message));
         }
-        let module = lower::lower(region, outputs, aliases, self.numerics).verify().map_err(|error| {
-            DeviceError { stage: Stage::Compile, message: error.to_string(), resource_exhausted: false }
-        })?;
+        let module = lower::lower(region, outputs, aliases, self.numerics).verify();
+        let module = module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self
             .client()
@@ -311,8 +310,7 @@ fn arguments<'a>(
         match arg {
             Buffer::Pjrt(each) => buffers.push(&each[replica]),
             Buffer::Reference(_) => {
-                let message = "an argument is on the reference device".to_owned();
-                return Err(DeviceError { stage: Stage::Execute, message, resource_exhausted: false });
+                return Err(DeviceError::new(Stage::Execute, "an argument is on the reference device"));
             }
         }
     }

@@ -8,14 +8,10 @@ use fuseline_fusion::{Literal, Scalar, TensorType, interp};
 use super::{Buffer, DeviceError, Each, Executed, Result};
 use crate::error::Stage;
 
-fn refuse(stage: Stage, message: impl Into<String>) -> DeviceError {
-    DeviceError { stage, message: message.into(), resource_exhausted: false }
-}
-
 pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
     let upload = |part: &[u8]| Literal::from_bytes(ty.clone(), part.to_vec()).map(Arc::new);
     let each: std::result::Result<Each<_>, _> = parts.map(upload).collect();
-    each.map(Buffer::Reference).map_err(|error| refuse(Stage::Transfer, error.to_string()))
+    each.map(Buffer::Reference).map_err(|error| DeviceError::new(Stage::Transfer, error.to_string()))
 }
 
 /// The parameters of a region on one replica.
@@ -35,7 +31,7 @@ fn params(
                 _ => None,
             }
         };
-        data.ok_or_else(|| refuse(Stage::Execute, "an argument is missing or of another device"))
+        data.ok_or_else(|| DeviceError::new(Stage::Execute, "an argument is missing or of another device"))
     };
     region.lifted().iter().map(param).collect()
 }
@@ -52,7 +48,7 @@ pub(super) fn execute(
     let params = params.collect::<Result<Vec<_>>>()?;
     let results = interp::run_replicated(region.graph(), &params).map_err(|error| DeviceError {
         resource_exhausted: true,
-        ..refuse(Stage::Execute, error.to_string())
+        ..DeviceError::new(Stage::Execute, error.to_string())
     })?;
     let output =
         |&output: &u32| Buffer::Reference(results.iter().map(|each| each[output as usize].clone()).collect());

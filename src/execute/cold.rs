@@ -17,7 +17,6 @@
 //! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica and `Numerics::Fast`. Regions that were
 //! joined from units are not interpreted: their units are.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +25,9 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
 use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, Literal, Scalar, interp};
-use rustc_hash::FxHashMap;
 
 use super::job::{Job, Step};
+use super::recent::Recent;
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
 use crate::error::Stage;
@@ -78,14 +77,8 @@ impl Run {
     }
 }
 
-#[derive(Default)]
-struct State {
-    runs: FxHashMap<RegionKey, Run>,
-    order: VecDeque<RegionKey>,
-}
-
 /// The regions that are being interpreted: a bounded number, the oldest are forgotten.
-pub(crate) struct ColdRegions(Mutex<State>);
+pub(crate) struct ColdRegions(Mutex<Recent<RegionKey, Run>>);
 
 /// What becomes of a region that was interpreted before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +89,18 @@ pub(super) enum Again {
 
 impl ColdRegions {
     pub(crate) fn new() -> ColdRegions {
-        ColdRegions(Mutex::new(State::default()))
+        ColdRegions(Mutex::new(Recent::with_room(MAX_COLD_REGIONS)))
     }
 
     /// The next execution of a region. `None` if it was not interpreted before, or not lately.
     pub(super) fn again(&self, key: RegionKey) -> Option<Again> {
-        let mut state = self.0.lock();
-        let run = state.runs.get_mut(&key)?;
+        let mut runs = self.0.lock();
+        let run = runs.get_mut(&key)?;
         if run.number < run.of {
             run.number += 1;
             return Some(Again::Interpret(*run));
         }
-        // Its place in the order stays: what is not there is passed over.
-        state.runs.remove(&key);
+        runs.remove(&key);
         Some(Again::Compile)
     }
 
@@ -118,20 +110,13 @@ impl ColdRegions {
         if run.of == 0 {
             return None;
         }
-        let mut state = self.0.lock();
-        state.runs.insert(key, run);
-        state.order.push_back(key);
-        if state.order.len() > MAX_COLD_REGIONS
-            && let Some(oldest) = state.order.pop_front()
-        {
-            state.runs.remove(&oldest);
-        }
+        self.0.lock().insert(key, run);
         Some(run)
     }
 
     /// A region that the interpreter has failed on is not interpreted again.
     fn give_up(&self, key: RegionKey) {
-        self.0.lock().runs.remove(&key);
+        self.0.lock().remove(&key);
     }
 }
 
@@ -161,7 +146,7 @@ impl Job {
         pool.push(Box::new(move || {
             let interpret = || interpreted(&info, &params, &outputs, &owner);
             let outcome = catch_unwind(AssertUnwindSafe(interpret))
-                .unwrap_or_else(|_| Err(failed("the interpreter panicked".to_owned())));
+                .unwrap_or_else(|_| Err(failed("the interpreter panicked")));
             // The job may be its inputs' last reader.
             drop(params);
             *result.0.lock() = Some(outcome);
@@ -204,8 +189,8 @@ impl Slot {
     }
 }
 
-fn failed(message: String) -> DeviceError {
-    DeviceError { stage: Stage::Execute, message, resource_exhausted: false }
+fn failed(message: impl Into<String>) -> DeviceError {
+    DeviceError::new(Stage::Execute, message)
 }
 
 fn param(value: &Arc<ValueCell>) -> Param {
@@ -281,19 +266,5 @@ mod tests {
             assert_eq!(cold.again(key), Some(Again::Interpret(Run { number, of })));
         }
         assert_eq!((cold.again(key), cold.again(key)), (Some(Again::Compile), None));
-    }
-
-    #[test]
-    fn the_oldest_are_forgotten() {
-        let cold = ColdRegions::new();
-        let (first, graph) = region(1, 1);
-        cold.first(first, &graph);
-        for ops in 2..=MAX_COLD_REGIONS + 1 {
-            let key =
-                CanonRegion::new(Graph::new(), Box::new([])).key(&EnvFingerprint::of(&ops.to_le_bytes()));
-            cold.first(key, &graph);
-        }
-        assert_eq!(cold.again(first), None);
-        assert_eq!(cold.0.lock().runs.len(), MAX_COLD_REGIONS);
     }
 }

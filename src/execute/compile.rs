@@ -85,10 +85,8 @@ impl Compile {
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
             let compile = || engine.device().compile(&info.canon, &outputs, &dying);
-            let compiled = catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|_| {
-                let message = "the compiler layer panicked".to_owned();
-                Err(DeviceError { stage: Stage::Compile, message, resource_exhausted: false })
-            });
+            let compiled = catch_unwind(AssertUnwindSafe(compile))
+                .unwrap_or_else(|_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked")));
             let took = start.elapsed();
             let compiled = match compiled {
                 Ok(executable) => {

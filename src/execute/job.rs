@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fuseline_cache::{Hit, Key, Lookup, OutputSet};
+use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
@@ -56,10 +56,8 @@ pub(super) struct Job {
     pub(super) output_bytes: Bytes,
     /// The input from another stream that the job has asked to be told about.
     pub(super) awaits: Option<ValueId>,
-    /// Whether the interpreter had its turns.
-    is_warm: bool,
-    /// Whether it was said why it is not in the cache.
-    is_told: bool,
+    /// Whether it was interpreted, or would have been.
+    was_cold: bool,
     state: State,
 }
 
@@ -167,8 +165,7 @@ impl Job {
             needed,
             output_bytes,
             awaits: None,
-            is_warm: mode != Mode::Fused || effect != Effect::Pure,
-            is_told: false,
+            was_cold: false,
             state: State::Wanted,
         }))
     }
@@ -193,14 +190,21 @@ impl Job {
         let engine = stream.engine();
         let key = Key::new(*self.info.reference.key.as_bytes());
         let region = self.info.reference;
-        let cold = engine.cold().filter(|_| !self.is_warm && !self.is_joined()).map(|(cold, _)| cold);
-        let again = cold.and_then(|cold| cold.again(region.key));
-        if let Some(Again::Interpret(run)) = again {
-            self.state = State::Cold(run);
-            if run.starts_compile() {
-                self.compile_meanwhile(&key, stream);
+        let cold = engine.cold().filter(|_| self.may_be_cold()).map(|(cold, _)| cold);
+        match cold.and_then(|cold| cold.again(region.key)) {
+            Some(Again::Interpret(run)) => {
+                if run.starts_compile()
+                    && let Lookup::Claimed(claim) =
+                        engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
+                {
+                    // It will be waited for when the region has been interpreted often enough.
+                    self.compile(Some(claim), Haste::Awaited, stream);
+                }
+                self.state = State::Cold(run);
+                return;
             }
-            return;
+            Some(Again::Compile) => self.was_cold = true,
+            None => {}
         }
         self.state = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
             Lookup::Hit(hit) => {
@@ -220,52 +224,45 @@ impl Job {
             }
             Lookup::Failed(error) => State::Refused(error),
             Lookup::Claimed(claim) => {
-                // Of a region that was interpreted it has been told.
-                self.is_told |= again.is_some();
-                if !std::mem::replace(&mut self.is_told, true) {
+                if !self.was_cold {
                     self.tell_miss(stream);
                 }
-                let run = cold.filter(|_| again.is_none());
-                let run = run.and_then(|cold| cold.first(region.key, self.info.canon.graph()));
-                if let Some(run) = run
-                    && !run.starts_compile()
-                {
-                    self.state = State::Cold(run);
-                    return;
-                }
-                let outputs = claim.outputs().clone();
-                let is_awaited = !self.is_joined() && run.is_none();
-                let haste = if is_awaited { Haste::Awaited } else { Haste::Unhurried };
-                let slot = Compile::start(stream, &self.info, outputs, self.dying(), Some(claim), haste);
-                match run {
-                    Some(run) => State::Cold(run),
-                    None if self.is_joined() => State::InUnits,
-                    None => State::Compiling(slot),
+                let cold = cold.filter(|_| !self.was_cold);
+                match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph())) {
+                    Some(run) => {
+                        if run.starts_compile() {
+                            self.compile(Some(claim), Haste::Unhurried, stream);
+                        }
+                        State::Cold(run)
+                    }
+                    None if self.is_joined() => {
+                        self.compile(Some(claim), Haste::Unhurried, stream);
+                        State::InUnits
+                    }
+                    None => State::Compiling(self.compile(Some(claim), Haste::Awaited, stream)),
                 }
             }
             Lookup::Collision => {
                 self.tell_miss(stream);
-                let outputs = self.needed.clone();
-                State::Compiling(Compile::start(
-                    stream,
-                    &self.info,
-                    outputs,
-                    self.dying(),
-                    None,
-                    Haste::Awaited,
-                ))
+                State::Compiling(self.compile(None, Haste::Awaited, stream))
             }
         };
     }
 
-    /// Starts the compile that the region will wait for when it has been interpreted often enough.
-    fn compile_meanwhile(&self, key: &Key, stream: &Arc<StreamShared>) {
-        if let Lookup::Claimed(claim) =
-            stream.engine().cache().lookup(key, self.info.canon.bytes(), &self.needed)
-        {
-            let outputs = claim.outputs().clone();
-            Compile::start(stream, &self.info, outputs, self.dying(), Some(claim), Haste::Awaited);
-        }
+    /// Starts a compile; with a claim, for the cache too.
+    fn compile(
+        &self,
+        claim: Option<Claim<Executable, DeviceError>>,
+        haste: Haste,
+        stream: &Arc<StreamShared>,
+    ) -> Arc<CompileSlot> {
+        let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
+        Compile::start(stream, &self.info, outputs, self.dying(), claim, haste)
+    }
+
+    /// Whether it is interpreted if it is new.
+    fn may_be_cold(&self) -> bool {
+        !self.was_cold && !self.is_joined() && self.mode == Mode::Fused && self.effect == Effect::Pure
     }
 
     /// Whether units were joined to this region.
@@ -359,7 +356,7 @@ impl Job {
                         self.state = State::Interpreting(slot);
                         return Step::Blocked(self);
                     };
-                    (self.is_warm, self.is_told) = (true, true);
+                    self.was_cold = true;
                     self.state = State::Wanted;
                     match self.fulfil_interpreted(interpreted, stream) {
                         Ok(step) => return step,

@@ -39,22 +39,22 @@ impl Job {
             engine.emit(|| Event::Throttled { region });
             return self.blocked(hit);
         }
-        let mut job = match self.trusts(&hit, stream) {
+        self = match self.trusts(&hit, stream) {
             Ok(job) => job,
             Err(instead) => return instead,
         };
-        match job.execute(&hit.artifact, engine.device()) {
-            Ok((executed, kept)) => job.fulfil(&hit.artifact, executed, &kept, stream),
+        match self.execute(&hit.artifact, engine.device()) {
+            Ok((executed, kept)) => self.fulfil(&hit.artifact, executed, &kept, stream),
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
-                    let outcome = job.inputs[param as usize].value.0.outcome().get();
+                    let outcome = self.inputs[param as usize].value.0.outcome().get();
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
                 // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
                 if hit.artifact.reusable().iter().any(gone) {
-                    job.fail(&error, stream)
+                    self.fail(&error, stream)
                 } else {
-                    job.give_up(&error, stream)
+                    self.give_up(&error, stream)
                 }
             }
         }
@@ -104,8 +104,7 @@ impl Job {
                 other => {
                     let region = self.info.reference;
                     let error = bug!("input {:?} of {region} has the outcome {other:?}", input.value);
-                    let message = error.to_string();
-                    return Err(DeviceError { stage: Stage::Execute, message, resource_exhausted: false });
+                    return Err(DeviceError::new(Stage::Execute, error.to_string()));
                 }
             }
         }

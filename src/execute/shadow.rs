@@ -22,10 +22,9 @@ use fuseline_fusion::{DType, Graph, Ref};
 
 use super::job::{Job, Step};
 use super::launch::Bound;
-use crate::device::{Buffer, Device, DeviceError, Executable, Verdict};
+use crate::device::{Buffer, Device, DeviceError, Executable, Verdict, after};
 use crate::event::Event;
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
 use crate::value::{Outcome, RegionInfo, ValueCell};
 
 /// How near a result of a region has to be to that of its ops.
@@ -125,23 +124,16 @@ impl Comparison {
     fn when_all_are_there(self, stream: &Arc<StreamShared>) {
         let cells: Vec<Arc<ValueCell>> = self.subjects.iter().map(|subject| subject.single.clone()).collect();
         let owner = Arc::downgrade(stream);
-        let waiting = Arc::new(Mutex::new((cells.len(), Some(self))));
-        let one_more = move || {
-            let mut waiting = waiting.lock();
-            waiting.0 -= 1;
-            if waiting.0 > 0 {
-                return;
-            }
-            let Some(comparison) = waiting.1.take() else { return };
-            drop(waiting);
+        let launched = after(cells.len(), move |_| {
             // Without a stream there is nobody left who would run the region.
             let Some(stream) = owner.upgrade() else { return };
             let engine = stream.clone();
-            engine.engine().compile_pool().push_unhurried(Box::new(move || comparison.compare(&stream)));
-        };
+            engine.engine().compile_pool().push_unhurried(Box::new(move || self.compare(&stream)));
+        });
         for cell in cells {
-            let one_more = one_more.clone();
-            cell.outcome().subscribe(one_more);
+            let launched = launched.clone();
+            // What has failed is noticed when it is compared.
+            cell.outcome().subscribe(move || launched(Ok(())));
         }
     }
 
@@ -196,11 +188,7 @@ fn bars(graph: &Graph, numerics: Numerics) -> Vec<Bar> {
             Ref::Param(_) => Rounding::Exact,
             Ref::Result(index) => done[index as usize],
         });
-        let before = operands.fold(Rounding::Exact, |worst, next| match (worst, next) {
-            (Rounding::Step, _) | (_, Rounding::Step) => Rounding::Step,
-            (Rounding::Rounded, _) | (_, Rounding::Rounded) => Rounding::Rounded,
-            _ => Rounding::Exact,
-        });
+        let before = operands.fold(Rounding::Exact, Rounding::worse);
         let after = match (before, rounding_class(signature)) {
             (Rounding::Step, _) | (Rounding::Rounded, Rounding::Step) => Rounding::Step,
             (Rounding::Rounded, _) | (_, Rounding::Rounded) => Rounding::Rounded,

@@ -360,7 +360,7 @@ impl Tensor {
         }
         let stage = crate::error::Stage::Execute;
         let message = format!("the result is {} and Debug mode checks for finite elements", self.ty());
-        let found = DeviceError { stage, message, resource_exhausted: false };
+        let found = DeviceError::new(stage, message);
         Err(Error::non_finite(failure(found, maker), nans, infinities))
     }
 }
