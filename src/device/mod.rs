@@ -12,6 +12,7 @@
 //! executable's outputs, the packing of scalars, planned faults) stands here, what is special in `pjrt` and `reference`.
 
 mod buffer;
+mod packed;
 mod pjrt;
 mod reference;
 mod trial;
@@ -26,6 +27,7 @@ use fuseline_fusion::{Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
 pub(crate) use self::buffer::{Buffer, Each, after};
+use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::trial::{Trial, Verdict};
 use crate::error::Stage;
@@ -110,6 +112,7 @@ pub(crate) struct Executable {
     /// For each argument that may be reused for an output, its place among the arguments and its parameter.
     reusable: Vec<(i64, u32)>,
     pack: ScalarPack,
+    packed: Packed,
     bytes: u64,
     trial: Trial,
 }
@@ -251,6 +254,7 @@ impl Device {
             outputs,
             reusable,
             pack: ScalarPack::of(region, self.numerics()),
+            packed: Packed::new(),
             bytes,
             trial: Trial::new(),
         })
@@ -270,7 +274,10 @@ impl Device {
         match (&self.kind, &executable.loaded) {
             (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let packed = executable.pack.pack(scalars);
-                device.execute(loaded, args, &packed, veto)
+                let upload = |words: &[u32]| device.upload_words(words);
+                let packed =
+                    if packed.is_empty() { None } else { Some(executable.packed.words(packed, upload)?) };
+                device.execute(loaded, args, packed.as_deref(), veto)
             }
             _ => {
                 let executed = reference::execute(

@@ -232,7 +232,7 @@ impl PjrtDevice {
         &self,
         executable: &pjrt::Executable,
         args: &[&Buffer],
-        packed: &[u32],
+        packed: Option<&Each<pjrt::Buffer>>,
         veto: &[i64],
     ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
@@ -241,16 +241,13 @@ impl PjrtDevice {
             want_completion_event: true,
             ..pjrt::ExecuteOptions::default()
         };
-        if let [device] = self.devices.as_slice() {
-            let scalars = self.scalars(packed, device)?;
-            let execution = executable.execute(&arguments(args, &scalars, 0)?, &options).map_err(fail)?;
+        if self.devices.len() == 1 {
+            let execution = executable.execute(&arguments(args, packed, 0)?, &options).map_err(fail)?;
             let outputs = execution.outputs.into_iter().map(|output| Buffer::Pjrt(SmallVec::from([output])));
             let done = execution.done.map(|event| Done::Plugin(SmallVec::from([event])));
             return Ok(Executed { outputs: outputs.collect(), done });
         }
-        let scalars = self.devices.iter().map(|device| self.scalars(packed, device));
-        let scalars = scalars.collect::<Result<Vec<_>>>()?;
-        let lists = scalars.iter().enumerate().map(|(replica, scalars)| arguments(args, scalars, replica));
+        let lists = (0..self.devices.len()).map(|replica| arguments(args, packed, replica));
         let lists = lists.collect::<Result<Vec<_>>>()?;
         let lists: Vec<&[&pjrt::Buffer]> = lists.iter().map(SmallVec::as_slice).collect();
         let mut launch = self.launch.lock();
@@ -269,14 +266,12 @@ impl PjrtDevice {
         Ok(Executed { outputs: outputs.into_iter().map(Buffer::Pjrt).collect(), done })
     }
 
-    /// The packed scalars on a device, if there are any.
-    fn scalars(&self, packed: &[u32], device: &pjrt::Device) -> Result<Option<pjrt::Buffer>> {
-        if packed.is_empty() {
-            return Ok(None);
-        }
-        let ty = TensorType::of(DType::U32, &[packed.len() as u64]).expect("a few words");
-        let buffer = self.client().buffer_from_host(&ty, pjrt::bytes_of(packed), device);
-        buffer.map(Some).map_err(|error| DeviceError::pjrt(Stage::Execute, &error))
+    /// Packed scalars on each device.
+    pub(super) fn upload_words(&self, words: &[u32]) -> Result<Each<pjrt::Buffer>> {
+        let ty = TensorType::of(DType::U32, &[words.len() as u64]).expect("a few words");
+        let upload = |device| self.client().buffer_from_host(&ty, pjrt::bytes_of(words), device);
+        let each: std::result::Result<_, _> = self.devices.iter().map(upload).collect();
+        each.map_err(|error| DeviceError::pjrt(Stage::Execute, &error))
     }
 
     /// Data that the device may use in place; several devices get copies.
@@ -302,7 +297,7 @@ impl PjrtDevice {
 /// The arguments of one replica.
 fn arguments<'a>(
     args: &[&'a Buffer],
-    scalars: &'a Option<pjrt::Buffer>,
+    packed: Option<&'a Each<pjrt::Buffer>>,
     replica: usize,
 ) -> Result<SmallVec<[&'a pjrt::Buffer; 32]>> {
     let mut buffers = SmallVec::with_capacity(args.len() + 1);
@@ -314,6 +309,6 @@ fn arguments<'a>(
             }
         }
     }
-    buffers.extend(scalars);
+    buffers.extend(packed.map(|each| &each[replica]));
     Ok(buffers)
 }
