@@ -40,6 +40,7 @@ pub struct EngineConfig {
     numerics: Numerics,
     compare_regions: Option<bool>,
     interpret_cold: bool,
+    specialise: bool,
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
@@ -74,6 +75,7 @@ impl EngineConfig {
             numerics: Numerics::Fast,
             compare_regions: None,
             interpret_cold: true,
+            specialise: true,
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
@@ -169,6 +171,17 @@ impl EngineConfig {
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;
+        self
+    }
+
+    /// Whether lifted scalars that have had the same value in a thousand executions are compiled in, in the background, where that makes the
+    /// region faster (an exponent, a bound, some divisors and factors). Default: yes, with [`Numerics::Fast`] and no comparison of regions.
+    ///
+    /// Another value later compiles nothing: it runs at once by the executable that takes any. Each such compile is an
+    /// [`Event::Specialised`](crate::Event::Specialised), at most three for a region.
+    #[must_use]
+    pub fn specialise_scalars(mut self, specialise: bool) -> EngineConfig {
+        self.specialise = specialise;
         self
     }
 
@@ -310,6 +323,10 @@ impl EngineConfig {
 
     pub(crate) fn compares_regions(&self) -> bool {
         self.compare_regions.unwrap_or(self.numerics == Numerics::Exact)
+    }
+
+    pub(crate) fn specialises_scalars(&self) -> bool {
+        self.specialise && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     pub(crate) fn interprets_cold_regions(&self) -> bool {

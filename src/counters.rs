@@ -77,6 +77,8 @@ counters! {
     compile_failures,
     /// Executions on the device.
     executions,
+    /// Those of them with scalars compiled in that had stayed the same.
+    specialised,
     /// Regions that the interpreter ran because they were new.
     interpreted,
     /// Regions that ran op by op after all.

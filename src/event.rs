@@ -12,7 +12,7 @@ use std::time::Duration;
 use fuseline_fusion::canon::{CanonRegion, Difference, RegionKey};
 use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Input, Mode, Output};
-use fuseline_fusion::{Bytes, OpCode, Site};
+use fuseline_fusion::{Bytes, OpCode, Scalar, Site};
 
 use crate::error::RegionRef;
 use crate::execute::without_waiting;
@@ -249,6 +249,18 @@ pub enum Event {
         /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },
+    /// A region was compiled once more, beside what runs, with scalars as constants that had had the same value in many executions. It is
+    /// used where they still have it.
+    Specialised {
+        /// Which one.
+        region: RegionRef,
+        /// The scalars, by parameter of the region.
+        scalars: Vec<(u32, Scalar)>,
+        /// How long the compile took.
+        took: Duration,
+        /// Memory that the executable holds.
+        size: Bytes,
+    },
     /// A compile failed.
     CompileFailed {
         /// Of which region.
@@ -348,6 +360,7 @@ impl Event {
             Event::CompileStarted { .. } => "compile_started",
             Event::CompileFinished { .. } => "compile_finished",
             Event::CompileFailed { .. } => "compile_failed",
+            Event::Specialised { .. } => "specialised",
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
             Event::InUnits { .. } => "in_units",
@@ -375,6 +388,7 @@ impl Event {
             | Event::CompileStarted { region }
             | Event::CompileFinished { region, .. }
             | Event::CompileFailed { region, .. }
+            | Event::Specialised { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
             | Event::InUnits { region, .. }
@@ -412,6 +426,12 @@ impl fmt::Display for Event {
                 write!(f, "{region} was compiled in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
+            Event::Specialised { region, scalars, took, .. } => write!(
+                f,
+                "{region} was compiled in {:.1} ms with {} of its scalars as constants, since they stay the same",
+                took.as_secs_f64() * 1e3,
+                scalars.len()
+            ),
             Event::Launched { region, donated } if donated.is_empty() => write!(f, "{region} was launched"),
             Event::Launched { region, donated } => {
                 write!(f, "{region} was launched, reusing the memory of {} inputs", donated.len())

@@ -12,6 +12,7 @@
 //! executable's outputs, the packing of scalars, planned faults) stands here, what is special in `pjrt` and `reference`.
 
 mod buffer;
+mod habit;
 mod packed;
 mod pjrt;
 mod reference;
@@ -22,11 +23,12 @@ use std::sync::Arc;
 
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
-use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, ScalarPack};
+use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack};
 use fuseline_fusion::{Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
 pub(crate) use self::buffer::{Buffer, Each, after};
+pub(crate) use self::habit::{Choice, Fixed, Habit};
 use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::trial::{Trial, Verdict};
@@ -113,6 +115,10 @@ pub(crate) struct Executable {
     reusable: Vec<(i64, u32)>,
     pack: ScalarPack,
     packed: Packed,
+    /// Lifted scalars that are compiled in: it runs only where they have these values.
+    fixed: Fixed,
+    /// Whether others should be, if there are any.
+    habit: Option<Box<Habit>>,
     bytes: u64,
     trial: Trial,
 }
@@ -229,11 +235,22 @@ impl Device {
         outputs: &OutputSet,
         candidates: &[u32],
     ) -> Result<Executable> {
+        self.compile_fixed(region, outputs, candidates, Fixed::new())
+    }
+
+    /// As [`Device::compile`], for executions in which some lifted scalars have these values.
+    pub(crate) fn compile_fixed(
+        &self,
+        region: &Arc<CanonRegion>,
+        outputs: &OutputSet,
+        candidates: &[u32],
+        fixed: Fixed,
+    ) -> Result<Executable> {
         self.fault(Stage::Compile, FaultPoint::Compile { ops: region.graph().nodes().len() })?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes) = match &self.kind {
             Kind::Pjrt(device) => {
-                let (executable, bytes) = device.compile(region, &outputs, &aliases)?;
+                let (executable, bytes) = device.compile(region, &outputs, &aliases, &fixed)?;
                 (Loaded::Pjrt(executable), bytes)
             }
             Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64),
@@ -248,6 +265,9 @@ impl Device {
             }
             Loaded::Reference => Vec::new(),
         };
+        let is_specialised = matches!(loaded, Loaded::Pjrt(_)) && self.numerics() == Numerics::Fast;
+        let fixable = if is_specialised && fixed.is_empty() { lower::fixable(region) } else { Vec::new() };
+        let habit = (!fixable.is_empty()).then(|| Habit::new(fixable));
         Ok(Executable {
             loaded,
             region: region.clone(),
@@ -255,6 +275,8 @@ impl Device {
             reusable,
             pack: ScalarPack::of(region, self.numerics()),
             packed: Packed::new(),
+            fixed,
+            habit: habit.map(Box::new),
             bytes,
             trial: Trial::new(),
         })
@@ -377,6 +399,16 @@ impl Executable {
     /// Arguments that may be reused for an output: place among the arguments, parameter of the region.
     pub(crate) fn reusable(&self) -> &[(i64, u32)] {
         &self.reusable
+    }
+
+    /// Lifted scalars that are compiled in.
+    pub(crate) fn fixed(&self) -> &Fixed {
+        &self.fixed
+    }
+
+    /// What is known of the scalars of its executions, if that matters.
+    pub(crate) fn habit(&self) -> Option<&Habit> {
+        self.habit.as_deref()
     }
 
     /// How it compares with its ops.

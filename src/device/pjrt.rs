@@ -9,7 +9,7 @@ use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
-use super::{Buffer, DeviceError, Done, Each, Executed, Result};
+use super::{Buffer, DeviceError, Done, Each, Executed, Fixed, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 use crate::sync::Mutex;
@@ -208,6 +208,7 @@ impl PjrtDevice {
         region: &CanonRegion,
         outputs: &[u32],
         aliases: &Aliases,
+        fixed: &Fixed,
     ) -> Result<(pjrt::Executable, u64)> {
         let unsteady = if self.numerics == Numerics::Exact { lower::unsteady_op(region) } else { None };
         if let Some(op) = unsteady {
@@ -215,7 +216,7 @@ impl PjrtDevice {
                 format!("`{}` may be computed otherwise together with other ops than alone", op.name());
             return Err(DeviceError::new(Stage::Compile, message));
         }
-        let module = lower::lower(region, outputs, aliases, self.numerics).verify();
+        let module = lower::lower_fixed(region, outputs, aliases, self.numerics, fixed).verify();
         let module = module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self

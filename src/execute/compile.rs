@@ -58,6 +58,14 @@ pub(super) enum Haste {
     Unhurried,
 }
 
+/// A compile, of which a panic is an error.
+pub(super) fn guarded(
+    compile: impl FnOnce() -> Result<Executable, DeviceError>,
+) -> Result<Executable, DeviceError> {
+    let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
+    catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
+}
+
 /// One compile: everything that it depends on, and nothing else.
 pub(super) struct Compile;
 
@@ -85,8 +93,7 @@ impl Compile {
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
             let compile = || engine.device().compile(&info.canon, &outputs, &dying);
-            let compiled = catch_unwind(AssertUnwindSafe(compile))
-                .unwrap_or_else(|_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked")));
+            let compiled = guarded(compile);
             let took = start.elapsed();
             let compiled = match compiled {
                 Ok(executable) => {

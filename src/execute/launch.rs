@@ -43,15 +43,16 @@ impl Job {
             Ok(job) => job,
             Err(instead) => return instead,
         };
-        match self.execute(&hit.artifact, engine.device()) {
-            Ok((executed, kept)) => self.fulfil(&hit.artifact, executed, &kept, stream),
+        let executable = self.specialised(&hit.artifact, stream);
+        match self.execute(&executable, engine.device()) {
+            Ok((executed, kept)) => self.fulfil(&executable, executed, &kept, stream),
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
                     let outcome = self.inputs[param as usize].value.0.outcome().get();
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
                 // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
-                if hit.artifact.reusable().iter().any(gone) {
+                if executable.reusable().iter().any(gone) {
                     self.fail(&error, stream)
                 } else {
                     self.give_up(&error, stream)

@@ -31,6 +31,7 @@ mod known;
 mod launch;
 mod recent;
 mod shadow;
+mod specialise;
 #[cfg(feature = "stages")]
 pub mod stages;
 mod storm;

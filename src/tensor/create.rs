@@ -118,7 +118,8 @@ impl Stream {
     }
 
     /// A lifted scalar: a rank-0 tensor whose value is passed to each execution beside the tensors and is no part of any
-    /// key. Another value, in a learning-rate schedule say, compiles nothing.
+    /// key. Another value, in a learning-rate schedule say, compiles nothing: 0, 1 and -1 too, which schedules pass through. A number
+    /// that the program never changes may be a [`Stream::constant`]; see also [`crate::EngineConfig::specialise_scalars`].
     #[must_use]
     pub fn scalar<T: RealElement>(&self, value: T) -> Tensor {
         self.lift(Scalar::new(value))

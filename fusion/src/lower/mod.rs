@@ -20,6 +20,7 @@
 //! - returned are the asked-for results, in the order of their numbers.
 
 mod exact;
+mod fixed;
 mod narrow;
 mod plain;
 mod scalars;
@@ -31,11 +32,13 @@ mod verify;
 use std::fmt;
 
 pub use exact::unsteady_op;
+pub use fixed::{Fixable, fixable};
 pub use scalars::ScalarPack;
 pub use verify::{Verified, VerifyError};
 
 use crate::canon::CanonRegion;
 use crate::graph::Body;
+use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
 pub const LOWERING: u32 = 5;
@@ -158,8 +161,25 @@ impl fmt::Debug for Module {
 /// When `outputs` names a result that the region does not have.
 #[must_use]
 pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases, numerics: Numerics) -> Module {
+    lower_fixed(region, outputs, aliases, numerics, &[])
+}
+
+/// As [`lower`], with the values of some lifted scalars, by parameter, ascending. The module is called as others of the region are, and gives
+/// what they give if the scalars have these values.
+///
+/// # Panics
+/// As [`lower`].
+#[must_use]
+pub fn lower_fixed(
+    region: &CanonRegion,
+    outputs: &[u32],
+    aliases: &Aliases,
+    numerics: Numerics,
+    fixed: &[(u32, Scalar)],
+) -> Module {
     let pack = ScalarPack::of(region, numerics);
-    let plain = narrow::carried(exact::exact(plain::plain(region, outputs, &pack), &pack));
+    let plain = plain::plain(region, outputs, &pack, fixed);
+    let plain = narrow::carried(exact::exact(plain, &pack));
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
     // The packed scalars are read and not reused.

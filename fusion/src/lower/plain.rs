@@ -15,6 +15,7 @@ use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::error::Fault;
 use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::literal::Scalar;
 use crate::op::{Lowered, OpCode, Signature, attrs, unsigned};
 use crate::shape::{Shape, TensorType};
 
@@ -27,13 +28,19 @@ pub(super) struct Plain {
     pub(super) origins: Vec<Option<usize>>,
 }
 
-/// The function for a region that returns the results numbered in `outputs` and takes its scalars packed like this.
+/// The function for a region that returns the results numbered in `outputs` and takes its scalars packed like this. Those in `fixed` are
+/// constants instead.
 ///
 /// # Panics
 /// When `outputs` names a result that the region does not have.
-pub(super) fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack) -> Plain {
+pub(super) fn plain(
+    region: &CanonRegion,
+    outputs: &[u32],
+    pack: &ScalarPack,
+    fixed: &[(u32, Scalar)],
+) -> Plain {
     let mut writer = Writer(Graph::with_capacity_of(region.graph()));
-    let params = params(region, pack, &mut writer);
+    let params = params(region, pack, fixed, &mut writer);
     let mut origins = vec![None; writer.0.nodes().len()];
     let mut results = Vec::with_capacity(region.graph().result_count());
     for (index, node) in region.graph().nodes().iter().enumerate() {
@@ -46,19 +53,25 @@ pub(super) fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack) ->
 }
 
 /// The values of the region's parameters: those of the function, or what is unpacked.
-fn params(region: &CanonRegion, pack: &ScalarPack, writer: &mut Writer) -> Vec<Ref> {
+fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writer: &mut Writer) -> Vec<Ref> {
     let types = region.graph().params().iter().zip(region.lifted());
     let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
     let tensors: Vec<Option<Ref>> = types.map(tensor).collect();
     let packed = (!pack.is_empty()).then(|| writer.0.param(words(pack.len())));
     let mut slots = pack.slots().iter();
-    let value = |tensor: Option<Ref>| {
+    let value = |(param, tensor): (u32, Option<Ref>)| {
         tensor.or_else(|| {
             let &(dtype, first) = slots.next()?;
-            Some(writer.unpacked(packed?, dtype, first))
+            match fixed.iter().find(|(fixed, _)| *fixed == param) {
+                Some((_, value)) => {
+                    let value = attrs::constant(Arc::new(value.to_literal()));
+                    Some(writer.op(OpCode::Constant, value, &[]))
+                }
+                None => Some(writer.unpacked(packed?, dtype, first)),
+            }
         })
     };
-    let values: Option<Vec<Ref>> = tensors.into_iter().map(value).collect();
+    let values: Option<Vec<Ref>> = (0u32..).zip(tensors).map(value).collect();
     values.expect("bug: a lifted scalar has no place in the packed vector")
 }
 

@@ -63,7 +63,7 @@ pub fn unsteady_op(region: &CanonRegion) -> Option<OpCode> {
     if region.graph().nodes().len() < 2 {
         return None;
     }
-    let plain = plain(region, &[], &ScalarPack::of(region, Numerics::Exact));
+    let plain = plain(region, &[], &ScalarPack::of(region, Numerics::Exact), &[]);
     let mut signatures = plain.function.graph().nodes().iter().map(|node| node.signature());
     let found = signatures.find(|signature| {
         // What a loop or a branch runs is compiled apart from what stands around it.

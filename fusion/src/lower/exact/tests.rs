@@ -12,7 +12,7 @@ fn pack(region: &CanonRegion) -> ScalarPack {
 /// All results of a region, in a function without fences.
 fn bare(region: &CanonRegion) -> Plain {
     let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
-    plain(region, &outputs, &pack(region))
+    plain(region, &outputs, &pack(region), &[])
 }
 
 /// What uses each result of a graph.
