@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Budgets, Engine, Event, FaultPoint, Mode, Result, Tensor, with_mode};
-use support::{Log, on_engines, vector};
+use support::{Log, on_engines, plugin, vector};
 
 /// Units of 16 ops.
 fn small() -> Budgets {
@@ -224,8 +224,7 @@ fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
         }
         std::process::exit(7);
     }
-    if let Err(error) = support::config().build() {
-        println!("skipped: {error}");
+    if plugin(support::config()).is_none() {
         return;
     }
     for _ in 0..4 {

@@ -19,13 +19,7 @@ use fuseline::{DType, Engine, Literal, Numerics, Result, Tensor};
 
 /// An engine of a contract, on the plugin; says so loudly where there is none.
 fn engine(numerics: Numerics) -> Option<Engine> {
-    match support::config().numerics(numerics).compare_regions(false).build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: needs a plugin: {error}");
-            None
-        }
-    }
+    support::plugin(support::config().numerics(numerics).compare_regions(false))
 }
 
 /// A number from the environment.

@@ -46,14 +46,20 @@ pub(crate) fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false)
 }
 
+/// An engine on the plugin that is found; says so loudly where there is none.
+pub(crate) fn plugin(config: EngineConfig) -> Option<Engine> {
+    plugin_for("needs a plugin", config)
+}
+
+/// As [`plugin`], where there is more to say about what is skipped. `cargo xtask test` counts and repeats what follows `skipped:`.
+pub(crate) fn plugin_for(what: &str, config: EngineConfig) -> Option<Engine> {
+    config.build().inspect_err(|error| println!("skipped: {what}: {error}")).ok()
+}
+
 /// A reference engine, and one on the plugin that is found; says so loudly where there is none.
 pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
-    let mut engines = vec![config().build_reference().expect("the reference engine needs nothing")];
-    match config().build() {
-        Ok(engine) => engines.push(engine),
-        Err(error) => println!("skipped: the plugin half of this test: {error}"),
-    }
-    engines
+    let reference = config().build_reference().expect("the reference engine needs nothing");
+    std::iter::once(reference).chain(plugin_for("the plugin half of this test", config())).collect()
 }
 
 /// Runs a test on every engine there is.
