@@ -23,7 +23,7 @@ use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use support::plugin_for;
+use support::{number, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -276,10 +276,6 @@ fn check(
 
 // ----- programs -----
 
-fn number(name: &str) -> Option<u32> {
-    env::var(name).ok().and_then(|value| value.parse().ok())
-}
-
 /// So many programs of up to so many ops.
 struct Batch {
     programs: u32,
@@ -319,7 +315,7 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
             ..Config::default()
         };
         let mut seed = [0x5e; 32];
-        seed[..4].copy_from_slice(&number("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
+        seed[..4].copy_from_slice(&number::<u32>("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
         // Long lists, so that most programs are long; a list that is too long costs nothing.
         // One program in four is of elements of 2 and 4 bits, which plugins do not compute with.

@@ -11,10 +11,17 @@ pub(crate) mod judge;
 pub(crate) mod reference;
 pub(crate) mod special;
 
+use std::env;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 use fuseline::fusion::program::Program;
 use fuseline::{Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode};
+
+/// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
+pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
+    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}
 
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
