@@ -15,13 +15,9 @@ use fuseline::{
     Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
     Varies, Varying, with_mode,
 };
-use support::{Log, close, on_engines, plugin};
+use support::{Log, close, on_engines, plugin, vector};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
-
-fn vector(engine: &Engine, data: &[f32]) -> Tensor {
-    engine.tensor(data, &[data.len() as u64]).unwrap()
-}
 
 // ----- results -----
 
