@@ -1,18 +1,13 @@
 //! Regions that are new: interpreted while a compile would take longer, then compiled, and nobody can tell but by the time it takes.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used, reason = "a test, on real threads")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use fuseline::{Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Numerics, Result, Tensor, with_mode};
-use support::{Log, plugin, vector};
-
-fn step(x: &Tensor) -> Result<Vec<f32>> {
-    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
-}
+use fuseline::{Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Numerics, with_mode};
+use support::{Log, plugin, step, vector, wait_until};
 
 #[test]
 fn a_region_is_interpreted_until_it_pays_to_compile_it() {
@@ -67,11 +62,7 @@ fn a_long_region_is_compiled_beside_its_first_execution() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
     let x = engine.tensor(&vec![2.0f32; 1 << 16], &[1 << 16]).unwrap();
     assert_eq!(step(&x).unwrap()[0], 2.0);
-    let start = Instant::now();
-    while engine.counters().compiles == 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(&engine, |counters| counters.compiles > 0);
     assert_eq!((engine.counters().interpreted, engine.counters().executions), (1, 0));
     for _ in 0..10 {
         assert_eq!(step(&x).unwrap()[0], 2.0);

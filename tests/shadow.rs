@@ -1,27 +1,18 @@
 //! The shadow check: what is compared, what comes of it, and that a program never gets anything but what its ops give.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used, reason = "a test, on real threads")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use fuseline::{Engine, Event, FaultPoint, Mode, Numerics, Result, Tensor, with_mode};
-use support::{Log, on_engines, plugin, plugin_for, vector};
+use fuseline::{Engine, Event, FaultPoint, Mode, Numerics, Result, with_mode};
+use support::{Log, on_engines, plugin, plugin_for, step, vector, wait_until};
 
 /// Waits until an engine has compared so many executables.
 fn wait_for(engine: &Engine, compared: u64) {
-    let start = Instant::now();
-    while engine.counters().compared < compared {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(engine, |counters| counters.compared >= compared);
     // It is said just after it is counted.
     engine.synchronize().unwrap();
-}
-
-fn step(x: &Tensor) -> Result<Vec<f32>> {
-    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
 }
 
 #[test]

@@ -14,9 +14,12 @@ pub(crate) mod special;
 use std::env;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
-use fuseline::{Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode};
+use fuseline::{
+    Counters, Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode,
+};
 
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
 pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
@@ -123,6 +126,21 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Err
     assert!(text.contains(file), "the place is not the caller's: {text}");
     assert!(text.contains(words), "{words:?} is not in: {text}");
     error
+}
+
+/// A region of two ops (and their broadcast scalars), which is read.
+pub(crate) fn step(x: &Tensor) -> Result<Vec<f32>> {
+    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
+}
+
+/// Waits until what an engine does on other threads has been counted.
+#[track_caller]
+pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool) {
+    let start = Instant::now();
+    while !is_counted(&engine.counters()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {
