@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::env;
 use std::sync::Arc;
 
 use fuseline::fusion::op::{
@@ -13,11 +12,7 @@ use fuseline::fusion::op::{
 };
 use fuseline::fusion::{Fault, Graph, Ref};
 use fuseline::{Attrs, Body, DType, Engine, Mode, OpCode, Result, Tensor, TensorType, with_mode};
-use support::{engines, on_engines};
-
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok().and_then(|value| value.parse().ok())
-}
+use support::{engines, number, on_engines};
 
 /// A body from its parameters' types and what it does with them.
 fn body(params: &[TensorType], make: impl FnOnce(&mut Graph, &[Ref]) -> Vec<Ref>) -> Arc<Body> {
@@ -62,7 +57,7 @@ fn sampled_programs_agree() {
     let options = ProgramOptions { accepts, ..ProgramOptions::new(Aim::Portable) };
     for engine in engines(support::config) {
         let mut calls = std::collections::BTreeMap::<&str, usize>::new();
-        let first = number("FUSELINE_SEED").unwrap_or(0) << 32;
+        let first = number::<u64>("FUSELINE_SEED").unwrap_or(0) << 32;
         for seed in first..first + 40 * number("FUSELINE_PROGRAMS").unwrap_or(1) {
             let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), 6);
             for op in &sampled.program.ops {

@@ -1,40 +1,18 @@
 //! Regions that are new: interpreted while a compile would take longer, then compiled, and nobody can tell but by the time it takes.
-#![allow(
-    missing_docs,
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test, on real threads"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use fuseline::{Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Numerics, Result, Tensor, with_mode};
-use support::{Log, vector};
-
-/// An engine on the plugin; says so loudly where there is none.
-fn engine(config: EngineConfig) -> Option<Engine> {
-    match config.build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: needs a plugin: {error}");
-            None
-        }
-    }
-}
-
-fn step(x: &Tensor) -> Result<Vec<f32>> {
-    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
-}
+use fuseline::{Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Numerics, with_mode};
+use support::{Log, plugin, step, vector, wait_until};
 
 #[test]
 fn a_region_is_interpreted_until_it_pays_to_compile_it() {
     let log = Log::default();
-    let Some(engine) = engine(EngineConfig::new().event_sink(log.sink())) else { return };
+    let Some(engine) = plugin(EngineConfig::new().event_sink(log.sink())) else { return };
     let x = vector(&engine, &[2.0, 4.0]);
     for _ in 0..10 {
         assert_eq!(step(&x).unwrap(), [2.0, 3.0]);
@@ -61,7 +39,7 @@ fn a_region_is_interpreted_until_it_pays_to_compile_it() {
 /// A new shape in each round, none of them twice.
 #[test]
 fn what_is_run_once_is_not_compiled() {
-    let Some(engine) = engine(EngineConfig::new()) else { return };
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
     for size in 1..200u64 {
         let x = engine.tensor(&vec![2.0f32; size as usize], &[size]).unwrap();
         assert_eq!(step(&x).unwrap(), vec![2.0; size as usize]);
@@ -72,7 +50,7 @@ fn what_is_run_once_is_not_compiled() {
 
 #[test]
 fn what_is_large_is_compiled_at_once() {
-    let Some(engine) = engine(EngineConfig::new()) else { return };
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
     let x = engine.tensor(&vec![2.0f32; 1 << 22], &[1 << 22]).unwrap();
     assert_eq!(((&x * 0.5).unwrap() + 1.0).unwrap().sum(&[0]).unwrap().item::<f32>().unwrap(), 8_388_608.0);
     assert_eq!((engine.counters().interpreted, engine.counters().compiles), (0, 1));
@@ -81,14 +59,10 @@ fn what_is_large_is_compiled_at_once() {
 /// What takes long to interpret is compiled at the same time.
 #[test]
 fn a_long_region_is_compiled_beside_its_first_execution() {
-    let Some(engine) = engine(EngineConfig::new()) else { return };
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
     let x = engine.tensor(&vec![2.0f32; 1 << 16], &[1 << 16]).unwrap();
     assert_eq!(step(&x).unwrap()[0], 2.0);
-    let start = Instant::now();
-    while engine.counters().compiles == 0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(&engine, |counters| counters.compiles > 0);
     assert_eq!((engine.counters().interpreted, engine.counters().executions), (1, 0));
     for _ in 0..10 {
         assert_eq!(step(&x).unwrap()[0], 2.0);
@@ -117,7 +91,7 @@ fn only_fast_fused_regions_of_the_host_are_interpreted() {
         EngineConfig::new().interpret_cold_regions(false),
         EngineConfig::new().replicas(2),
     ] {
-        let Some(engine) = engine(config) else { return };
+        let Some(engine) = plugin(config) else { return };
         quiet(&engine);
     }
 }
@@ -134,7 +108,7 @@ fn what_the_interpreter_fails_on_is_compiled() {
         }
         _ => None,
     });
-    let Some(engine) = engine(config) else { return };
+    let Some(engine) = plugin(config) else { return };
     let x = vector(&engine, &[2.0, 4.0]);
     for _ in 0..3 {
         assert_eq!(step(&x).unwrap(), [2.0, 3.0]);
@@ -151,7 +125,7 @@ fn what_the_interpreter_fails_on_is_compiled() {
 /// Data of interpreted regions goes on to compiled ones and back, over streams, and is donated like any other.
 #[test]
 fn cold_and_warm_regions_hand_each_other_data() {
-    let Some(engine) = engine(EngineConfig::new()) else { return };
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
     let other = engine.new_stream();
     let large = engine.tensor(&vec![1.0f32; 1 << 22], &[1 << 22]).unwrap();
     let mut small = engine.tensor(&[1.0f32], &[]).unwrap();
@@ -173,7 +147,7 @@ fn cold_and_warm_regions_hand_each_other_data() {
 #[test]
 fn runs_of_a_program_are_alike() {
     let run = || -> Option<Vec<Vec<u32>>> {
-        let engine = engine(EngineConfig::new())?;
+        let engine = plugin(EngineConfig::new())?;
         let data: Vec<f32> = (0..512u16).map(|n| f32::from(n) / 97.0).collect();
         let mut x = engine.tensor(&data, &[512]).unwrap();
         let mut rounds = Vec::new();
@@ -198,7 +172,7 @@ fn failures_go_through_cold_regions() {
         FaultPoint::Execute { ops: 1 } => Some("the device is on fire".to_owned()),
         _ => None,
     });
-    let Some(engine) = engine(config) else { return };
+    let Some(engine) = plugin(config) else { return };
     let x = vector(&engine, &[2.0, 4.0]);
     let burnt = with_mode(Mode::Strict, || x.neg()).unwrap();
     let after = ((&burnt * &x).unwrap() + &x).unwrap();

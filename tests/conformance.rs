@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use fuseline::fusion::program::{Check, Program};
 use fuseline::{Engine, Mode};
-use support::check_program;
+use support::{check_program, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -62,13 +62,7 @@ fn conformance() {
         );
         return;
     };
-    let device = match support::config().build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: the device half of the conformance cases: {error}");
-            None
-        }
-    };
+    let device = plugin_for("the device half of the conformance cases", support::config());
     let reference = Engine::reference();
     let mut names: Vec<PathBuf> = std::fs::read_dir(&dir)
         .expect("the directory of cases can be read")

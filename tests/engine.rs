@@ -15,13 +15,9 @@ use fuseline::{
     Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
     Varies, Varying, with_mode,
 };
-use support::{Log, close, on_engines};
+use support::{Log, close, on_engines, plugin, vector};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
-
-fn vector(engine: &Engine, data: &[f32]) -> Tensor {
-    engine.tensor(data, &[data.len() as u64]).unwrap()
-}
 
 // ----- results -----
 
@@ -280,10 +276,7 @@ fn a_region_that_nobody_needs_is_left_out() {
 
 #[test]
 fn dying_inputs_are_reused_and_living_ones_are_not() {
-    let Ok(engine) = support::config().build() else {
-        println!("skipped: no plugin");
-        return;
-    };
+    let Some(engine) = plugin(support::config()) else { return };
     let step = |x: Tensor| -> Tensor { (&x * 0.5).unwrap() };
     let mut x = vector(&engine, &[1024.0; 4096]);
     for _ in 0..5 {

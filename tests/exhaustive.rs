@@ -15,8 +15,9 @@ use std::sync::Arc;
 use fuseline::fusion::op::{Fusibility, OPS, Operands, Signature, attrs};
 use fuseline::fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline::fusion::{DTypeClass, DTypeSet, OpDef, interp};
-use fuseline::{Attrs, DType, Engine, Literal, Mode, OpCode, TensorType, with_mode};
+use fuseline::{Attrs, DType, Literal, Mode, OpCode, TensorType, with_mode};
 use support::judge::{Float, NEAR_ZERO, READS_ZERO, Rule, Verdict};
+use support::plugin_for;
 
 /// The elementwise rows of so many operands that have no attributes.
 fn rows(operands: usize) -> impl Iterator<Item = &'static OpDef> {
@@ -107,13 +108,8 @@ fn compare(def: &OpDef, dtype: DType, actual: &Literal, wanted: &Literal) -> Fin
 
 #[test]
 fn every_short_float_through_every_elementwise_op() {
-    let engine: Engine = match support::config().build() {
-        Ok(engine) => engine,
-        Err(error) => {
-            println!("skipped: every short float through every op: {error}");
-            return;
-        }
-    };
+    let what = "every short float through every op";
+    let Some(engine) = plugin_for(what, support::config()) else { return };
     let (mut report, mut failures) = (String::new(), String::new());
     let (mut count, mut excepted) = (0, BTreeSet::new());
     for def in rows(1) {
@@ -175,10 +171,8 @@ fn pairs(dtype: DType) -> [Arc<Literal>; 2] {
 /// where XLA has infinities, which become the greatest number, and the interpreter NaN, which becomes -0.
 #[test]
 fn every_narrow_element_through_every_elementwise_op() {
-    let Ok(engine) = support::config().build() else {
-        println!("skipped: every element of 2 and 4 bits through every op: no plugin");
-        return;
-    };
+    let what = "every element of 2 and 4 bits through every op";
+    let Some(engine) = plugin_for(what, support::config()) else { return };
     let mut calls = 0;
     for dtype in DTypeSet::NARROW.iter() {
         let operands = pairs(dtype);

@@ -1,22 +1,13 @@
 //! Factorisations, normalisation, random numbers and sizes given at run time, on the plugin: where what XLA does is not what
 //! is specified, and where nothing is specified but limits.
-#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
 use fuseline::fusion::Shape;
 use fuseline::fusion::op::{RngDistribution, attrs};
 use fuseline::{Attrs, DType, Element, Engine, Mode, OpCode, Stream, Tensor, with_mode};
-
-fn plugin() -> Option<Engine> {
-    match support::config().build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
+use support::plugin;
 
 fn record(stream: &Stream, op: OpCode, attrs: Attrs, operands: &[&Tensor]) -> Vec<Tensor> {
     stream.record(op, attrs, &[], operands).unwrap().into_vec()
@@ -46,7 +37,7 @@ fn error_of_mean(variance: f64) -> f64 {
 
 #[test]
 fn floats_are_drawn_between_their_ends_and_around_their_mean() {
-    let Some(engine) = plugin() else { return };
+    let Some(engine) = plugin(support::config()) else { return };
     let stream = engine.stream();
     macro_rules! check {
         ($($ty:ty, $from:expr, $to:expr, $step:expr);* $(;)?) => {$(
@@ -79,7 +70,7 @@ fn floats_are_drawn_between_their_ends_and_around_their_mean() {
 /// Short ones too, of which XLA's generator dies when it is asked for them.
 #[test]
 fn integers_are_drawn_between_their_ends() {
-    let Some(engine) = plugin() else { return };
+    let Some(engine) = plugin(support::config()) else { return };
     let stream = engine.stream();
     macro_rules! check {
         ($($ty:ty, $a:expr, $b:expr);* $(;)?) => {$(
@@ -104,7 +95,7 @@ fn integers_are_drawn_between_their_ends() {
 /// Two draws give two lots of numbers, in one region and in two, and a value that is read twice is drawn once.
 #[test]
 fn each_draw_gives_other_numbers_and_each_value_has_one() {
-    let Some(engine) = plugin() else { return };
+    let Some(engine) = plugin(support::config()) else { return };
     let stream = engine.stream();
     let (a, b) = (stream.scalar(0f32), stream.scalar(1f32));
     let size = stream.tensor(&[64i64], &[1]).unwrap();
@@ -163,7 +154,7 @@ fn a_matrix_without_a_factor_has_nan() {
 /// divided that is not there. The interpreter refuses them.
 #[test]
 fn sizes_that_disagree_crash_nothing() {
-    let Some(engine) = plugin() else { return };
+    let Some(engine) = plugin(support::config()) else { return };
     let reference = Engine::reference();
     let amounts = [i64::MIN, -7, -1, 0, 1, 5, i64::MAX];
     let shape = Shape::new(&[5, 2]).unwrap();

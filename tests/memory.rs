@@ -2,7 +2,10 @@
 //! that remembers regions.
 #![allow(missing_docs, clippy::print_stdout, reason = "a test, which says its figures")]
 
+mod support;
+
 use fuseline::{Budget, Engine, EngineConfig, Result};
+use support::plugin;
 
 /// Regions that the cache may hold.
 const BOUND: u64 = 64;
@@ -71,7 +74,7 @@ fn flat(
 }
 
 fn config() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false).cache_budget(Budget { entries: BOUND, bytes: 1 << 30 })
+    support::config().cache_budget(Budget { entries: BOUND, bytes: 1 << 30 })
 }
 
 #[test]
@@ -81,19 +84,9 @@ fn ten_thousand_regions_on_the_reference_device() {
     flat("reference", &engine, 10_000, &[1_000, 5_000], 2_500, 4 << 10).unwrap();
 }
 
-fn plugin() -> Option<Engine> {
-    match config().build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
 #[test]
 fn some_hundred_regions_on_the_plugin() {
-    let Some(engine) = plugin() else { return };
+    let Some(engine) = plugin(config()) else { return };
     flat("plugin", &engine, 600, &[150, 450], 300, 16 << 10).unwrap();
 }
 
@@ -101,6 +94,6 @@ fn some_hundred_regions_on_the_plugin() {
 #[test]
 #[ignore = "takes minutes; run it by `cargo test --release --test memory -- --ignored --nocapture`"]
 fn ten_thousand_regions_on_the_plugin() {
-    let Some(engine) = plugin() else { return };
+    let Some(engine) = plugin(config()) else { return };
     flat("plugin", &engine, 10_000, &[1_000, 5_000], 2_500, 48 << 10).unwrap();
 }

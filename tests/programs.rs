@@ -23,6 +23,7 @@ use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use support::{number, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -275,10 +276,6 @@ fn check(
 
 // ----- programs -----
 
-fn number(name: &str) -> Option<u32> {
-    env::var(name).ok().and_then(|value| value.parse().ok())
-}
-
 /// So many programs of up to so many ops.
 struct Batch {
     programs: u32,
@@ -318,7 +315,7 @@ fn on_engine(engine: &Engine, batches: &[Batch], shrinks: u32) -> Refused {
             ..Config::default()
         };
         let mut seed = [0x5e; 32];
-        seed[..4].copy_from_slice(&number("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
+        seed[..4].copy_from_slice(&number::<u32>("FUSELINE_SEED").unwrap_or(0).to_le_bytes());
         let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
         // Long lists, so that most programs are long; a list that is too long costs nothing.
         // One program in four is of elements of 2 and 4 bits, which plugins do not compute with.
@@ -381,10 +378,8 @@ fn programs_whose_regions_are_compared() {
 /// Small programs, which the interpreter runs in place of the plugin.
 #[test]
 fn programs_that_are_interpreted_first() {
-    let Ok(engine) = EngineConfig::new().build() else {
-        println!("skipped: the programs that are interpreted first: no plugin");
-        return;
-    };
+    let what = "the programs that are interpreted first";
+    let Some(engine) = plugin_for(what, EngineConfig::new()) else { return };
     let batch = Batch { programs: 150, ops: 16, modes: &[Mode::Fused], is_counted: false };
     on_engine(&engine, &[batch], 200);
     let counters = engine.counters();
@@ -397,13 +392,8 @@ const UNCOMPILED: &[(&str, &str)] = &[];
 
 #[test]
 fn programs_on_the_plugin() {
-    let engine = match support::config().build() {
-        Ok(engine) => engine,
-        Err(error) => {
-            println!("skipped: the plugin half of the random programs: {error}");
-            return;
-        }
-    };
+    let what = "the plugin half of the random programs";
+    let Some(engine) = plugin_for(what, support::config()) else { return };
     let batches = [
         Batch { programs: 36, ops: 8, modes: &MODES, is_counted: true },
         Batch { programs: 24, ops: 24, modes: &[Mode::Fused], is_counted: true },
@@ -502,12 +492,9 @@ fn a_complex_iota_has_a_magnitude() {
 }
 
 /// The keys of the regions that an engine seals for a program.
-fn keys(
-    config: EngineConfig,
-    build: impl Fn(EngineConfig) -> fuseline::Result<Engine>,
-) -> Option<Vec<String>> {
+fn keys(config: EngineConfig, build: impl Fn(EngineConfig) -> Option<Engine>) -> Option<Vec<String>> {
     let log = support::Log::default();
-    let engine = build(config.event_sink(log.sink())).ok()?;
+    let engine = build(config.event_sink(log.sink()))?;
     let x = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap();
     let y = ((&x * 0.5).unwrap() + &x).unwrap();
     assert_eq!(y.to_vec::<f32>().unwrap(), [1.5, 3.0]);
@@ -521,22 +508,21 @@ fn keys(
 /// What an executable depends on besides the region is in the key too.
 #[test]
 fn another_device_or_flag_is_another_key() {
-    let reference = keys(support::config(), EngineConfig::build_reference).expect("it needs nothing");
-    assert_eq!(keys(support::config(), EngineConfig::build_reference).as_ref(), Some(&reference));
-    let Some(plain) = keys(support::config(), EngineConfig::build) else {
-        println!("skipped: the plugin half of the keys: no plugin");
-        return;
-    };
+    let on_reference = || keys(support::config(), |config| config.build_reference().ok());
+    let on_plugin = |config| keys(config, |config| plugin_for("the plugin half of the keys", config));
+    let reference = on_reference().expect("it needs nothing");
+    assert_eq!(on_reference().as_ref(), Some(&reference));
+    let Some(plain) = on_plugin(support::config()) else { return };
     assert_eq!((reference.len(), plain.len()), (1, 1));
     assert_ne!(plain, reference);
-    assert_eq!(keys(support::config(), EngineConfig::build).as_ref(), Some(&plain));
+    assert_eq!(on_plugin(support::config()).as_ref(), Some(&plain));
     let mut known = vec![plain];
     for (flag, value) in [
         ("xla_cpu_enable_fast_math", true),
         ("xla_cpu_enable_fast_math", false),
         ("xla_cpu_fast_math_honor_nans", true),
     ] {
-        let flagged = keys(support::config().compiler_flag(flag, value), EngineConfig::build);
+        let flagged = on_plugin(support::config().compiler_flag(flag, value));
         let flagged = flagged.expect("there is a plugin");
         assert!(!known.contains(&flagged), "{flag} = {value} changes no key");
         known.push(flagged);

@@ -13,7 +13,7 @@ use fuseline::{Attrs, Boundary, Budgets, Engine, Event, Mode, Result, Stream, Te
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use support::{Log, vector};
+use support::{Log, number, vector};
 
 // ----- programs, and what they do in a round -----
 
@@ -231,9 +231,8 @@ fn compare(budgets: Budgets, cases: u32, ops: usize) {
     };
     let (with, without) = (new(true), new(false));
     let replayed = std::cell::Cell::new((0, 0));
-    let more = std::env::var("FUSELINE_PROGRAMS").ok().and_then(|value| value.parse().ok()).unwrap_or(1);
-    let config =
-        Config { cases: cases * more, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let cases = cases * number("FUSELINE_PROGRAMS").unwrap_or(1);
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[0x51; 32]));
     let case = (vec(ANY, ops * 8..=ops * 16), vec(ANY, ops * 6), 1..=ops);
     let outcome = runner.run(&case, |(program, how, ops)| {

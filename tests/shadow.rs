@@ -1,33 +1,18 @@
 //! The shadow check: what is compared, what comes of it, and that a program never gets anything but what its ops give.
-#![allow(
-    missing_docs,
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test, on real threads"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use fuseline::{Engine, Event, FaultPoint, Mode, Numerics, Result, Tensor, with_mode};
-use support::{Log, on_engines, vector};
+use fuseline::{Engine, Event, FaultPoint, Mode, Numerics, Result, with_mode};
+use support::{Log, on_engines, plugin, plugin_for, step, vector, wait_until};
 
 /// Waits until an engine has compared so many executables.
 fn wait_for(engine: &Engine, compared: u64) {
-    let start = Instant::now();
-    while engine.counters().compared < compared {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(engine, |counters| counters.compared >= compared);
     // It is said just after it is counted.
     engine.synchronize().unwrap();
-}
-
-fn step(x: &Tensor) -> Result<Vec<f32>> {
-    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
 }
 
 #[test]
@@ -135,15 +120,9 @@ fn a_region_that_differs_is_not_fused_again() {
     let log = Log::default();
     let engine = |numerics| {
         let config = support::config().numerics(numerics).compare_regions(true).event_sink(log.sink());
-        config.build()
+        plugin_for("the interpreter computes regions op by op", config)
     };
-    let fast = match engine(Numerics::Fast) {
-        Ok(engine) => engine,
-        Err(error) => {
-            println!("skipped: the interpreter computes regions op by op: {error}");
-            return;
-        }
-    };
+    let Some(fast) = engine(Numerics::Fast) else { return };
     let run = |engine: &Engine| -> Result<bool> {
         let data: Vec<f32> = (0..1000u16).map(|n| 1.0 + f32::from(n) / 7919.0).collect();
         let x = engine.tensor(&data, &[1000])?;
@@ -171,7 +150,7 @@ fn a_region_that_differs_is_not_fused_again() {
     let unchecked = support::config().build().unwrap();
     assert!(!run(&unchecked).unwrap());
     // The exact contract has nothing to find.
-    let exact = engine(Numerics::Exact).unwrap();
+    let exact = engine(Numerics::Exact).expect("as before");
     assert!(run(&exact).unwrap());
     wait_for(&exact, 1);
     assert!(run(&exact).unwrap());
@@ -181,13 +160,7 @@ fn a_region_that_differs_is_not_fused_again() {
 /// An op that the plugin computes otherwise among others, and that nothing stands for, is not compiled with others.
 #[test]
 fn an_op_that_nothing_keeps_exact_runs_alone() {
-    let exact = match support::config().numerics(Numerics::Exact).build() {
-        Ok(engine) => engine,
-        Err(error) => {
-            println!("skipped: needs a plugin: {error}");
-            return;
-        }
-    };
+    let Some(exact) = plugin(support::config().numerics(Numerics::Exact)) else { return };
     let data: Vec<f32> = (0..1000u16).map(|n| f32::from(n) / 97.0).collect();
     let x = exact.tensor(&data, &[1000]).unwrap();
     let run = |mode| with_mode(mode, || ((&x * &x)?.asinh()? + &x)?.to_vec::<f32>());

@@ -12,25 +12,13 @@ mod expressions;
 mod programs;
 mod steady;
 
-use std::env;
-
 use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{DType, Engine, Literal, Numerics, Result, Tensor};
+use support::number;
 
 /// An engine of a contract, on the plugin; says so loudly where there is none.
 fn engine(numerics: Numerics) -> Option<Engine> {
-    match support::config().numerics(numerics).compare_regions(false).build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: needs a plugin: {error}");
-            None
-        }
-    }
-}
-
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+    support::plugin(support::config().numerics(numerics).compare_regions(false))
 }
 
 /// How many programs a test makes, and the number of the first.
@@ -38,7 +26,7 @@ fn programs(count: u64) -> std::ops::Range<u64> {
     if let Some(only) = number("FUSELINE_PROGRAM") {
         return only..only + 1;
     }
-    let first = number("FUSELINE_SEED").unwrap_or(0) * 1_000_000;
+    let first = number::<u64>("FUSELINE_SEED").unwrap_or(0) * 1_000_000;
     first..first + count * number("FUSELINE_PROGRAMS").unwrap_or(1)
 }
 

@@ -146,13 +146,7 @@ impl Findings {
 
 /// The engine, the pairs to compare and whether those are all, or nothing where there is no plugin.
 fn start(wanted: impl Fn(&Pair) -> bool) -> Option<(Engine, Vec<Pair>, bool)> {
-    let engine = match support::config().build() {
-        Ok(engine) => engine,
-        Err(error) => {
-            println!("skipped: every op on every element type: {error}");
-            return None;
-        }
-    };
+    let engine = support::plugin_for("every op on every element type", support::config())?;
     let only = env::var("FUSELINE_PAIRS").ok();
     let is_asked =
         |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));

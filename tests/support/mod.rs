@@ -11,10 +11,20 @@ pub(crate) mod judge;
 pub(crate) mod reference;
 pub(crate) mod special;
 
+use std::env;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
-use fuseline::{Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode};
+use fuseline::{
+    Counters, Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode,
+};
+
+/// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
+pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
+    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}
 
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
@@ -46,14 +56,20 @@ pub(crate) fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false)
 }
 
+/// An engine on the plugin that is found; says so loudly where there is none.
+pub(crate) fn plugin(config: EngineConfig) -> Option<Engine> {
+    plugin_for("needs a plugin", config)
+}
+
+/// As [`plugin`], where there is more to say about what is skipped. `cargo xtask test` counts and repeats what follows `skipped:`.
+pub(crate) fn plugin_for(what: &str, config: EngineConfig) -> Option<Engine> {
+    config.build().inspect_err(|error| println!("skipped: {what}: {error}")).ok()
+}
+
 /// A reference engine, and one on the plugin that is found; says so loudly where there is none.
 pub(crate) fn engines(config: impl Fn() -> EngineConfig) -> Vec<Engine> {
-    let mut engines = vec![config().build_reference().expect("the reference engine needs nothing")];
-    match config().build() {
-        Ok(engine) => engines.push(engine),
-        Err(error) => println!("skipped: the plugin half of this test: {error}"),
-    }
-    engines
+    let reference = config().build_reference().expect("the reference engine needs nothing");
+    std::iter::once(reference).chain(plugin_for("the plugin half of this test", config())).collect()
 }
 
 /// Runs a test on every engine there is.
@@ -110,6 +126,21 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) -> Err
     assert!(text.contains(file), "the place is not the caller's: {text}");
     assert!(text.contains(words), "{words:?} is not in: {text}");
     error
+}
+
+/// A region of two ops (and their broadcast scalars), which is read.
+pub(crate) fn step(x: &Tensor) -> Result<Vec<f32>> {
+    ((x * 0.5)? + 1.0)?.to_vec::<f32>()
+}
+
+/// Waits until what an engine does on other threads has been counted.
+#[track_caller]
+pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool) {
+    let start = Instant::now();
+    while !is_counted(&engine.counters()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(crate) fn vector(engine: &Engine, data: &[f32]) -> Tensor {

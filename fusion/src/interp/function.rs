@@ -119,22 +119,13 @@ fn step(node: &Node, register: impl Fn(&Ref) -> usize) -> Option<Step> {
 mod tests {
     use super::*;
     use crate::op::{Aim, Domain, ProgramOptions, ProgramSampler, Seeded, fill};
-    use std::collections::HashMap;
+    use crate::program::testing::graph_of;
 
     /// A sampled program as a body: its inputs are parameters, its results the returns.
     fn body(seed: u64, accepts: fn(&crate::OpDef) -> bool) -> Body {
         let options = ProgramOptions { accepts, ..ProgramOptions::new(Aim::Everything) };
         let program = ProgramSampler::sample(options, &mut Seeded::new(seed), 1 + seed as usize % 4).program;
-        let mut graph = crate::Graph::new();
-        let mut known = HashMap::new();
-        for value in &program.values {
-            known.insert(value.id, graph.param(value.data.ty().clone()));
-        }
-        for op in &program.ops {
-            let operands = op.operands.iter().map(|id| known[id]).collect();
-            let results = graph.push_signature(op.signature.clone(), operands);
-            known.extend(op.results.iter().copied().zip(results));
-        }
+        let (graph, known) = graph_of(&program);
         let returns: Vec<Ref> = program.outputs.iter().map(|id| known[id]).collect();
         Body::new(graph, &returns).expect("the values exist")
     }

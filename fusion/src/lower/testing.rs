@@ -1,16 +1,14 @@
 //! What the tests of the lowering share.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plain::Plain;
 use super::{Numerics, ScalarPack};
 use crate::canon::{CanonRegion, can_lift};
-use crate::graph::{Graph, Ref};
 use crate::interp;
 use crate::literal::{Literal, Scalar};
 use crate::op::{ProgramOptions, ProgramSampler, Seeded};
-use crate::program::ProgramId;
+use crate::program::testing::graph_of;
 
 pub(super) type Data = Vec<Arc<Literal>>;
 
@@ -18,16 +16,7 @@ pub(super) type Data = Vec<Arc<Literal>>;
 pub(super) fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> (CanonRegion, Data) {
     let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), ops);
     let program = &sampled.program;
-    let mut graph = Graph::new();
-    let mut values: HashMap<ProgramId, Ref> = HashMap::new();
-    for value in &program.values {
-        values.insert(value.id, graph.param(value.data.ty().clone()));
-    }
-    for op in &program.ops {
-        let operands = op.operands.iter().map(|id| values[id]).collect();
-        let results = graph.push_signature(op.signature.clone(), operands);
-        values.extend(op.results.iter().copied().zip(results));
-    }
+    let (graph, _) = graph_of(program);
     let data: Data = program.values.iter().map(|value| value.data.clone()).collect();
     let lifted = graph.params().iter().map(can_lift).collect();
     (CanonRegion::new(graph, lifted), data)

@@ -17,6 +17,8 @@ mod function;
 mod json;
 mod locate;
 mod parse;
+#[cfg(test)]
+pub(crate) mod testing;
 mod tuple;
 mod write;
 
