@@ -41,6 +41,7 @@ pub struct EngineConfig {
     compare_regions: Option<bool>,
     interpret_cold: bool,
     specialise: bool,
+    quick: bool,
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
@@ -76,6 +77,7 @@ impl EngineConfig {
             compare_regions: None,
             interpret_cold: true,
             specialise: true,
+            quick: true,
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
@@ -182,6 +184,15 @@ impl EngineConfig {
     #[must_use]
     pub fn specialise_scalars(mut self, specialise: bool) -> EngineConfig {
         self.specialise = specialise;
+        self
+    }
+
+    /// Whether regions that take long to compile, and little to run, are compiled twice: at first in about 0.6 of the time, to code that is
+    /// several times as slow, and again in the background if they are run a second time. Default: yes, on XLA's CPU backend, with
+    /// [`Numerics::Fast`] and no comparison of regions.
+    #[must_use]
+    pub fn quick_compiles(mut self, quick: bool) -> EngineConfig {
+        self.quick = quick;
         self
     }
 
@@ -327,6 +338,10 @@ impl EngineConfig {
 
     pub(crate) fn specialises_scalars(&self) -> bool {
         self.specialise && self.numerics == Numerics::Fast && !self.compares_regions()
+    }
+
+    pub(crate) fn compiles_quickly(&self) -> bool {
+        self.quick && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     pub(crate) fn interprets_cold_regions(&self) -> bool {

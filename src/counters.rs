@@ -13,17 +13,20 @@ macro_rules! counters {
         pub(crate) struct Live {
             $(pub(crate) $name: Counter,)*
             pub(crate) compile_nanos: Counter,
+            pub(crate) compile_starts: Counter,
         }
 
         impl Live {
             pub(crate) fn new() -> Live {
-                Live { $($name: Counter::new(),)* compile_nanos: Counter::new() }
+                Live { $($name: Counter::new(),)* compile_nanos: Counter::new(), compile_starts: Counter::new() }
             }
 
             pub(crate) fn read(&self) -> Counters {
+                let ended = self.compiles.get() + self.compile_failures.get();
                 Counters {
                     $($name: self.$name.get(),)*
                     compile_time: Duration::from_nanos(self.compile_nanos.get()),
+                    pending_compiles: self.compile_starts.get().saturating_sub(ended),
                     cached_executables: 0,
                     cached_bytes: Bytes(0),
                 }
@@ -38,6 +41,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Time spent in compiles, added up over compile threads.
             pub compile_time: Duration,
+            /// Compiles that have been asked for and have not ended, those in the background included.
+            pub pending_compiles: u64,
             /// Regions in the memory cache now.
             pub cached_executables: u64,
             /// Memory that the cache holds now.
@@ -45,7 +50,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// What happened between an earlier snapshot and this one. The sizes of the cache are those of this one.
+            /// What happened between an earlier snapshot and this one. The sizes of the cache and what is pending are those of this one.
             #[must_use]
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {

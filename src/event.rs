@@ -246,6 +246,8 @@ pub enum Event {
         took: Duration,
         /// Memory that the executable holds.
         size: Bytes,
+        /// Whether it was compiled in less time to slower code; if the region is run again, another compile follows.
+        quick: bool,
         /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },
@@ -422,8 +424,9 @@ impl fmt::Display for Event {
                 write!(f, "{region} was lowered to {} lines of StableHLO", module.text().lines().count())
             }
             Event::CompileStarted { region } => write!(f, "{region} is being compiled"),
-            Event::CompileFinished { region, took, size, .. } => {
-                write!(f, "{region} was compiled in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
+            Event::CompileFinished { region, took, size, quick, .. } => {
+                let how = if *quick { "quickly, " } else { "" };
+                write!(f, "{region} was compiled {how}in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
             Event::Specialised { region, scalars, took, .. } => write!(

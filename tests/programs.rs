@@ -387,6 +387,15 @@ fn programs_that_are_interpreted_first() {
     assert_eq!((counters.fallbacks, counters.poisoned, counters.panics), (0, 0, 0), "{counters:?}");
 }
 
+/// Programs compiled as stopgaps are (`src/execute/quick.rs`): with what LLVM leaves undone, they give the same.
+#[test]
+fn programs_that_are_compiled_in_a_hurry() {
+    let config = support::config().compiler_flag("xla_backend_optimization_level", 0i64);
+    let Some(engine) = plugin_for("the programs that are compiled in a hurry", config) else { return };
+    let batch = Batch { programs: 40, ops: 16, modes: &[Mode::Fused], is_counted: true };
+    on_engine(&engine, &[batch], 200);
+}
+
 /// What XLA does not compile, by a part of its message.
 const UNCOMPILED: &[(&str, &str)] = &[];
 

@@ -180,6 +180,21 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }
     }
 
+    /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is dropped, if that one has left the cache.
+    pub fn replace(&self, key: &Key, old: &Arc<A>, new: A) -> Option<Vec<Evicted>> {
+        let entry = self.0.table.get(key).map(|entry| entry.clone())?;
+        let mut state = entry.state.lock();
+        let variant = state.variants.iter_mut().find(|variant| Arc::ptr_eq(&variant.artifact, old))?;
+        let bytes = new.bytes();
+        let replaced = std::mem::replace(&mut variant.bytes, bytes);
+        let old = std::mem::replace(&mut variant.artifact, Arc::new(new));
+        drop(state);
+        drop(old);
+        self.0.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.0.counters.bytes.fetch_sub(replaced, Ordering::Relaxed);
+        Some(self.0.shrink())
+    }
+
     /// The entry of a key, made where there is none.
     fn entry(&self, key: &Key, canonical: &[u8]) -> Arc<Entry<A, E>> {
         if let Some(entry) = self.0.table.get(key) {

@@ -246,3 +246,17 @@ fn counters_survive_contention() {
     let stats = cache.stats();
     assert_eq!((stats.entries, stats.bytes), (0, 0), "{stats:?}");
 }
+
+#[test]
+fn an_artifact_takes_the_place_of_another_if_that_is_still_there() {
+    let cache = Cache::new(Budget::default());
+    fill(&cache, 1, &[0, 1], 10);
+    let Lookup::Hit(old) = look(&cache, 1, &[0]) else { panic!("it is there") };
+    assert!(cache.replace(&key(2), &old.artifact, Exe { number: 9, bytes: 1 }).is_none());
+    let evicted = cache.replace(&key(1), &old.artifact, Exe { number: 11, bytes: 300 });
+    assert!(evicted.is_some_and(|evicted| evicted.is_empty()));
+    assert_eq!((hit(&cache, 1, &[1]), cache.stats().bytes), (Some(11), 8 + 300));
+    assert!(cache.replace(&key(1), &old.artifact, Exe { number: 12, bytes: 300 }).is_none());
+    cache.clear();
+    assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
+}

@@ -34,6 +34,7 @@ pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::trial::{Trial, Verdict};
 use crate::error::Stage;
 use crate::pjrt as sys;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a fault can be planned; see [`crate::EngineConfig::inject_faults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,8 +120,28 @@ pub(crate) struct Executable {
     fixed: Fixed,
     /// Whether others should be, if there are any.
     habit: Option<Box<Habit>>,
+    /// It was compiled in a hurry, and another one is to take its place.
+    stopgap: Option<Stopgap>,
     bytes: u64,
     trial: Trial,
+}
+
+/// How a region is compiled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct How {
+    /// Lifted scalars that are constants.
+    pub(crate) fixed: Fixed,
+    /// In less time, to slower code.
+    pub(crate) quick: bool,
+}
+
+/// An executable that another one is to take the place of, if it is used again.
+struct Stopgap(AtomicBool);
+
+impl Stopgap {
+    fn new() -> Stopgap {
+        Stopgap(AtomicBool::new(false))
+    }
 }
 
 /// One execution.
@@ -234,23 +255,13 @@ impl Device {
         region: &Arc<CanonRegion>,
         outputs: &OutputSet,
         candidates: &[u32],
-    ) -> Result<Executable> {
-        self.compile_fixed(region, outputs, candidates, Fixed::new())
-    }
-
-    /// As [`Device::compile`], for executions in which some lifted scalars have these values.
-    pub(crate) fn compile_fixed(
-        &self,
-        region: &Arc<CanonRegion>,
-        outputs: &OutputSet,
-        candidates: &[u32],
-        fixed: Fixed,
+        how: How,
     ) -> Result<Executable> {
         self.fault(Stage::Compile, FaultPoint::Compile { ops: region.graph().nodes().len() })?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes) = match &self.kind {
             Kind::Pjrt(device) => {
-                let (executable, bytes) = device.compile(region, &outputs, &aliases, &fixed)?;
+                let (executable, bytes) = device.compile(region, &outputs, &aliases, &how)?;
                 (Loaded::Pjrt(executable), bytes)
             }
             Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64),
@@ -265,8 +276,12 @@ impl Device {
             }
             Loaded::Reference => Vec::new(),
         };
-        let is_specialised = matches!(loaded, Loaded::Pjrt(_)) && self.numerics() == Numerics::Fast;
-        let fixable = if is_specialised && fixed.is_empty() { lower::fixable(region) } else { Vec::new() };
+        let How { fixed, quick } = how;
+        let is_final = quick || !fixed.is_empty() || self.numerics() == Numerics::Exact;
+        let fixable = match loaded {
+            Loaded::Pjrt(_) if !is_final => lower::fixable(region),
+            _ => Vec::new(),
+        };
         let habit = (!fixable.is_empty()).then(|| Habit::new(fixable));
         Ok(Executable {
             loaded,
@@ -277,6 +292,7 @@ impl Device {
             packed: Packed::new(),
             fixed,
             habit: habit.map(Box::new),
+            stopgap: quick.then(Stopgap::new),
             bytes,
             trial: Trial::new(),
         })
@@ -314,6 +330,11 @@ impl Device {
                 Ok(executed)
             }
         }
+    }
+
+    /// Whether a region can be compiled in less time, to slower code.
+    pub(crate) fn has_quick_compiles(&self) -> bool {
+        self.pjrt().is_some_and(PjrtDevice::has_quick_compiles)
     }
 
     /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where the interpreter is a short way off.
@@ -409,6 +430,12 @@ impl Executable {
     /// What is known of the scalars of its executions, if that matters.
     pub(crate) fn habit(&self) -> Option<&Habit> {
         self.habit.as_deref()
+    }
+
+    /// Whether another executable is to take its place and nobody is making that; who is told so has to.
+    pub(crate) fn is_to_be_replaced(&self) -> bool {
+        let Some(Stopgap(taken)) = &self.stopgap else { return false };
+        !taken.swap(true, Ordering::Relaxed)
     }
 
     /// How it compares with its ops.

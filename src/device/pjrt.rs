@@ -1,5 +1,6 @@
 //! Regions on a PJRT device.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
@@ -9,7 +10,7 @@ use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
-use super::{Buffer, DeviceError, Done, Each, Executed, Fixed, Result};
+use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 use crate::sync::Mutex;
@@ -25,6 +26,8 @@ pub(crate) struct PjrtDevice {
     numerics: Numerics,
     /// Options by the kind of region; see [`PjrtDevice::options`].
     options: [CompileOptions; 4],
+    /// Whether the plugin takes what [`quickly`] adds to them.
+    has_quick: bool,
 }
 
 /// Multiplications of the largest product above which it pays to split its work over threads. At 32x128x128 (0.5
@@ -65,6 +68,15 @@ const EXACT: [FlagOf; 4] = [
     ("xla_allow_excess_precision", || false.into()),
     ("xla_cpu_use_fusion_emitters", || false.into()),
 ];
+
+/// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the time, and what it makes is
+/// 2 to 11 times as slow, the more of it is elementwise (ten programs of `fuseline bench`, 2026-11-23). 1 saves nothing.
+const OPTIMIZATION: &str = "xla_backend_optimization_level";
+
+/// The options with which a compile takes least.
+fn quickly(options: &CompileOptions) -> CompileOptions {
+    options.clone().flag(OPTIMIZATION, 0i64)
+}
 
 /// The smallest module there is, to ask a compiler about its flags.
 const IDENTITY: &str =
@@ -121,7 +133,9 @@ impl PjrtDevice {
             }
             options
         });
-        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, options })
+        let client = devices[0].client();
+        let has_quick = cpu && !named(OPTIMIZATION) && client.compile(IDENTITY, &quickly(&base)).is_ok();
+        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, options, has_quick })
     }
 
     /// The device of the first replica.
@@ -131,6 +145,10 @@ impl PjrtDevice {
 
     pub(crate) fn replicas(&self) -> usize {
         self.devices.len()
+    }
+
+    pub(super) fn has_quick_compiles(&self) -> bool {
+        self.has_quick
     }
 
     pub(super) fn is_near_host(&self) -> bool {
@@ -172,7 +190,7 @@ impl PjrtDevice {
     }
 
     /// The options for a region: a function of the region, so that they need not stand in its key.
-    fn options(&self, region: &CanonRegion) -> &CompileOptions {
+    fn options(&self, region: &CanonRegion, quick: bool) -> Cow<'_, CompileOptions> {
         // Inside bodies too: a loop may hold a product of matrices.
         let any = |test: &mut dyn FnMut(&Signature) -> bool| region.graph().any_op(test);
         let heavy = any(&mut |signature| {
@@ -188,7 +206,8 @@ impl PjrtDevice {
             signature.op() == OpCode::ReduceWindow && signature.bodies().iter().any(rounds)
         });
         let kind = if heavy { HEAVY } else { 0 } | if window_sum { WINDOW_SUM } else { 0 };
-        &self.options[kind]
+        let options = Cow::Borrowed(&self.options[kind]);
+        if quick && self.has_quick { Cow::Owned(quickly(&options)) } else { options }
     }
 
     /// Makes the handlers that a region calls known to the plugin.
@@ -208,7 +227,7 @@ impl PjrtDevice {
         region: &CanonRegion,
         outputs: &[u32],
         aliases: &Aliases,
-        fixed: &Fixed,
+        how: &How,
     ) -> Result<(pjrt::Executable, u64)> {
         let unsteady = if self.numerics == Numerics::Exact { lower::unsteady_op(region) } else { None };
         if let Some(op) = unsteady {
@@ -216,12 +235,12 @@ impl PjrtDevice {
                 format!("`{}` may be computed otherwise together with other ops than alone", op.name());
             return Err(DeviceError::new(Stage::Compile, message));
         }
-        let module = lower::lower_fixed(region, outputs, aliases, self.numerics, fixed).verify();
+        let module = lower::lower_fixed(region, outputs, aliases, self.numerics, &how.fixed).verify();
         let module = module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self
             .client()
-            .compile(module.text(), self.options(region))
+            .compile(module.text(), &self.options(region, how.quick))
             .map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not smaller than its text.
         let code = executable.generated_code_size().ok().and_then(|size| u64::try_from(size).ok());

@@ -48,16 +48,20 @@ const COMPILE_OP: Duration = Duration::from_micros(200);
 const COMPILE_REDUCTION: Duration = Duration::from_millis(2);
 const COMPILE_CONTRACTION: Duration = Duration::from_millis(15);
 
-/// How often a new region is interpreted before it is compiled.
-fn runs(graph: &Graph) -> u32 {
-    let Some(once) = interp::estimate(graph) else { return 0 };
+/// What a compile takes, roughly.
+pub(super) fn compile_time(graph: &Graph) -> Duration {
     let op = |node: &Node| match node.signature().def().fusibility {
         Fusibility::Reduction => COMPILE_REDUCTION,
         Fusibility::Contraction => COMPILE_CONTRACTION,
         _ => COMPILE_OP,
     };
-    let compile = COMPILE + graph.nodes().iter().map(op).sum::<Duration>();
-    let runs = compile.as_nanos() / once.as_nanos().max(1);
+    COMPILE + graph.nodes().iter().map(op).sum::<Duration>()
+}
+
+/// How often a new region is interpreted before it is compiled.
+fn runs(graph: &Graph) -> u32 {
+    let Some(once) = interp::estimate(graph) else { return 0 };
+    let runs = compile_time(graph).as_nanos() / once.as_nanos().max(1);
     u32::try_from(runs).unwrap_or(MOST_RUNS).min(MOST_RUNS)
 }
 

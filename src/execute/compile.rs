@@ -7,7 +7,7 @@ use std::time::Instant;
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
 use fuseline_fusion::{Bytes, lower};
 
-use crate::device::{DeviceError, Executable, aliases};
+use crate::device::{DeviceError, Executable, How, aliases};
 use crate::error::Stage;
 use crate::event::Event;
 use crate::stream::StreamShared;
@@ -78,10 +78,12 @@ impl Compile {
         dying: Vec<u32>,
         claim: Option<Claim<Executable, DeviceError>>,
         haste: Haste,
+        how: How,
     ) -> Arc<CompileSlot> {
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
+        stream.engine().counters().compile_starts.add(1);
         let task = Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;
@@ -92,7 +94,8 @@ impl Compile {
             });
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
-            let compile = || engine.device().compile(&info.canon, &outputs, &dying);
+            let quick = how.quick;
+            let compile = || engine.device().compile(&info.canon, &outputs, &dying, how);
             let compiled = guarded(compile);
             let took = start.elapsed();
             let compiled = match compiled {
@@ -102,7 +105,7 @@ impl Compile {
                     let size = Bytes(executable.bytes());
                     engine.emit(|| {
                         let executable = executable.pjrt().cloned();
-                        Event::CompileFinished { region, took, size, executable }
+                        Event::CompileFinished { region, took, size, quick, executable }
                     });
                     Ok(match claim {
                         Some(claim) => {

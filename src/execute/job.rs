@@ -12,7 +12,8 @@ use super::EngineRegion;
 use super::cold::{Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste};
 use super::known::Missed;
-use crate::device::{DeviceError, Executable};
+use super::quick;
+use crate::device::{DeviceError, Executable, How};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion};
 use crate::record::replay::{Recorded, Tape};
@@ -210,6 +211,7 @@ impl Job {
             Lookup::Hit(hit) => {
                 engine.counters().hits.add(1);
                 engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
+                self.replace_stopgap(key, &hit, stream);
                 State::Ready(hit)
             }
             Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
@@ -257,7 +259,11 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
-        Compile::start(stream, &self.info, outputs, self.dying(), claim, haste)
+        // What is joined runs as its units until its best executable is there.
+        let is_hurried = claim.is_some() && !self.is_joined();
+        let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
+        let how = How { quick, ..How::default() };
+        Compile::start(stream, &self.info, outputs, self.dying(), claim, haste, how)
     }
 
     /// Whether it is interpreted if it is new.
@@ -301,7 +307,7 @@ impl Job {
     }
 
     /// Parameters whose memory may be reused when the region is compiled.
-    fn dying(&self) -> Vec<u32> {
+    pub(super) fn dying(&self) -> Vec<u32> {
         let dies = |(_, input): &(u32, &Input<ValueRef>)| input.dies && !input.lifted;
         (0u32..).zip(&self.inputs).filter(dies).map(|(index, _)| index).collect()
     }

@@ -29,6 +29,7 @@ mod flow;
 mod job;
 mod known;
 mod launch;
+mod quick;
 mod recent;
 mod shadow;
 mod specialise;

@@ -8,7 +8,7 @@ use fuseline_fusion::Bytes;
 
 use super::compile::guarded;
 use super::job::Job;
-use crate::device::{Choice, Executable, Fixed};
+use crate::device::{Choice, Executable, Fixed, How};
 use crate::event::Event;
 use crate::stream::StreamShared;
 
@@ -39,6 +39,7 @@ impl Job {
 
     fn compile_fixed(&self, general: Arc<Executable>, fixed: Fixed, stream: &Arc<StreamShared>) {
         let (info, owner) = (self.info.clone(), stream.clone());
+        stream.engine().counters().compile_starts.add(1);
         stream.engine().compile_pool().push_unhurried(Box::new(move || {
             let Some(habit) = general.habit() else { return };
             let engine = owner.engine();
@@ -46,7 +47,14 @@ impl Job {
             let outputs: OutputSet = general.outputs().iter().copied().collect();
             let dying: Vec<u32> = general.reusable().iter().map(|&(_, param)| param).collect();
             let start = Instant::now();
-            let compile = || engine.device().compile_fixed(&info.canon, &outputs, &dying, fixed.clone());
+            let compile = || {
+                engine.device().compile(
+                    &info.canon,
+                    &outputs,
+                    &dying,
+                    How { fixed: fixed.clone(), quick: false },
+                )
+            };
             let compiled = guarded(compile);
             let took = start.elapsed();
             match compiled {

@@ -53,7 +53,7 @@ impl Log {
 /// What tests make their engines with: every region is compiled when it first comes, so that it is the plugin that is tested.
 /// `tests/cold.rs` has what is interpreted first.
 pub(crate) fn config() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false)
+    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false)
 }
 
 /// An engine on the plugin that is found; says so loudly where there is none.

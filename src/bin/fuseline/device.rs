@@ -22,7 +22,13 @@ impl Watched {
         mode: Mode,
         watch: bool,
     ) -> Result<Watched, Failure> {
-        Watched::with(EngineConfig::new().interpret_cold_regions(false), place, contract, mode, watch)
+        Watched::with(
+            EngineConfig::new().interpret_cold_regions(false).quick_compiles(false),
+            place,
+            contract,
+            mode,
+            watch,
+        )
     }
 
     /// As [`Watched::new`], but as programs have it who ask for nothing.

@@ -35,7 +35,12 @@ fn look(path: &Path, smoke: bool) -> Value {
     if let Err(error) = Plugin::open(path) {
         return unusable(error.to_string(), advice(error.fault()));
     }
-    let engine = match EngineConfig::new().interpret_cold_regions(false).plugin(path).build() {
+    let engine = match EngineConfig::new()
+        .interpret_cold_regions(false)
+        .quick_compiles(false)
+        .plugin(path)
+        .build()
+    {
         Ok(engine) => engine,
         Err(error) => {
             let advice =

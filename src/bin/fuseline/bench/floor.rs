@@ -13,9 +13,9 @@ use fuseline::fusion::canon::RegionKey;
 use fuseline::pjrt::{Buffer, Executable, ExecuteOptions};
 use fuseline::{Event, Literal, TensorType};
 
+use super::Warming;
 use super::programs::Case;
 use super::steady::steady_from;
-use super::unsettled;
 use crate::device::Watched;
 use crate::failure::Failure;
 
@@ -44,6 +44,7 @@ impl Floor {
         let mut program = case.make(engine).map_err(Failure::run)?;
         let mut executables: HashMap<RegionKey, Executable> = HashMap::new();
         let (mut times, mut compiles) = (Vec::new(), Vec::new());
+        let mut warming = Warming::default();
         while steady_from(&times, &compiles).is_none() {
             if times.len() == MOST_WARM {
                 return Err(Failure::Run(format!("it compiles still after {MOST_WARM} steps")));
@@ -51,7 +52,7 @@ impl Floor {
             let start = std::time::Instant::now();
             program.step().map_err(Failure::run)?;
             times.push(start.elapsed().as_nanos() as u64);
-            compiles.push(unsettled(&engine.counters()));
+            compiles.push(warming.after_step(engine));
         }
         let mut step = || -> Result<Vec<RegionKey>, Failure> {
             let mut launched = Vec::new();

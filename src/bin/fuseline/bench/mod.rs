@@ -9,7 +9,7 @@ mod steady;
 
 use std::time::{Duration, Instant};
 
-use fuseline::{Counters, Mode};
+use fuseline::{Counters, Engine, Mode};
 use serde_json::{Value, json};
 
 use crate::Status;
@@ -119,20 +119,39 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
     Ok(Status::Good)
 }
 
-/// What a steady program does none of: compiles, and regions that are interpreted until they are compiled.
-fn unsettled(counters: &Counters) -> u64 {
-    counters.compiles + counters.interpreted
+/// Steps after which a program has asked for all compiles that it goes on with, or nearly.
+const ASKED: usize = 20;
+
+/// Counts what a steady program does none of, and lets it become steady.
+#[derive(Default)]
+struct Warming {
+    steps: usize,
+}
+
+impl Warming {
+    /// The compiles that were done, and the regions that were interpreted until they were compiled, by the end of a step. From some step on
+    /// it waits until nothing is being compiled in the background: what is measured is what goes on, not how soon that begins,
+    /// and a compiler would take a core from it.
+    fn after_step(&mut self, engine: &Engine) -> u64 {
+        self.steps += 1;
+        while self.steps >= ASKED && engine.counters().pending_compiles > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let counters = engine.counters();
+        counters.compiles + counters.interpreted
+    }
 }
 
 fn measure(watched: &Watched, case: &Case, mode: Mode, seconds: f64) -> fuseline::Result<Measured> {
     let engine = &watched.engine;
     let mut program = case.make(engine)?;
     let (mut times, mut compiles) = (Vec::new(), Vec::new());
+    let mut warming = Warming::default();
     let mut step = || -> fuseline::Result<(usize, Option<usize>)> {
         let start = Instant::now();
         program.step()?;
         times.push(start.elapsed().as_nanos() as u64);
-        compiles.push(unsettled(&engine.counters()));
+        compiles.push(warming.after_step(engine));
         Ok((times.len(), steady::steady_from(&times, &compiles)))
     };
     let start = Instant::now();

@@ -15,9 +15,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+use super::Warming;
 use super::floor::Floor;
 use super::programs::{Case, Program};
-use super::unsettled;
 use crate::Status;
 use crate::cli::{BenchArgs, ModeChoice};
 use crate::device::Watched;
@@ -53,7 +53,7 @@ impl Steps {
 struct Served<'a> {
     args: &'a BenchArgs,
     case: &'a Case,
-    running: Option<(Steps, Watched)>,
+    running: Option<(Steps, Watched, Warming)>,
 }
 
 impl Served<'_> {
@@ -66,7 +66,7 @@ impl Served<'_> {
         }
     }
 
-    fn running(&mut self) -> Result<&mut (Steps, Watched), Failure> {
+    fn running(&mut self) -> Result<&mut (Steps, Watched, Warming), Failure> {
         self.running.as_mut().ok_or_else(|| Failure::Input("there is no program yet".to_owned()))
     }
 
@@ -78,12 +78,12 @@ impl Served<'_> {
             false => Steps::Program(self.case.make(&watched.engine).map_err(Failure::run)?),
         };
         let place = watched.place_json();
-        self.running = Some((steps, watched));
+        self.running = Some((steps, watched, Warming::default()));
         Ok(json!({"versions": {"fuseline": env!("CARGO_PKG_VERSION")}, "device": place}))
     }
 
     fn steps(&mut self, count: u64) -> Result<Value, Failure> {
-        let (steps, watched) = self.running()?;
+        let (steps, watched, warming) = self.running()?;
         let mut times = Vec::new();
         let mut compiles = Vec::new();
         for left in (0..count).rev() {
@@ -93,7 +93,7 @@ impl Served<'_> {
                 watched.engine.synchronize().map_err(Failure::run)?;
             }
             times.push(start.elapsed().as_nanos() as u64);
-            compiles.push(unsettled(&watched.engine.counters()));
+            compiles.push(warming.after_step(&watched.engine));
         }
         let did = watched.engine.counters();
         Ok(json!({
@@ -116,7 +116,7 @@ impl Served<'_> {
     }
 
     fn outputs(&mut self) -> Result<Value, Failure> {
-        let (Steps::Program(program), _) = self.running()? else { return Ok(json!({"outputs": null})) };
+        let (Steps::Program(program), ..) = self.running()? else { return Ok(json!({"outputs": null})) };
         let outputs = program.outputs().map_err(Failure::run)?;
         let output = |(name, data): (&str, Vec<f32>)| {
             let bytes: Vec<u8> = data.iter().flat_map(|number| number.to_le_bytes()).collect();

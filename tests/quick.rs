@@ -1,0 +1,107 @@
+//! Regions that take long to compile are compiled twice, the first time in a hurry.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use fuseline::{Engine, EngineConfig, Event, Numerics, Tensor};
+use support::{Log, plugin, wait_until};
+
+fn config() -> EngineConfig {
+    EngineConfig::new().interpret_cold_regions(false)
+}
+
+/// Products and sums: its compile is estimated at more than 100 ms.
+fn step(x: &Tensor) -> Vec<f32> {
+    let mut y = x.clone();
+    for _ in 0..6 {
+        y = (y.matmul(x).unwrap() * 0.5).unwrap();
+    }
+    y.sum(&[0]).unwrap().to_vec::<f32>().unwrap()
+}
+
+/// `[[1, 1], [1, 1]]`: each product doubles it, and half of that is what it was.
+fn input(engine: &Engine) -> Tensor {
+    engine.tensor(&[1.0f32; 4], &[2, 2]).unwrap()
+}
+
+fn compiles(log: &Log) -> Vec<bool> {
+    let compile = |event| match event {
+        Event::CompileFinished { quick, .. } => Some(quick),
+        _ => None,
+    };
+    log.take().into_iter().filter_map(compile).collect()
+}
+
+/// U1.
+#[test]
+fn what_runs_again_is_compiled_again_and_nobody_waits() {
+    let log = Log::default();
+    let Some(engine) = plugin(config().event_sink(log.sink())) else { return };
+    let x = input(&engine);
+    assert_eq!(step(&x), [2.0, 2.0]);
+    engine.synchronize().unwrap();
+    assert_eq!(compiles(&log), [true]);
+    assert_eq!(step(&x), [2.0, 2.0]);
+    wait_until(&engine, |counters| counters.compiles == 2);
+    for _ in 0..20 {
+        assert_eq!(step(&x), [2.0, 2.0]);
+    }
+    let counters = engine.counters();
+    assert_eq!((counters.misses, counters.hits, counters.compiles), (1, 21, 2));
+    assert_eq!((counters.fallbacks, counters.cached_executables), (0, 1));
+    // It is told just after it is counted.
+    while log.take().iter().all(|event| !matches!(event, Event::CompileFinished { quick: false, .. })) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_is_run_once_is_compiled_once() {
+    let Some(engine) = plugin(config()) else { return };
+    assert_eq!(step(&input(&engine)), [2.0, 2.0]);
+    drop(engine.tensor(&[0.0f32], &[1]).unwrap().neg().unwrap().to_vec::<f32>().unwrap());
+    assert_eq!(engine.counters().compiles, 2);
+}
+
+#[test]
+fn what_is_long_to_run_exact_or_compared_is_compiled_at_once() {
+    let log = Log::default();
+    for config in [
+        config().quick_compiles(false),
+        config().numerics(Numerics::Exact).compare_regions(false),
+        config().compare_regions(true),
+        config().compiler_flag("xla_backend_optimization_level", 3i64),
+    ] {
+        let Some(engine) = plugin(config.event_sink(log.sink())) else { return };
+        assert_eq!(step(&input(&engine)), [2.0, 2.0]);
+        assert!(!compiles(&log).contains(&true));
+    }
+    let Some(engine) = plugin(config().event_sink(log.sink())) else { return };
+    let large = engine.tensor(&vec![1.0f32; 1 << 22], &[1 << 11, 1 << 11]).unwrap();
+    let sums = (0..40).map(|_| large.sum(&[0]).unwrap().sum(&[0]).unwrap());
+    let total = sums.reduce(|a, b| (a + b).unwrap()).unwrap();
+    assert_eq!(total.item::<f32>().unwrap(), 40.0 * (1 << 22) as f32);
+    assert_eq!(compiles(&log), [false]);
+}
+
+/// A compile that fails leaves the stopgap.
+#[test]
+fn a_second_compile_that_fails_costs_speed() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let count = AtomicU32::new(0);
+    let faults = move |point: fuseline::FaultPoint| match point {
+        fuseline::FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) == 1 => {
+            Some("the compiler is tired".to_owned())
+        }
+        _ => None,
+    };
+    let Some(engine) = plugin(config().inject_faults(faults)) else { return };
+    let x = input(&engine);
+    assert_eq!((step(&x), step(&x)), (vec![2.0, 2.0], vec![2.0, 2.0]));
+    wait_until(&engine, |counters| counters.compile_failures == 1);
+    for _ in 0..5 {
+        assert_eq!(step(&x), [2.0, 2.0]);
+    }
+    let counters = engine.counters();
+    assert_eq!((counters.misses, counters.hits, counters.compiles, counters.fallbacks), (1, 6, 1, 0));
+}
