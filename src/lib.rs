@@ -118,7 +118,7 @@ pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Change, Event, EventSink, Miss, SealedRegion, Varies, Varying};
+pub use event::{Asked, Change, Event, EventSink, Kept, Miss, SealedRegion, Varies, Varying, Wait};
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;

@@ -313,7 +313,10 @@ impl Session {
     /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
     pub fn synchronize(&self, stream: StreamHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        told(self.stream(stream, "synchronize").and_then(|stream| stream.shared().synchronize(deadline)))
+        told(
+            self.stream(stream, "synchronize")
+                .and_then(|stream| stream.shared().synchronize(deadline, &Site::Unknown)),
+        )
     }
 
     /// Waits until everything recorded so far on any stream of the engine has been computed.
