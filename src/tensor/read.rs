@@ -180,7 +180,11 @@ impl Tensor {
     /// called from an event sink or callback, which must not wait.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
-        let site = here();
+        self.literal_at(here())
+    }
+
+    /// As [`Tensor::to_literal`], for a caller at this place.
+    pub(crate) fn literal_at(&self, site: Site) -> Result<Literal> {
         let engine = self.stream().engine();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
