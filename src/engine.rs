@@ -8,7 +8,7 @@ use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, StreamId};
+use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, Site, StreamId};
 
 use crate::capture::Captures;
 use crate::config::EngineConfig;
@@ -313,10 +313,13 @@ impl Engine {
     /// When called from an event sink or callback, which must not wait.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        let site = here();
+        self.synchronize_at(&here())
+    }
+
+    pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
         let streams: Vec<_> = self.0.streams.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
-        streams.iter().try_for_each(|stream| stream.synchronize(None, &site))
+        streams.iter().try_for_each(|stream| stream.synchronize(None, site))
     }
 
     // ----- making tensors -----

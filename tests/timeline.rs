@@ -73,7 +73,7 @@ fn a_summary_says_what_a_step_waited_for() {
         let words = whole.to_string();
         for said in [
             "waiting for compiles",
-            "compiles take most of the time",
+            "compiles take the largest part of the time",
             &at,
             "4 times",
             "ended 4 regions of 42 ops",

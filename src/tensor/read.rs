@@ -209,15 +209,19 @@ impl Tensor {
     /// As [`Tensor::to_literal`].
     #[track_caller]
     pub fn read_replicas(&self) -> Result<Vec<Literal>> {
-        let site = here();
+        self.read_replicas_at(&here())
+    }
+
+    /// As [`Tensor::read_replicas`], for a caller at this place.
+    pub(crate) fn read_replicas_at(&self, site: &Site) -> Result<Vec<Literal>> {
         let engine = self.stream().engine();
         let replicas = engine.device().replicas();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
             return Ok(vec![scalar.to_literal(); replicas]);
         }
-        let mut watched = Watched::start(self, Asked::Read, &site);
-        let (buffer, maker) = data(self.settle(None, &site)?, &site)?;
+        let mut watched = Watched::start(self, Asked::Read, site);
+        let (buffer, maker) = data(self.settle(None, site)?, site)?;
         may_wait()?;
         Watched::launched(&mut watched);
         let read = |replica| {

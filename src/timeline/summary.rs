@@ -354,26 +354,26 @@ impl Summary {
             Cause::Program => {
                 let each = time.as_nanos() / u128::from(self.ops.max(1));
                 format!(
-                    "the program takes most of the time: {} for each op that it records, where recording takes a tenth of a \
+                    "the program takes the largest part of the time: {} for each op that it records, where recording takes a tenth of a \
                      microsecond to a third; what it does between its ops is what to look at",
                     Took(Duration::from_nanos(u64::try_from(each).unwrap_or(u64::MAX)))
                 )
             }
-            Cause::Compile => "compiles take most of the time; a loop whose steps record the same ops on the same shapes compiles \
+            Cause::Compile => "compiles take the largest part of the time; a loop whose steps record the same ops on the same shapes compiles \
                  nothing after its first ones: where this goes on, what each region differs in from the one before is told with it"
                 .to_owned(),
-            Cause::Interpreter => "new regions take most of the time, which are interpreted while they are compiled; they are \
+            Cause::Interpreter => "new regions take the largest part of the time, which are interpreted while they are compiled; they are \
                  fast from the eleventh time on"
                 .to_owned(),
             Cause::Device => format!(
-                "the device takes most of the time, and the program waits for it, longest at {first}; reads that come a step later \
+                "the device takes the largest part of the time, and the program waits for it, longest at {first}; reads that come a step later \
                  let the program record the next step meanwhile, and the table of regions says which take long"
             ),
             Cause::Transfer => format!(
-                "data on its way to the host takes most of the time, longest at {first}; read less (sums, maxima, the last rows) or \
+                "data on its way to the host takes the largest part of the time, longest at {first}; read less (sums, maxima, the last rows) or \
                  without waiting (Tensor::read)"
             ),
-            Cause::Input => "streams wait for each other most of the time; values used on the stream that makes them need no waiting"
+            Cause::Input => "streams wait for each other for the largest part of the time; values used on the stream that makes them need no waiting"
                 .to_owned(),
             Cause::InFlight => "the device is behind, as it should be; larger limits (EngineConfig::in_flight_limits) let the program \
                  run further ahead"
@@ -381,7 +381,7 @@ impl Summary {
             Cause::Engine => {
                 let (regions, each) = (count(self.regions, "region"), count(self.ops / self.regions.max(1), "op"));
                 format!(
-                    "handing over {regions} of {each} each takes most of the time; record more before each read, the longest of which \
+                    "handing over {regions} of {each} each takes the largest part of the time; record more before each read, the longest of which \
                      are at {first}"
                 )
             }
