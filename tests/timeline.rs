@@ -173,7 +173,7 @@ fn a_page_is_whole_and_needs_nothing_from_outside() {
     for span in data["lanes"].as_array().unwrap().iter().flat_map(|lane| lane["spans"].as_array().unwrap()) {
         let (from, to) = (span[0].as_f64().unwrap(), span[1].as_f64().unwrap());
         assert!(0.0 <= from && from <= to && to <= length, "{span}");
-        assert!(span[3].as_u64().unwrap() < data["texts"].as_array().unwrap().len() as u64);
+        assert!(span[4].as_u64().unwrap() < data["texts"].as_array().unwrap().len() as u64);
     }
     if let Ok(path) = std::env::var("FUSELINE_PAGE") {
         std::fs::write(path, page).unwrap();

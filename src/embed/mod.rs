@@ -388,7 +388,7 @@ crate::sync::thread_local! {
 /// let timeline = Timeline::new();
 /// let session = Session::reference(EngineConfig::new().event_sink(timeline.clone()))?;
 /// let ty = TensorType::of(DType::F32, &[1])?;
-/// let value = session.upload(session.default_stream(), &ty, &1.0f32.to_le_bytes())?;
+/// let value = session.upload(session.open_stream()?, &ty, &1.0f32.to_le_bytes())?;
 /// let before = swap_site(Some(Site::Host("train.py:12".into())));
 /// session.read(value)?;
 /// swap_site(before);

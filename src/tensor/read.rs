@@ -428,7 +428,19 @@ impl Tensor {
 
     /// What Debug mode does after each op: waits for the result and looks at it.
     pub(crate) fn check(&self) -> Result<()> {
-        self.wait_until(None, &Site::Unknown)?;
+        let unknown = Site::Unknown;
+        let mut watched = Watched::start(self, Asked::Wait, &unknown);
+        if self.cell().as_scalar().is_none() {
+            let (buffer, maker) = data(self.settle(None, &unknown)?, &unknown)?;
+            may_wait()?;
+            Watched::launched(&mut watched);
+            buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+            // It is the call that waits.
+            if let (Some(watched), Some(maker)) = (&mut watched, maker) {
+                watched.site = maker.address().1;
+            }
+            Watched::end(watched, maker, 0);
+        }
         let engine = self.stream().engine();
         if !engine.config().checks_finite() || !self.dtype().is_float() {
             return Ok(());

@@ -46,7 +46,7 @@
       const y = TOP + index * LANE, drawn = {};
       c.fillStyle = colour("line");
       c.fillRect(0, y - 2, width, 1);
-      for (const [from, to, kind, text] of lane.spans) {
+      for (const [from, to, kind, title] of lane.spans) {
         if (to < view[0] || from > view[1]) continue;
         const left = Math.max(LEFT, x(from)), right = Math.min(width, x(to));
         if (kind === "end") {
@@ -62,9 +62,8 @@
         c.fillRect(left, y + 4, Math.max(1, right - left - (right - left > 4 ? 1 : 0)), BAR);
         const room = Math.floor((right - left - 8) / LETTER);
         if (room > 3) {
-          const line = texts[text].split("\n")[0];
           c.fillStyle = colour("ink");
-          c.fillText(line.length > room ? line.slice(0, room - 1) + "…" : line, left + 4, y + 5 + BAR / 2);
+          c.fillText(title.length > room ? title.slice(0, room - 1) + "…" : title, left + 4, y + 5 + BAR / 2);
         }
       }
     });
@@ -106,10 +105,11 @@
     if (!lane) return null;
     const when = at(pointer.x), slack = 3 * (view[1] - view[0]) / across();
     for (let index = lane.spans.length - 1; index >= 0; index--) {
-      const [from, to, , text] = lane.spans[index];
+      const [from, to, , title, text] = lane.spans[index];
       const grace = Math.max(0, slack - (to - from) / 2);
       if (when >= from - grace && when <= to + grace) {
-        return `${texts[text]}\n${words(from)}` + (to > from ? ` to ${words(to)}` : "");
+        const when = to > from ? `${words(from)} to ${words(to)}: ${words(+(to - from).toPrecision(3))}` : words(from);
+        return `${title}\n${texts[text]}\n${when}`;
       }
     }
     return null;

@@ -1,7 +1,7 @@
 //! The page: a picture that can be zoomed, and tables. It needs nothing from a network.
 //!
 //! The tables are markup, and say all that the summary says to whoever has no scripts. The picture is drawn by `page.js` from data in the page: of
-//! each lane its spans, with times in microseconds, a kind, and lines of text by number.
+//! each lane its spans, with times in microseconds, a kind, a title, and what many spans have in common as a text by number.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -260,7 +260,7 @@ fn regions(out: &mut String, summary: &Summary) {
 
 // ----- the picture -----
 
-/// Spans of a lane: from and to in microseconds, what they are in the style, and the number of their text.
+/// Spans of a lane: from and to in microseconds, what they are in the style, a title, and the number of a text.
 #[derive(Default)]
 struct Lane {
     spans: Vec<Value>,
@@ -298,18 +298,18 @@ impl Picture<'_> {
         &mut self.lanes[index].1
     }
 
-    fn put(&mut self, lane: String, range: Range, kind: &str, text: String) {
+    fn put(&mut self, lane: String, range: Range, kind: &str, title: String, text: String) {
         let micros = |at: Nanos| at.saturating_sub(self.spans.all.from) as f64 / 1e3;
-        let (from, to) = (micros(range.from), micros(range.to));
         let number = self.texts.number(text);
-        self.lane(lane).spans.push(json!([from, to, kind, number]));
+        let span = json!([micros(range.from), micros(range.to), kind, title, number]);
+        self.lane(lane).spans.push(span);
     }
 
-    /// A region, in lines: which, its ops, where they were recorded.
-    fn region(&self, region: &RegionRef) -> String {
-        let mut text = format!("region {}.{}, {} ops", region.stream, region.seq, region.ops);
+    /// What regions of a key have in common, in lines: their ops, where they were recorded.
+    fn described(&self, region: &RegionRef) -> String {
+        let mut text = format!("{} ops", region.ops);
         if let Some(described) = self.spans.described.get(&region.key) {
-            let _ = write!(text, "\n{}\nrecorded at {}", described.ops, described.first);
+            let _ = write!(text, ": {}\nrecorded at {}", described.ops, described.first);
             if described.last != described.first {
                 let _ = write!(text, " to {}", described.last);
             }
@@ -319,38 +319,37 @@ impl Picture<'_> {
 
     /// What the program's threads do.
     fn program(&mut self) {
-        for thread in self.spans.program_threads() {
+        let spans = self.spans;
+        for &thread in spans.of_thread.keys() {
             let name = format!("{} (program)", self.spans.threads[thread as usize]);
             let mut from = self.spans.all.from;
-            let mut pauses: Vec<_> =
-                self.spans.pauses.iter().filter(|pause| pause.thread == thread).collect();
-            pauses.sort_by_key(|pause| pause.range);
-            let ends = pauses.iter().map(|pause| Some(*pause)).chain([None]);
+            let ends = spans.pauses_of(thread).map(Some).chain([None]);
             for pause in ends {
                 let to = pause.map_or(self.spans.all.to, |pause| pause.range.from);
                 if to.saturating_sub(from) > SHORTEST {
-                    let text = format!(
-                        "the program, and recording: {}",
-                        Took(Duration::from_nanos(to.saturating_sub(from)))
-                    );
-                    self.put(name.clone(), Range { from, to }, Cause::Program.name(), text);
+                    let kind = Cause::Program;
+                    let (title, words) = (kind.name().to_owned(), kind.words().to_owned());
+                    self.put(name.clone(), Range { from, to }, kind.name(), title, words);
                 }
                 let Some(pause) = pause else { continue };
-                let took = Took(Duration::from_nanos(pause.range.len()));
-                let head = match &pause.read {
+                let mut text = format!("asked at {}", pause.site);
+                let title = match &pause.read {
                     None => format!("waits for all of stream {}", pause.stream),
                     Some((asked, region, bytes)) => {
                         let what = if *asked == Asked::Wait { "waits for a value" } else { "reads a value" };
-                        let region =
-                            region.map_or_else(String::new, |region| format!(" of {}", self.region(&region)));
-                        format!("{what} ({bytes}){region}")
+                        let _ = write!(text, "\n{bytes}");
+                        match region {
+                            None => what.to_owned(),
+                            Some(region) => {
+                                let _ = write!(text, " of {}", self.described(region));
+                                format!("{what} of {}", name_of(region))
+                            }
+                        }
                     }
                 };
                 for &(range, cause) in &pause.parts {
-                    let part = Took(Duration::from_nanos(range.len()));
-                    let text =
-                        format!("{head}\nasked at {}\n{part} of {took}: {}", pause.site, cause.words());
-                    self.put(name.clone(), range, cause.name(), text);
+                    let text = format!("{}\n{text}", cause.words());
+                    self.put(name.clone(), range, cause.name(), title.clone(), text);
                 }
                 from = from.max(pause.range.to);
             }
@@ -360,46 +359,45 @@ impl Picture<'_> {
     /// What becomes of regions: where they end, what they wait for, compiles, executions.
     fn engine(&mut self) {
         for end in &self.spans.ends {
-            let mut text = format!("{}\nends because {}", self.region(&end.region), end.why);
+            let mut text = format!("ends because {}", end.why);
             if let Some(site) = &end.asked {
                 let _ = write!(text, " at {site}");
             }
             if let Some(source) = &end.source {
                 let _ = write!(text, "\n{source}");
             }
+            let text = format!("{text}\n{}", self.described(&end.region));
             let range = Range { from: end.at, to: end.at };
-            self.put(format!("driver of {}", end.region.stream), range, "end", text);
+            self.put(format!("driver of {}", end.region.stream), range, "end", name_of(&end.region), text);
         }
         for (region, wait, range) in &self.spans.waits {
-            let took = Took(Duration::from_nanos(range.len()));
-            let text = format!("{}\nwaits for {wait}: {took}", self.region(region));
-            let kind = match wait {
-                crate::event::Wait::Compile => Cause::Compile,
-                crate::event::Wait::Interpreter => Cause::Interpreter,
-                crate::event::Wait::Input => Cause::Input,
-                crate::event::Wait::InFlight => Cause::InFlight,
-            };
-            self.put(format!("driver of {}", region.stream), *range, kind.name(), text);
+            let text = format!("waits for {wait}\n{}", self.described(region));
+            let kind = Cause::of(*wait).name();
+            self.put(format!("driver of {}", region.stream), *range, kind, name_of(region), text);
         }
         for work in &self.spans.compiles {
-            let took = Took(Duration::from_nanos(work.range.len()));
-            let mut text = format!("compile of {}\n{took}", self.region(&work.region));
+            let mut text = self.described(&work.region);
             if let Some(why) = self.spans.misses.get(&work.region.key) {
                 let _ = write!(text, "\nwhy: {why}");
             }
-            let name = self.spans.threads[work.thread as usize].to_string();
-            self.put(name, work.range, Cause::Compile.name(), text);
+            let lane = self.spans.threads[work.thread as usize].to_string();
+            let title = format!("compile of {}", name_of(&work.region));
+            self.put(lane, work.range, Cause::Compile.name(), title, text);
         }
         for work in &self.spans.work {
-            let took = Took(Duration::from_nanos(work.range.len()));
-            let (lane, kind, what) = match work.interpreted {
-                true => ("interpreter".to_owned(), Cause::Interpreter, "interpreted"),
-                false => (format!("device, {}", work.region.stream), Cause::Device, "executed"),
+            let (lane, kind) = match work.interpreted {
+                true => ("interpreter".to_owned(), Cause::Interpreter),
+                false => (format!("device, {}", work.region.stream), Cause::Device),
             };
-            let text = format!("{}\n{what} in {took}", self.region(&work.region));
-            self.put(lane, work.range, kind.name(), text);
+            let text = self.described(&work.region);
+            self.put(lane, work.range, kind.name(), name_of(&work.region), text);
         }
     }
+}
+
+/// `region s0.r3`, as messages call it.
+fn name_of(region: &RegionRef) -> String {
+    format!("region {}.{}", region.stream, region.seq)
 }
 
 fn picture(out: &mut String, spans: &Spans) {

@@ -57,7 +57,7 @@ impl Cause {
         }
     }
 
-    fn of(wait: Wait) -> Cause {
+    pub(super) fn of(wait: Wait) -> Cause {
         match wait {
             Wait::Compile => Cause::Compile,
             Wait::Interpreter => Cause::Interpreter,
@@ -133,7 +133,10 @@ pub(super) struct Spans {
     pub(super) threads: Vec<Arc<str>>,
     pub(super) described: FxHashMap<RegionKey, Arc<Described>>,
     pub(super) all: Range,
+    // All lists are in the order of their ends.
     pub(super) pauses: Vec<Pause>,
+    /// Which of these are a thread's: they have no overlaps.
+    pub(super) of_thread: BTreeMap<u32, Vec<usize>>,
     /// Reads for which nobody waited: how long they took.
     pub(super) unwaited: Vec<Pause>,
     pub(super) ends: Vec<End>,
@@ -165,18 +168,20 @@ impl Busy {
 
 impl Spans {
     pub(super) fn of(
-        moments: Vec<Moment>,
+        mut moments: Vec<Moment>,
         threads: Vec<Arc<str>>,
         described: FxHashMap<RegionKey, Arc<Described>>,
         left_out: u64,
     ) -> Spans {
+        moments.sort_by_key(|moment| moment.at);
         let from = moments.iter().map(Moment::begin).min().unwrap_or(0);
-        let to = moments.iter().map(|moment| moment.at).max().unwrap_or(0);
+        let to = moments.last().map_or(0, |moment| moment.at);
         let mut spans = Spans {
             threads,
             described,
             all: Range { from, to },
             pauses: Vec::new(),
+            of_thread: BTreeMap::new(),
             unwaited: Vec::new(),
             ends: Vec::new(),
             compiles: Vec::new(),
@@ -189,6 +194,9 @@ impl Spans {
         };
         let busy = spans.take_work(&moments);
         spans.take_pauses(moments, &busy);
+        for (index, pause) in spans.pauses.iter().enumerate() {
+            spans.of_thread.entry(pause.thread).or_default().push(index);
+        }
         spans
     }
 
@@ -294,12 +302,24 @@ impl Spans {
         }
     }
 
-    /// The threads that wait for results or set marks: those of the program.
-    pub(super) fn program_threads(&self) -> Vec<u32> {
-        let mut threads: Vec<u32> = self.pauses.iter().map(|pause| pause.thread).collect();
-        threads.sort_unstable();
-        threads.dedup();
-        threads
+    /// Those of a list that end in a range. What happens at the end of a step belongs to it, what happens at its beginning to the one before.
+    pub(super) fn within<'a, T>(&self, list: &'a [T], end: impl Fn(&T) -> Nanos, range: Range) -> &'a [T] {
+        let is_before = |at: Nanos| at < range.from || (at == range.from && range.from != self.all.from);
+        let first = list.partition_point(|item| is_before(end(item)));
+        let last = list.partition_point(|item| end(item) <= range.to);
+        &list[first.min(last)..last]
+    }
+
+    /// The waits of a thread, in order.
+    pub(super) fn pauses_of(&self, thread: u32) -> impl Iterator<Item = &Pause> {
+        self.of_thread.get(&thread).into_iter().flatten().map(|&index| &self.pauses[index])
+    }
+
+    /// Those that last into a range.
+    pub(super) fn pauses_in(&self, pauses: &[usize], range: Range) -> impl Iterator<Item = &Pause> {
+        let first = pauses.partition_point(|&index| self.pauses[index].range.to <= range.from);
+        let from_there = pauses[first..].iter().map(|&index| &self.pauses[index]);
+        from_there.take_while(move |pause| pause.range.from < range.to)
     }
 }
 

@@ -8,8 +8,9 @@ use fuseline_fusion::{Bytes, Site};
 use rustc_hash::FxHashMap;
 
 use super::Nanos;
-use super::spans::{Cause, Pause, Range, Spans};
-use crate::event::{Asked, Took};
+use super::spans::{Cause, End, Pause, Range, Spans, Work};
+use crate::error::RegionRef;
+use crate::event::{Asked, Took, Wait};
 
 /// Call sites and regions that are printed.
 const PRINTED: usize = 8;
@@ -163,50 +164,18 @@ impl Spent {
     }
 }
 
-impl Spans {
-    /// Where the time of a range went; of the whole by default.
-    pub(super) fn summary(&self, range: Option<Range>) -> Summary {
-        let range = range.unwrap_or(self.all);
-        // What happens at the end of a step belongs to it, what happens at its beginning to the one before.
-        let is_in = |at: Nanos| at <= range.to && (at > range.from || range.from == self.all.from);
-        let threads = self.program_threads();
-        let mut spent = Spent::default();
-        for &thread in &threads {
-            let mut waited = 0;
-            for pause in self.pauses.iter().filter(|pause| pause.thread == thread) {
-                for &(part, cause) in &pause.parts {
-                    let nanos = part.within(range).map_or(0, Range::len);
-                    spent.add(cause, nanos);
-                    waited += nanos;
-                }
-            }
-            spent.add(Cause::Program, range.len().saturating_sub(waited));
-        }
-        let ends = || self.ends.iter().filter(|end| is_in(end.at));
-        let work = || self.work.iter().filter(|work| is_in(work.range.to));
-        let compiles = || self.compiles.iter().filter(|work| is_in(work.range.to));
-        let device = work().filter(|work| !work.interpreted).map(|work| work.range.len());
-        Summary {
-            took: duration(range.len()),
-            threads: threads.len(),
-            ops: ends().map(|end| end.region.ops as u64).sum(),
-            regions: ends().count() as u64,
-            compiles: compiles().count() as u64,
-            spent,
-            device_busy: duration(device.sum()),
-            reads: self.reads(is_in),
-            times: self.times(is_in),
-            warnings: self
-                .warnings
-                .iter()
-                .filter(|&&(at, _)| is_in(at))
-                .map(|(_, words)| words.to_string())
-                .collect(),
-            left_out: self.left_out,
-        }
-    }
+/// What ends in a range.
+struct Parts<'a> {
+    ends: &'a [End],
+    work: &'a [Work],
+    compiles: &'a [Work],
+    waits: &'a [(RegionRef, Wait, Range)],
+    pauses: &'a [Pause],
+    unwaited: &'a [Pause],
+}
 
-    fn reads(&self, is_in: impl Fn(Nanos) -> bool) -> Vec<ReadsAt> {
+impl Parts<'_> {
+    fn reads(&self) -> Vec<ReadsAt> {
         let mut sites: FxHashMap<&Site, ReadsAt> = FxHashMap::default();
         fn at<'a, 's>(sites: &'a mut FxHashMap<&'s Site, ReadsAt>, site: &'s Site) -> &'a mut ReadsAt {
             sites.entry(site).or_insert_with(|| ReadsAt {
@@ -219,7 +188,7 @@ impl Spans {
                 ops: 0,
             })
         }
-        for pause in self.pauses.iter().chain(&self.unwaited).filter(|pause| is_in(pause.range.to)) {
+        for pause in self.pauses.iter().chain(self.unwaited) {
             let reads = at(&mut sites, &pause.site);
             reads.count += 1;
             let (asked, _, bytes) = pause.read.unwrap_or((Asked::Wait, None, Bytes(0)));
@@ -229,7 +198,7 @@ impl Spans {
                 Asked::Read | Asked::Wait => reads.waited += duration(pause.range.len()),
             }
         }
-        for end in self.ends.iter().filter(|end| is_in(end.at)) {
+        for end in self.ends {
             if let Some(site) = &end.asked {
                 let reads = at(&mut sites, site);
                 (reads.ended, reads.ops) = (reads.ended + 1, reads.ops + end.region.ops as u64);
@@ -239,8 +208,53 @@ impl Spans {
         reads.sort_by_cached_key(|reads| (std::cmp::Reverse(reads.waited), reads.site.to_string()));
         reads
     }
+}
 
-    fn times(&self, is_in: impl Fn(Nanos) -> bool) -> Vec<RegionTimes> {
+impl Spans {
+    /// Where the time of a range went; of the whole by default.
+    pub(super) fn summary(&self, range: Option<Range>) -> Summary {
+        let range = range.unwrap_or(self.all);
+        let mut spent = Spent::default();
+        for pauses in self.of_thread.values() {
+            let mut waited = 0;
+            for pause in self.pauses_in(pauses, range) {
+                for &(part, cause) in &pause.parts {
+                    let nanos = part.within(range).map_or(0, Range::len);
+                    spent.add(cause, nanos);
+                    waited += nanos;
+                }
+            }
+            spent.add(Cause::Program, range.len().saturating_sub(waited));
+        }
+        let parts = Parts {
+            ends: self.within(&self.ends, |end| end.at, range),
+            work: self.within(&self.work, |work| work.range.to, range),
+            compiles: self.within(&self.compiles, |work| work.range.to, range),
+            waits: self.within(&self.waits, |(_, _, range)| range.to, range),
+            pauses: self.within(&self.pauses, |pause| pause.range.to, range),
+            unwaited: self.within(&self.unwaited, |pause| pause.range.to, range),
+        };
+        let device = parts.work.iter().filter(|work| !work.interpreted).map(|work| work.range.len());
+        Summary {
+            took: duration(range.len()),
+            threads: self.of_thread.len(),
+            ops: parts.ends.iter().map(|end| end.region.ops as u64).sum(),
+            regions: parts.ends.len() as u64,
+            compiles: parts.compiles.len() as u64,
+            spent,
+            device_busy: duration(device.sum()),
+            reads: parts.reads(),
+            times: self.times(&parts),
+            warnings: self
+                .within(&self.warnings, |&(at, _)| at, range)
+                .iter()
+                .map(|(_, words)| words.to_string())
+                .collect(),
+            left_out: self.left_out,
+        }
+    }
+
+    fn times(&self, parts: &Parts<'_>) -> Vec<RegionTimes> {
         let mut keys: FxHashMap<RegionKey, RegionTimes> = FxHashMap::default();
         let mut at = |key: RegionKey, add: &dyn Fn(&mut RegionTimes)| {
             add(keys.entry(key).or_insert_with(|| {
@@ -257,17 +271,17 @@ impl Spans {
                 }
             }));
         };
-        for work in self.work.iter().filter(|work| is_in(work.range.to)) {
+        for work in parts.work {
             let took = duration(work.range.len());
             at(work.region.key, &|times| {
                 times.runs += 1;
                 *if work.interpreted { &mut times.interpreted } else { &mut times.device } += took;
             });
         }
-        for work in self.compiles.iter().filter(|work| is_in(work.range.to)) {
+        for work in parts.compiles {
             at(work.region.key, &|times| times.compile += duration(work.range.len()));
         }
-        for (region, _, range) in self.waits.iter().filter(|(_, _, range)| is_in(range.to)) {
+        for (region, _, range) in parts.waits {
             at(region.key, &|times| times.waited += duration(range.len()));
         }
         let mut times: Vec<RegionTimes> = keys.into_values().collect();
