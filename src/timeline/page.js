@@ -7,8 +7,8 @@
   const whole = Math.max(length, 1e-3);
   let view = [0, whole], pointer = null, dragged = null;
   for (const lane of lanes) {
-    // Long spans first, so that what is inside another one is drawn over it.
-    lane.spans.sort((a, b) => (b[1] - b[0]) - (a[1] - a[0]));
+    // Long spans first, so that what is inside another one is drawn over it; what has no length in the order of time.
+    lane.spans.sort((a, b) => (b[1] - b[0]) - (a[1] - a[0]) || a[0] - b[0]);
   }
   const height = TOP + lanes.length * LANE + 8;
   canvas.style.height = height + "px";
@@ -43,27 +43,46 @@
       c.fillText(words(tick), x(tick) + 3, 10);
     }
     lanes.forEach((lane, index) => {
-      const y = TOP + index * LANE, drawn = {};
+      const y = TOP + index * LANE, cover = new Map(), pixel = (view[1] - view[0]) / across();
+      let tick = -9;
       c.fillStyle = colour("line");
       c.fillRect(0, y - 2, width, 1);
       for (const [from, to, kind, title] of lane.spans) {
         if (to < view[0] || from > view[1]) continue;
         const left = Math.max(LEFT, x(from)), right = Math.min(width, x(to));
         if (kind === "end") {
+          // Where there are many, they only show that there are.
+          const place = Math.round(left), dense = place - tick < 3;
+          if (place === tick) continue;
+          tick = place;
           c.fillStyle = colour("ink");
-          c.fillRect(Math.round(left), y + 2, 1, BAR + 4);
+          c.fillRect(place, dense ? y + BAR : y + 2, 1, dense ? 6 : BAR + 4);
           continue;
         }
-        // Of many short spans in one place, one is enough.
-        const key = kind + Math.round(left);
-        if (right - left < 1 && drawn[key]) continue;
-        drawn[key] = true;
+        if (right - left < 1) {
+          // Spans in one column of pixels have their shares of it.
+          const place = Math.floor(left), shares = cover.get(place) || {};
+          shares[kind] = (shares[kind] || 0) + (to - from) / pixel;
+          cover.set(place, shares);
+          continue;
+        }
         c.fillStyle = colour(kind);
-        c.fillRect(left, y + 4, Math.max(1, right - left - (right - left > 4 ? 1 : 0)), BAR);
+        c.fillRect(left, y + 4, right - left - (right - left > 4 ? 1 : 0), BAR);
         const room = Math.floor((right - left - 8) / LETTER);
         if (room > 3) {
           c.fillStyle = colour("ink");
           c.fillText(title.length > room ? title.slice(0, room - 1) + "…" : title, left + 4, y + 5 + BAR / 2);
+        }
+      }
+      for (const [place, shares] of cover) {
+        const all = Object.values(shares).reduce((sum, share) => sum + share, 0);
+        // What is there is to be seen, however little it is.
+        const scale = Math.min(BAR, Math.max(6, all * BAR)) / all;
+        let top = y + 4 + BAR;
+        for (const [kind, share] of Object.entries(shares)) {
+          top -= share * scale;
+          c.fillStyle = colour(kind);
+          c.fillRect(place, top, 1, share * scale);
         }
       }
     });
@@ -84,7 +103,7 @@
         c.globalAlpha = list === warnings ? 1 : 0.5;
         // Marks that are too close to be told apart are one.
         if (left - last >= 6) {
-          c.fillRect(left, 20, 1, height);
+          c.fillRect(left, 20, 1, list === warnings || left - last >= 24 ? height : 6);
           last = left;
         }
         c.globalAlpha = 1;
