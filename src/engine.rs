@@ -8,7 +8,7 @@ use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, StreamId};
+use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, Site, StreamId};
 
 use crate::capture::Captures;
 use crate::config::EngineConfig;
@@ -24,7 +24,7 @@ use crate::schedule::Pool;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, here};
 
 /// What a thread of a pool does.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -133,9 +133,12 @@ impl EngineShared {
     }
 
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
-        if !self.events.emit(event) {
-            self.counters.panics.add(1);
-        }
+        self.events.emit(event);
+    }
+
+    /// The sink, for what outlives the engine.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Keeps a failure for [`EngineShared::take_failures`], once however many values it poisons.
@@ -308,10 +311,15 @@ impl Engine {
     ///
     /// # Errors
     /// When called from an event sink or callback, which must not wait.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        self.synchronize_at(&here())
+    }
+
+    pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
         let streams: Vec<_> = self.0.streams.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
-        streams.iter().try_for_each(|stream| stream.synchronize(None))
+        streams.iter().try_for_each(|stream| stream.synchronize(None, site))
     }
 
     // ----- making tensors -----
@@ -363,6 +371,7 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         let mut counters = self.0.shared.counters.read();
         let cache = self.0.shared.cache.stats();
+        counters.panics += self.0.shared.events.panics();
         counters.cached_executables = cache.entries;
         counters.cached_bytes = Bytes(cache.bytes);
         counters

@@ -12,12 +12,12 @@ use std::time::Duration;
 use fuseline_fusion::canon::{CanonRegion, Difference, RegionKey};
 use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Input, Mode, Output};
-use fuseline_fusion::{Bytes, OpCode, Scalar, Site};
+use fuseline_fusion::{Bytes, OpCode, Scalar, Site, StreamId};
 
 use crate::error::RegionRef;
 use crate::execute::without_waiting;
 use crate::pjrt;
-use crate::value::RegionInfo;
+use crate::value::{Counter, RegionInfo};
 
 /// One difference between a missed region and the nearest one that was seen before.
 #[derive(Clone, Debug)]
@@ -124,6 +124,67 @@ impl fmt::Display for Varying {
     }
 }
 
+/// What kept a sealed region from going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Its executable was being compiled.
+    Compile,
+    /// It was being interpreted.
+    Interpreter,
+    /// An input was not there yet, which another stream makes.
+    Input,
+    /// As much was in flight as is allowed.
+    InFlight,
+}
+
+impl Wait {
+    /// A short name for logs and reports (`in_flight`).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Wait::Compile => "compile",
+            Wait::Interpreter => "interpreter",
+            Wait::Input => "input",
+            Wait::InFlight => "in_flight",
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wait::Compile => "its compile",
+            Wait::Interpreter => "the interpreter",
+            Wait::Input => "an input that another stream makes",
+            Wait::InFlight => "what is in flight before it",
+        })
+    }
+}
+
+/// How the host asked for a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Asked {
+    /// A thread waited for the data.
+    Read,
+    /// A thread waited until it was computed, and did not copy it.
+    Wait,
+    /// Nobody waited: a future or a callback gets the data.
+    Async,
+}
+
+/// Values that were made at a call site and are alive.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Where the ops that made them were recorded.
+    pub site: Site,
+    /// How many there are.
+    pub values: usize,
+    /// The memory that they take, on all replicas.
+    pub bytes: Bytes,
+}
+
 /// What a sealed region consists of. Cheap to clone.
 #[derive(Clone)]
 pub struct SealedRegion {
@@ -192,6 +253,8 @@ pub enum Event {
         scalars: usize,
         /// Number of values that live after it.
         outputs: usize,
+        /// Where the host asked for the value for which the region ends, if that is why.
+        asked: Option<Site>,
         /// What it consists of.
         contents: SealedRegion,
     },
@@ -347,6 +410,71 @@ pub enum Event {
         /// The region that waits.
         region: RegionRef,
     },
+    /// A region goes on that had to wait. The regions behind it in its stream waited as long.
+    Waited {
+        /// Which one.
+        region: RegionRef,
+        /// For what.
+        wait: Wait,
+        /// How long, from when it was the first of its stream that was not launched.
+        took: Duration,
+    },
+    /// The results of a region are computed.
+    Completed {
+        /// Which one.
+        region: RegionRef,
+        /// From when it was handed to the device, or the interpreter began, until it was done. On a device that includes what was
+        /// in flight before it.
+        took: Duration,
+    },
+    /// The host has got a value that it asked for. Reads that fail are not told.
+    HostRead {
+        /// The stream that makes it.
+        stream: StreamId,
+        /// Where the host asked.
+        site: Site,
+        /// How it asked.
+        asked: Asked,
+        /// The region that made it. `None` for data from the host, lifted scalars, and what failed.
+        region: Option<RegionRef>,
+        /// What was copied to the host.
+        bytes: Bytes,
+        /// From the call until the region was handed to the device.
+        launch: Duration,
+        /// From then until the data was there.
+        data: Duration,
+    },
+    /// The host has waited for everything that was recorded on a stream.
+    Synchronized {
+        /// Which one.
+        stream: StreamId,
+        /// Where the host asked.
+        site: Site,
+        /// How long it waited.
+        took: Duration,
+    },
+    /// Reads at one call site end regions again and again, with little recorded before each. Told once for a call site.
+    HotReads {
+        /// The stream that is read.
+        stream: StreamId,
+        /// Where the host asks.
+        site: Site,
+        /// How many boundaries it has made.
+        reads: u32,
+        /// Ops recorded before these, each since the boundary before it, altogether.
+        ops: u64,
+    },
+    /// Ever more values are alive. Told once for a stream.
+    Growth {
+        /// The stream that makes them.
+        stream: StreamId,
+        /// How many boundaries that the program asked for this took.
+        boundaries: u32,
+        /// How many more are alive than before these.
+        more: usize,
+        /// Most of what was made since then and is alive, by the call sites that made most of it.
+        kept: Vec<Kept>,
+    },
 }
 
 impl Event {
@@ -375,6 +503,12 @@ impl Event {
             Event::Evicted { .. } => "evicted",
             Event::Panicked { .. } => "panicked",
             Event::Throttled { .. } => "throttled",
+            Event::Waited { .. } => "waited",
+            Event::Completed { .. } => "completed",
+            Event::HostRead { .. } => "host_read",
+            Event::Synchronized { .. } => "synchronized",
+            Event::HotReads { .. } => "hot_reads",
+            Event::Growth { .. } => "growth",
         }
     }
 
@@ -400,8 +534,15 @@ impl Event {
             | Event::Shadowed { region }
             | Event::Compared { region, .. }
             | Event::Poisoned { region, .. }
-            | Event::Throttled { region } => Some(region),
-            Event::Evicted { .. } | Event::Panicked { .. } => None,
+            | Event::Throttled { region }
+            | Event::Waited { region, .. }
+            | Event::Completed { region, .. } => Some(region),
+            Event::HostRead { region, .. } => region.as_ref(),
+            Event::Evicted { .. }
+            | Event::Panicked { .. }
+            | Event::Synchronized { .. }
+            | Event::HotReads { .. }
+            | Event::Growth { .. } => None,
         }
     }
 }
@@ -409,11 +550,14 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Sealed { region, boundary, mode, inputs, scalars, outputs, .. } => write!(
-                f,
-                "{region} ends because {boundary}; {} mode, {inputs} inputs, {scalars} scalars, {outputs} outputs",
-                mode.name()
-            ),
+            Event::Sealed { region, boundary, mode, inputs, scalars, outputs, asked, .. } => {
+                write!(f, "{region} ends because {boundary}")?;
+                if let Some(site) = asked {
+                    write!(f, " at {site}")?;
+                }
+                let mode = mode.name();
+                write!(f, "; {mode} mode, {inputs} inputs, {scalars} scalars, {outputs} outputs")
+            }
             Event::Skipped { region } => write!(f, "{region} is left out: nobody uses its results"),
             Event::Hit { region, surplus: 0 } => write!(f, "{region} is in the cache"),
             Event::Hit { region, surplus } => {
@@ -473,6 +617,65 @@ impl fmt::Display for Event {
             }
             Event::Panicked { callback, message } => write!(f, "a {callback} callback panicked: {message}"),
             Event::Throttled { region } => write!(f, "{region} waits: enough is in flight"),
+            Event::Waited { region, wait, took } => {
+                write!(f, "{region} waited {} for {wait}", Took(*took))
+            }
+            Event::Completed { region, took } => write!(f, "{region} was done after {}", Took(*took)),
+            Event::HostRead { site, asked, region, bytes, launch, data, .. } => {
+                let (launch, data) = (Took(*launch), Took(*data));
+                f.write_str(match asked {
+                    Asked::Read | Asked::Async => "the host read ",
+                    Asked::Wait => "the host waited for ",
+                })?;
+                match region {
+                    Some(region) => write!(f, "a result of {region}")?,
+                    None => f.write_str("a value of no region")?,
+                }
+                write!(f, " ({bytes}) at {site}: {launch} until it was launched, {data} until it was there")?;
+                if *asked == Asked::Async { f.write_str(", without waiting") } else { Ok(()) }
+            }
+            Event::Synchronized { stream, site, took } => {
+                write!(f, "the host waited {} for all of stream {stream} at {site}", Took(*took))
+            }
+            Event::HotReads { site, reads, ops, .. } => write!(
+                f,
+                "the read at {site} has ended {reads} regions, with {} ops before each on average: each is a call of the device and a \
+                 wait; record more before it is read, read only now and then, keep the decision on the device (select, \
+                 while_loop), or ask without waiting (Tensor::read)",
+                ops / u64::from(*reads).max(1),
+            ),
+            Event::Growth { stream, boundaries, more, kept } => {
+                write!(
+                    f,
+                    "stream {stream} keeps ever more values: {more} more than {boundaries} boundaries before"
+                )?;
+                for Kept { site, values, bytes } in kept {
+                    write!(f, "; {values} of them ({bytes}) were made at {site}")?;
+                }
+                f.write_str(
+                    ": drop them when they have been used; of what is kept for later, read the numbers and keep these",
+                )
+            }
+        }
+    }
+}
+
+/// A time with three digits, for people.
+#[derive(Clone, Copy)]
+pub(crate) struct Took(pub(crate) Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        let (value, unit) = match seconds {
+            s if s >= 1.0 => (s, "s"),
+            s if s >= 1e-3 => (s * 1e3, "ms"),
+            s => (s * 1e6, "µs"),
+        };
+        match value {
+            v if v >= 100.0 => write!(f, "{v:.0} {unit}"),
+            v if v >= 10.0 => write!(f, "{v:.1} {unit}"),
+            v => write!(f, "{v:.2} {unit}"),
         }
     }
 }
@@ -503,13 +706,19 @@ pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     })
 }
 
-/// The configured sink, if any.
+/// A sink, and how often it panicked.
+struct Observer {
+    sink: Arc<dyn EventSink>,
+    panics: Counter,
+}
+
+/// The configured sink, if any. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Events(Option<Arc<dyn EventSink>>);
+pub(crate) struct Events(Option<Arc<Observer>>);
 
 impl Events {
     pub(crate) fn to(sink: Option<Arc<dyn EventSink>>) -> Events {
-        Events(sink)
+        Events(sink.map(|sink| Arc::new(Observer { sink, panics: Counter::new() })))
     }
 
     /// Whether there is a sink.
@@ -517,15 +726,18 @@ impl Events {
         self.0.is_some()
     }
 
-    /// Tells the sink, if there is one; `event` is only made then. Returns false if the sink panicked.
-    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) -> bool {
-        match &self.0 {
-            None => true,
-            Some(sink) => {
-                let event = event();
-                call_user(|| sink.event(&event)).is_ok()
-            }
+    /// Tells the sink, if there is one; `event` is only made then.
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
+        let Some(observer) = &self.0 else { return };
+        let event = event();
+        if call_user(|| observer.sink.event(&event)).is_err() {
+            observer.panics.add(1);
         }
+    }
+
+    /// How often the sink panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.0.as_ref().map_or(0, |observer| observer.panics.get())
     }
 }
 
@@ -551,6 +763,8 @@ impl EventSink for TracingSink {
             | Event::Fallback { .. }
             | Event::NotInterpreted { .. }
             | Event::RecompileStorm { .. }
+            | Event::HotReads { .. }
+            | Event::Growth { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => {

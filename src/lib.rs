@@ -39,6 +39,7 @@
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
 //! | [`random`] | random numbers from a generator whose state is a value |
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
+//! | [`Timeline`] | when it did it: why a step is slow, in words and as a page |
 //! | [`Error`] | what went wrong, at which op and call site |
 //! | [`fusion`] | the op table, region forming, keys, lowering and the reference interpreter, on their own |
 //! | [`pjrt`] | the safe layer over PJRT, on its own |
@@ -107,6 +108,7 @@ mod schedule;
 mod stream;
 mod sync;
 mod tensor;
+mod timeline;
 mod trace;
 mod value;
 
@@ -118,7 +120,7 @@ pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Change, Event, EventSink, Miss, SealedRegion, Varies, Varying};
+pub use event::{Asked, Change, Event, EventSink, Kept, Miss, SealedRegion, Varies, Varying, Wait};
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;
@@ -136,6 +138,7 @@ pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use stream::{Stream, Tensors};
 pub use tensor::{Order, Read, Tensor, Unique, promote};
+pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
 pub use trace::TensorTree;
 
 /// The example in README.md runs.

@@ -25,6 +25,8 @@ pub struct PreparedProgram {
     sites: Vec<Site>,
     /// Call sites that name the constants that are recorded, and the place of each in the list of values.
     constants: Vec<(usize, Site)>,
+    /// Call sites that name the outputs, where they are read.
+    reads: Vec<Site>,
     /// What is made at each call site.
     places: HashMap<Arc<str>, Vec<ProgramId>>,
 }
@@ -72,7 +74,9 @@ impl Engine {
                 constants.push((index, Site::Host(place)));
             }
         }
-        Ok(PreparedProgram { program, stream, inputs, dying, sites, constants, places })
+        let read = |output| Site::Host(format!("{name}: outputs[{output}]").into());
+        let reads = (0..program.outputs.len()).map(read).collect();
+        Ok(PreparedProgram { program, stream, inputs, dying, sites, reads, constants, places })
     }
 }
 
@@ -149,7 +153,8 @@ impl PreparedProgram {
     /// # Errors
     /// When an op is refused or fails.
     pub fn results(&self) -> Result<Vec<Literal>> {
-        self.run()?.iter().map(Tensor::to_literal).collect()
+        let outputs = self.run()?;
+        outputs.iter().zip(&self.reads).map(|(output, site)| output.literal_at(site.clone())).collect()
     }
 
     /// Compares results with what the program expects. `None` when it expects nothing; else the mismatches, by output.

@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
-use crate::execute::{Driver, Flow, is_driving};
+use crate::event::Event;
+use crate::execute::{Askers, Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::replay::Replay;
@@ -22,7 +23,7 @@ use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
 
@@ -50,6 +51,7 @@ pub(crate) struct StreamShared {
     flow: Arc<Flow>,
     mode: AtomicU32,
     replay: Replay,
+    askers: Askers,
     /// The body that ops go into instead of the log, which then stays empty.
     trace: Option<Arc<Trace>>,
 }
@@ -98,6 +100,7 @@ impl StreamShared {
             flow: Arc::new(Flow::new(max_regions, max_bytes)),
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
+            askers: Askers::new(),
             trace,
             engine,
         })
@@ -126,6 +129,10 @@ impl StreamShared {
 
     pub(crate) fn replay(&self) -> &Replay {
         &self.replay
+    }
+
+    pub(crate) fn askers(&self) -> &Askers {
+        &self.askers
     }
 
     pub(crate) fn flow(&self) -> &Arc<Flow> {
@@ -251,10 +258,23 @@ impl StreamShared {
         self.notify();
     }
 
-    /// As [`StreamShared::need`], and works on the stream on this thread, which is about to wait for the value.
-    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
+    /// As [`StreamShared::need`], because the host asks for the value at `site`.
+    pub(crate) fn need_for_host(self: &Arc<Self>, value: &Arc<ValueCell>, site: &Site) {
+        self.note_asker(value, site);
+        self.need(value, Boundary::HostRead);
+    }
+
+    fn note_asker(&self, value: &ValueCell, site: &Site) {
+        if self.engine.is_observed() && self.trace.is_none() && value.needs_boundary() {
+            self.askers.put(value.id(), site.clone());
+        }
+    }
+
+    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about to wait for the value.
+    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, site: &Site) {
         if value.needs_boundary() {
-            self.replay.submit(Entry::Need(value.clone(), why), self);
+            self.note_asker(value, site);
+            self.replay.submit(Entry::Need(value.clone(), Boundary::HostRead), self);
         }
         if value.outcome().get().is_none() {
             self.run_here();
@@ -271,16 +291,19 @@ impl StreamShared {
     }
 
     /// Waits until everything recorded so far has been computed.
-    pub(crate) fn synchronize(self: &Arc<Self>, deadline: Option<Instant>) -> Result<()> {
+    pub(crate) fn synchronize(self: &Arc<Self>, deadline: Option<Instant>, site: &Site) -> Result<()> {
         may_wait()?;
         if let Some(trace) = &self.trace {
-            return Err(trace.no_data("synchronize", Site::Unknown));
+            return Err(trace.no_data("synchronize", site.clone()));
         }
         let start = Instant::now();
         let (fence, promise) = Fence::new();
         self.replay.submit(Entry::Fence(promise), self);
         self.run_here();
-        match (*fence).as_ref().wait(deadline) {
+        let fenced = (*fence).as_ref().wait(deadline);
+        let took = start.elapsed();
+        self.engine.emit(|| Event::Synchronized { stream: self.id, site: site.clone(), took });
+        match fenced {
             Some(Fenced::Done) => Ok(()),
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
             None => Err(Error::timeout(start.elapsed(), format!("stream {}", self.id))),
@@ -466,16 +489,18 @@ impl Stream {
     ///
     /// # Errors
     /// When called from an event sink or callback, which must not wait.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.0.synchronize(None)
+        self.0.synchronize(None, &here())
     }
 
     /// As [`Stream::synchronize`], for at most `timeout`.
     ///
     /// # Errors
     /// When the time is over; everything recorded goes on.
+    #[track_caller]
     pub fn synchronize_for(&self, timeout: Duration) -> Result<()> {
-        self.0.synchronize(Some(Instant::now() + timeout))
+        self.0.synchronize(Some(Instant::now() + timeout), &here())
     }
 
     /// Records an op of the op table on this stream: what every tensor method comes down to.

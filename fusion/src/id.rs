@@ -58,7 +58,7 @@ impl fmt::Display for RegionSeq {
 }
 
 /// Where an op was recorded. Never part of a key.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub enum Site {
     /// Not known.
     #[default]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::{Literal, Site};
 
 use super::report::told;
-use super::{Session, ValueHandle};
+use super::{Session, ValueHandle, asking};
 use crate::error::{Error, Result};
 use crate::pjrt;
 use crate::tensor::Tensor;
@@ -67,7 +67,7 @@ impl Session {
     /// When the id stands for nothing, the value failed, the time is over, or in a callback.
     pub fn wait(&self, value: ValueHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &Site::Unknown)))
+        told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &asking())))
     }
 
     /// A value's data, on the first replica. Waits until it has been computed.
@@ -75,7 +75,7 @@ impl Session {
     /// # Errors
     /// When the id stands for nothing, the value failed (the error says op, call site and region), or in a callback.
     pub fn read(&self, value: ValueHandle) -> Result<Literal> {
-        told(self.tensor(value, "read").and_then(|tensor| tensor.to_literal()))
+        told(self.tensor(value, "read").and_then(|tensor| tensor.literal_at(asking())))
     }
 
     /// A value's data on each replica, in their order. Waits until all of them have computed it.
@@ -83,7 +83,7 @@ impl Session {
     /// # Errors
     /// As [`Session::read`].
     pub fn read_replicas(&self, value: ValueHandle) -> Result<Vec<Literal>> {
-        told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.read_replicas()))
+        told(self.tensor(value, "read_replicas").and_then(|tensor| tensor.read_replicas_at(&asking())))
     }
 
     /// A value's data, dense and row-major, into memory of the caller's. Waits until it has been computed.
@@ -101,7 +101,7 @@ impl Session {
                 );
                 return Err(Error::misuse(message, Site::Unknown));
             }
-            out.copy_from_slice(tensor.to_literal()?.bytes());
+            out.copy_from_slice(tensor.literal_at(asking())?.bytes());
             Ok(())
         }))
     }
@@ -112,7 +112,10 @@ impl Session {
     /// As [`Session::read`], the first that there is.
     pub fn read_all(&self, values: &[ValueHandle]) -> Result<Vec<Literal>> {
         self.flush_values(values)?;
-        told(self.tensors(values, "read_all"))?.iter().map(|tensor| told(tensor.to_literal())).collect()
+        told(self.tensors(values, "read_all"))?
+            .iter()
+            .map(|tensor| told(tensor.literal_at(asking())))
+            .collect()
     }
 
     /// Starts to read a value; `callback` gets its data. See the module on where callbacks run.
@@ -126,7 +129,7 @@ impl Session {
     ) -> Result<()> {
         told(self.tensor(value, "read_async")).map(|tensor| {
             let engine = tensor.stream().engine().clone();
-            tensor.deliver(Site::Unknown, move |data| engine.call_back("read", || callback(value, data)));
+            tensor.deliver(asking(), move |data| engine.call_back("read", || callback(value, data)));
         })
     }
 

@@ -19,6 +19,7 @@
 //! | ops of its own, as StableHLO text or a function | [`Session::register_op`], [`Session::call_op`] |
 //! | ops of its own, as functions of the host | [`crate::handler::register`], then [`Session::record`] of `custom_call` |
 //! | events and faults | [`crate::EngineConfig::event_sink`], [`crate::EngineConfig::inject_faults`] |
+//! | why a step is slow | [`crate::Timeline`], [`swap_site`] |
 //! | errors as data | [`ErrorReport`], [`take_last_error`], [`Session::take_failures`] |
 //!
 //! # Ids
@@ -101,6 +102,7 @@ mod table;
 mod trace;
 mod value;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -313,7 +315,10 @@ impl Session {
     /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
     pub fn synchronize(&self, stream: StreamHandle, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        told(self.stream(stream, "synchronize").and_then(|stream| stream.shared().synchronize(deadline)))
+        told(
+            self.stream(stream, "synchronize")
+                .and_then(|stream| stream.shared().synchronize(deadline, &asking())),
+        )
     }
 
     /// Waits until everything recorded so far on any stream of the engine has been computed.
@@ -321,7 +326,7 @@ impl Session {
     /// # Errors
     /// In a callback.
     pub fn synchronize_all(&self) -> Result<()> {
-        told(self.0.engine.synchronize())
+        told(self.0.engine.synchronize_at(&asking()))
     }
 
     // ----- modes -----
@@ -366,6 +371,38 @@ impl Session {
 /// for interfaces that enter and leave scopes by calls. `None` is the stream's. Rust code uses [`crate::with_mode`].
 pub fn swap_mode(mode: Option<Mode>) -> Option<Mode> {
     swap_scoped_mode(mode)
+}
+
+crate::sync::thread_local! {
+    static ASKING: RefCell<Option<Site>> = const { RefCell::new(None) };
+}
+
+/// Says where the program of the framework is on the calling thread, for what is told about reads and waits from now on
+/// ([`crate::Event::HostRead`], [`crate::Timeline`]), and returns what was said before. It changes nothing else.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// use fuseline::embed::{Session, swap_site};
+/// use fuseline::{DType, EngineConfig, Site, TensorType, Timeline};
+///
+/// let timeline = Timeline::new();
+/// let session = Session::reference(EngineConfig::new().event_sink(timeline.clone()))?;
+/// let ty = TensorType::of(DType::F32, &[1])?;
+/// let value = session.upload(session.open_stream()?, &ty, &1.0f32.to_le_bytes())?;
+/// let before = swap_site(Some(Site::Host("train.py:12".into())));
+/// session.read(value)?;
+/// swap_site(before);
+/// assert_eq!(timeline.summary().reads[0].site.to_string(), "train.py:12");
+/// # Ok(())
+/// # }
+/// ```
+pub fn swap_site(site: Option<Site>) -> Option<Site> {
+    ASKING.try_with(|asking| asking.replace(site)).ok().flatten()
+}
+
+/// Where the calling thread reads or waits.
+fn asking() -> Site {
+    ASKING.try_with(|asking| asking.borrow().clone()).ok().flatten().unwrap_or_default()
 }
 
 impl fmt::Debug for Session {

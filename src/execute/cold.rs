@@ -19,7 +19,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
@@ -148,11 +148,15 @@ impl Job {
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
         let (info, owner, result) = (self.info.clone(), stream.clone(), slot.clone());
         pool.push(Box::new(move || {
+            let since = owner.engine().is_observed().then(Instant::now);
             let interpret = || interpreted(&info, &params, &outputs, &owner);
             let outcome = catch_unwind(AssertUnwindSafe(interpret))
                 .unwrap_or_else(|_| Err(failed("the interpreter panicked")));
             // The job may be its inputs' last reader.
             drop(params);
+            if let Some(since) = since {
+                owner.engine().emit(|| Event::Completed { region, took: since.elapsed() });
+            }
             *result.0.lock() = Some(outcome);
             owner.notify();
         }));

@@ -1,12 +1,13 @@
 //! One region on its way to the device.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
-use fuseline_fusion::{Bytes, RegionSeq, ValueId};
+use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
 use super::cold::{Again, Run, Slot};
@@ -15,7 +16,7 @@ use super::known::Missed;
 use super::quick;
 use crate::device::{DeviceError, Executable, How};
 use crate::error::{Failure, RegionRef, Stage};
-use crate::event::{Event, SealedRegion};
+use crate::event::{Event, SealedRegion, Wait};
 use crate::record::replay::{Recorded, Tape};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
@@ -57,6 +58,8 @@ pub(super) struct Job {
     pub(super) output_bytes: Bytes,
     /// The input from another stream that the job has asked to be told about.
     pub(super) awaits: Option<ValueId>,
+    /// What it waits for as the first of its stream, and since when, if somebody wants to know.
+    waits: Option<(Wait, Instant)>,
     /// Whether it was interpreted, or would have been.
     was_cold: bool,
     state: State,
@@ -80,13 +83,20 @@ struct Ends {
     mode: Mode,
     effect: Effect,
     units: Vec<Unit>,
+    /// Where the host asked for a value, if that is why it ends.
+    asked: Option<Site>,
     /// Every result, for those who look at the region, if somebody does.
     all: Option<Arc<[Output]>>,
 }
 
 impl Job {
-    /// Brings a region into canonical form. `None` for one that nobody needs.
-    pub(super) fn new(region: EngineRegion, seq: RegionSeq, stream: &StreamShared) -> Option<Box<Job>> {
+    /// Brings a region into canonical form. `None` for one that nobody needs. `asked` is where the host asked for it, if that is known.
+    pub(super) fn new(
+        region: EngineRegion,
+        asked: Option<Site>,
+        seq: RegionSeq,
+        stream: &StreamShared,
+    ) -> Option<Box<Job>> {
         let engine = stream.engine();
         let Region { graph, inputs, outputs, sites, units, boundary, mode, effect, .. } = region;
         let ops = graph.nodes().len();
@@ -99,13 +109,15 @@ impl Job {
         let all = engine.is_observed().then(|| outputs.iter().map(output).collect());
         let live = (0u32..).zip(outputs).filter(|(_, output)| output.live);
         let live = live.map(|(index, output)| (index, output.value)).collect();
-        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, all }, stream)
+        let asked = asked.filter(|_| boundary == Boundary::HostRead);
+        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
     /// The region that a whole tape is. `None` for one that nobody needs.
     pub(super) fn replayed(
         tape: &mut Tape,
         boundary: Boundary,
+        asked: Option<Site>,
         seq: RegionSeq,
         stream: &StreamShared,
     ) -> Option<Box<Job>> {
@@ -117,12 +129,12 @@ impl Job {
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo { reference, canon: template.canon.clone(), sites });
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
-        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, all }, stream)
+        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
     fn of(info: Arc<RegionInfo>, ends: Ends, stream: &StreamShared) -> Option<Box<Job>> {
         let engine = stream.engine();
-        let Ends { inputs, live: outputs, boundary, mode, effect, units, all } = ends;
+        let Ends { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
         let needed: OutputSet = outputs.iter().map(|&(index, _)| index).collect();
         let bytes = outputs.iter().map(|(_, value)| value.holder().ty().bytes());
         let bytes = bytes.fold(Bytes(0), Bytes::saturating_add);
@@ -147,6 +159,7 @@ impl Job {
                 inputs: inputs.len() - scalars,
                 scalars,
                 outputs: needed.len(),
+                asked,
                 contents,
             }
         });
@@ -166,6 +179,7 @@ impl Job {
             needed,
             output_bytes,
             awaits: None,
+            waits: None,
             was_cold: false,
             state: State::Wanted,
         }))
@@ -323,6 +337,7 @@ impl Job {
                 State::Compiling(slot) => match slot.take() {
                     None => {
                         self.state = State::Compiling(slot);
+                        self.waits_for(Wait::Compile, stream);
                         return Step::Blocked(self);
                     }
                     Some(Ok(hit)) => State::Ready(hit),
@@ -331,6 +346,7 @@ impl Job {
                 State::Following(slot) => {
                     if !slot.has_landed() {
                         self.state = State::Following(slot);
+                        self.waits_for(Wait::Compile, stream);
                         return Step::Blocked(self);
                     }
                     State::Wanted
@@ -341,6 +357,7 @@ impl Job {
                 }
                 State::Refused(error) => {
                     self.state = State::Wanted;
+                    self.goes_on(stream);
                     return self.give_up(&error, stream);
                 }
                 State::Cold(run) => {
@@ -360,10 +377,12 @@ impl Job {
                 State::Interpreting(slot) => {
                     let Some(interpreted) = slot.take() else {
                         self.state = State::Interpreting(slot);
+                        self.waits_for(Wait::Interpreter, stream);
                         return Step::Blocked(self);
                     };
                     self.was_cold = true;
                     self.state = State::Wanted;
+                    self.goes_on(stream);
                     match self.fulfil_interpreted(interpreted, stream) {
                         Ok(step) => return step,
                         Err(job) => self = job,
@@ -378,6 +397,23 @@ impl Job {
                     };
                 }
             };
+        }
+    }
+
+    /// It is the first of its stream that is not launched, and waits.
+    pub(super) fn waits_for(&mut self, wait: Wait, stream: &StreamShared) {
+        if self.waits.is_some_and(|(before, _)| before == wait) {
+            return;
+        }
+        self.goes_on(stream);
+        self.waits = stream.engine().is_observed().then(|| (wait, Instant::now()));
+    }
+
+    /// It waits no longer.
+    pub(super) fn goes_on(&mut self, stream: &StreamShared) {
+        if let Some((wait, since)) = self.waits.take() {
+            let (region, took) = (self.info.reference, since.elapsed());
+            stream.engine().emit(|| Event::Waited { region, wait, took });
         }
     }
 
@@ -465,7 +501,7 @@ impl Job {
             Some(Outcome::Abandoned) => Some(Arc::new(Failure {
                 stage: Stage::Execute,
                 op: None,
-                site: fuseline_fusion::Site::Unknown,
+                site: Site::Unknown,
                 region: None,
                 message: "an input was given up: the stream that makes it was dropped".to_owned(),
                 resource_exhausted: false,

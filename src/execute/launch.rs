@@ -1,6 +1,7 @@
 //! Handing a region to the device.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuseline_cache::Hit;
 use fuseline_fusion::Scalar;
@@ -9,7 +10,7 @@ use smallvec::SmallVec;
 use super::job::{Job, Step};
 use crate::device::{Buffer, Device, DeviceError, Done, Executable, Executed};
 use crate::error::{Stage, bug};
-use crate::event::Event;
+use crate::event::{Event, Wait};
 use crate::stream::StreamShared;
 use crate::value::{Maker, Outcome};
 
@@ -37,15 +38,18 @@ impl Job {
         };
         if !stream.flow().admits(self.output_bytes) {
             engine.emit(|| Event::Throttled { region });
+            self.waits_for(Wait::InFlight, stream);
             return self.blocked(hit);
         }
+        self.goes_on(stream);
         self = match self.trusts(&hit, stream) {
             Ok(job) => job,
             Err(instead) => return instead,
         };
         let executable = self.specialised(&hit.artifact, stream);
+        let since = engine.is_observed().then(Instant::now);
         match self.execute(&executable, engine.device()) {
-            Ok((executed, kept)) => self.fulfil(&executable, executed, &kept, stream),
+            Ok((executed, kept)) => self.fulfil(&executable, executed, &kept, since, stream),
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
                     let outcome = self.inputs[param as usize].value.0.outcome().get();
@@ -72,6 +76,7 @@ impl Job {
             let waiting = stream.clone();
             value.outcome().subscribe(move || StreamShared::notify_from_outside(waiting));
         }
+        self.waits_for(Wait::Input, stream);
         true
     }
 
@@ -122,13 +127,23 @@ impl Job {
         Ok(Bound { args, scalars, kept })
     }
 
-    /// Counts an execution as in flight until it is done.
-    pub(super) fn take_off(&self, done: Option<Done>, stream: &Arc<StreamShared>) {
-        if let Some(done) = done {
-            let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
-            flow.take_off(bytes);
-            done.on_ready(move || flow.land(bytes, &owner));
-        }
+    /// Counts an execution as in flight until it is done. `since` is when it was handed to the device, if somebody wants to know.
+    pub(super) fn take_off(&self, done: Option<Done>, since: Option<Instant>, stream: &Arc<StreamShared>) {
+        let region = self.info.reference;
+        // Not the engine: it must not go on a thread of the plugin.
+        let told = since.map(|since| (stream.engine().events().clone(), since));
+        let tell = move || {
+            if let Some((events, since)) = told {
+                events.emit(|| Event::Completed { region, took: since.elapsed() });
+            }
+        };
+        let Some(done) = done else { return tell() };
+        let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
+        flow.take_off(bytes);
+        done.on_ready(move || {
+            tell();
+            flow.land(bytes, &owner);
+        });
     }
 
     /// Hands out the results of an execution. `kept` are the places of arguments that were not reused.
@@ -137,6 +152,7 @@ impl Job {
         executable: &Executable,
         executed: Executed,
         kept: &[i64],
+        since: Option<Instant>,
         stream: &Arc<StreamShared>,
     ) -> Step {
         let engine = stream.engine();
@@ -148,7 +164,7 @@ impl Job {
             let donated = reusable.iter().filter(|(place, _)| !kept.contains(place));
             Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
-        self.take_off(executed.done, stream);
+        self.take_off(executed.done, since, stream);
         // Both are in ascending order.
         let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {

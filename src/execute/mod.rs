@@ -36,18 +36,20 @@ mod specialise;
 #[cfg(feature = "stages")]
 pub mod stages;
 mod storm;
+mod watch;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fuseline_fusion::RegionSeq;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
+use fuseline_fusion::{RegionSeq, Site, ValueId};
 
 pub(crate) use cold::ColdRegions;
 pub(crate) use flow::Flow;
 pub(crate) use known::KnownRegions;
+pub(crate) use watch::Askers;
 
 use crate::limits::MAX_QUEUED_REGIONS;
 use crate::record::replay::{Step, Tape};
@@ -55,6 +57,7 @@ use crate::record::{Entry, FencePromise, Fenced};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use job::Job;
+use watch::Watch;
 
 /// A region as the engine has it.
 pub(crate) type EngineRegion = Region<ValuePromise>;
@@ -74,6 +77,10 @@ pub(crate) struct Driver {
     queue: VecDeque<Work>,
     /// Regions sealed so far.
     seq: u64,
+    /// What is noticed if somebody observes the engine.
+    watch: Watch,
+    /// Where the host asked for the boundary that is being handled, if it did and that is known.
+    asked: Option<Site>,
 }
 
 /// Why [`Driver::step`] returned.
@@ -109,7 +116,8 @@ pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
 
 impl Driver {
     pub(crate) fn new(builder: RegionBuilder<ValuePromise>) -> Driver {
-        Driver { builder, sealed: Vec::new(), queue: VecDeque::new(), seq: 0 }
+        let (sealed, queue) = (Vec::new(), VecDeque::new());
+        Driver { builder, sealed, queue, seq: 0, watch: Watch::default(), asked: None }
     }
 
     /// Works until there is nothing left to do, or what is left waits for something that will notify the stream.
@@ -155,16 +163,27 @@ impl Driver {
             Entry::Release(value) => self.take_step(Step::Release(value.id()), stream),
             Entry::Replayed(tape, boundary) => self.replay(tape, boundary, stream),
             Entry::Need(value, boundary) => {
+                let asked = asked_for(boundary, || [value.id()], stream);
                 if self.builder.is_recent(value.id()) {
-                    self.builder.seal(boundary, &mut self.sealed);
+                    self.seal(boundary, asked, stream);
                 }
             }
-            Entry::Flush(boundary) => self.builder.seal(boundary, &mut self.sealed),
+            Entry::Flush(boundary) => self.seal(boundary, None, stream),
             Entry::Fence(promise) => {
-                self.builder.seal(Boundary::Flush, &mut self.sealed);
-                self.submit(stream);
+                self.seal(Boundary::Flush, None, stream);
                 self.queue.push_back(Work::Fence(promise));
             }
+        }
+    }
+
+    /// Ends what is pending, because the program asked for it; by a read at `asked`, if by one.
+    fn seal(&mut self, boundary: Boundary, asked: Option<Site>, stream: &Arc<StreamShared>) {
+        self.builder.seal(boundary, &mut self.sealed);
+        self.asked = asked;
+        self.submit(stream);
+        let asked = self.asked.take();
+        if stream.engine().is_observed() {
+            self.watch.boundary(asked, stream);
         }
     }
 
@@ -189,17 +208,33 @@ impl Driver {
             let counters = stream.engine().counters();
             counters.ops.add(tape.ops() as u64);
             counters.replayed.add(tape.ops() as u64);
-            if let Some(mut job) = Job::replayed(&mut tape, boundary, next(&mut self.seq), stream) {
+            let is_observed = stream.engine().is_observed();
+            let asked = asked_for(boundary, || tape.outputs().map(|(value, _)| value), stream);
+            if is_observed {
+                self.watch.sealed(tape.template().canon.graph());
+            }
+            if let Some(mut job) =
+                Job::replayed(&mut tape, boundary, asked.clone(), next(&mut self.seq), stream)
+            {
+                if is_observed {
+                    self.watch.made(&job, stream);
+                }
                 job.prepare(stream);
                 self.enqueue(job, stream);
             }
+            if is_observed {
+                self.watch.boundary(asked, stream);
+            }
         } else {
+            let asked = boundary.and_then(|boundary| {
+                asked_for(boundary, || tape.outputs().map(|(value, _)| value).collect::<Vec<_>>(), stream)
+            });
             for step in tape.take_steps() {
                 self.take_step(step, stream);
                 self.submit(stream);
             }
             if let Some(boundary) = boundary {
-                self.builder.seal(boundary, &mut self.sealed);
+                self.seal(boundary, asked, stream);
             }
         }
         stream.replay().take_back(tape);
@@ -214,7 +249,14 @@ impl Driver {
         for region in sealed.drain(..) {
             let may_be_repeated =
                 region.is_whole && region.mode == Mode::Fused && region.effect == Effect::Pure;
-            let Some(job) = ready(region, &mut self.seq, stream) else { continue };
+            let is_observed = stream.engine().is_observed();
+            if is_observed {
+                self.watch.sealed(&region.graph);
+            }
+            let Some(job) = ready(region, self.asked.clone(), &mut self.seq, stream) else { continue };
+            if is_observed {
+                self.watch.made(&job, stream);
+            }
             if may_be_repeated {
                 job.note(stream);
             }
@@ -228,7 +270,7 @@ impl Driver {
         match job.or_units(stream) {
             Ok(job) => self.queue.push_back(Work::Job(job)),
             Err(units) => {
-                let jobs = units.into_iter().filter_map(|unit| ready(unit, &mut self.seq, stream));
+                let jobs = units.into_iter().filter_map(|unit| ready(unit, None, &mut self.seq, stream));
                 self.queue.extend(jobs.map(Work::Job));
             }
         }
@@ -254,7 +296,7 @@ impl Driver {
                     job::Step::Split(regions) => {
                         // In front, in order; each gets a number of its own.
                         for region in regions.into_iter().rev() {
-                            if let Some(job) = Job::new(region, next(&mut self.seq), stream) {
+                            if let Some(job) = Job::new(region, None, next(&mut self.seq), stream) {
                                 self.queue.push_front(Work::Job(job));
                             }
                         }
@@ -273,8 +315,23 @@ fn next(seq: &mut u64) -> RegionSeq {
 }
 
 /// A job that has looked for its executable, with the next number.
-fn ready(region: EngineRegion, seq: &mut u64, stream: &Arc<StreamShared>) -> Option<Box<Job>> {
-    let mut job = Job::new(region, next(seq), stream)?;
+fn ready(
+    region: EngineRegion,
+    asked: Option<Site>,
+    seq: &mut u64,
+    stream: &Arc<StreamShared>,
+) -> Option<Box<Job>> {
+    let mut job = Job::new(region, asked, next(seq), stream)?;
     job.prepare(stream);
     Some(job)
+}
+
+/// Where the host asked for one of these values, if that is why there is a boundary and somebody wants to know.
+fn asked_for<I: IntoIterator<Item = ValueId>>(
+    boundary: Boundary,
+    values: impl FnOnce() -> I,
+    stream: &StreamShared,
+) -> Option<Site> {
+    let is_read = boundary == Boundary::HostRead && stream.engine().is_observed();
+    is_read.then(|| stream.askers().take(values()))?
 }

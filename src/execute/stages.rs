@@ -167,7 +167,7 @@ impl Hand {
     /// When nobody needs the region.
     #[must_use]
     pub fn job(&self, sealed: Sealed) -> Work {
-        let job = Job::new(sealed.0, RegionSeq(0), self.shared()).expect("its result is needed");
+        let job = Job::new(sealed.0, None, RegionSeq(0), self.shared()).expect("its result is needed");
         Work { job, hit: None }
     }
 
@@ -199,7 +199,7 @@ impl Hand {
     /// When the executable was not looked up.
     pub fn fulfil(&self, mut work: Work, executed: Executed) {
         let hit = work.hit.take().expect("it was looked up");
-        let step = work.job.fulfil(&hit.artifact, executed.executed, &executed.kept, self.shared());
+        let step = work.job.fulfil(&hit.artifact, executed.executed, &executed.kept, None, self.shared());
         drop(step);
     }
 

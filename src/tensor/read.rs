@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::region::Boundary;
-use fuseline_fusion::{Element, Literal, Site, TensorType};
+use fuseline_fusion::{Bytes, Element, Literal, Site, StreamId, TensorType};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::error::{Error, Failure, Result};
-use crate::event::call_user;
+use crate::event::{Asked, Event, Events, call_user};
 use crate::stream::may_wait;
 use crate::sync::{Condvar, Mutex};
 use crate::value::{Maker, Outcome};
@@ -32,6 +32,54 @@ fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a
         Outcome::Failed(failure) => Err(Error::device(failure.clone())),
         Outcome::Abandoned => Err(Error::abandoned()),
         Outcome::Scalar(_) => Err(crate::error::bug!("a lifted scalar has no device data")),
+    }
+}
+
+/// A read on its way, if somebody wants to know when it ends ([`Event::HostRead`]).
+struct Watched {
+    events: Events,
+    stream: StreamId,
+    asked: Asked,
+    site: Site,
+    start: Instant,
+    /// When the region that makes the value was handed to the device.
+    launched: Option<Instant>,
+}
+
+impl Watched {
+    fn start(value: &Tensor, asked: Asked, site: &Site) -> Option<Watched> {
+        let (stream, events) = (value.stream().id(), value.stream().engine().events());
+        events.is_observed().then(|| Watched {
+            events: events.clone(),
+            stream,
+            asked,
+            site: site.clone(),
+            start: Instant::now(),
+            launched: None,
+        })
+    }
+
+    /// It is decided what becomes of the value.
+    fn launched(watched: &mut Option<Watched>) {
+        if let Some(watched) = watched {
+            watched.launched = Some(Instant::now());
+        }
+    }
+
+    /// The data is there: so many bytes.
+    fn end(watched: Option<Watched>, maker: Option<&Maker>, bytes: usize) {
+        let Some(Watched { events, stream, asked, site, start, launched }) = watched else { return };
+        let end = Instant::now();
+        let launched = launched.unwrap_or(end);
+        events.emit(|| Event::HostRead {
+            stream,
+            site,
+            asked,
+            region: maker.map(|maker| maker.region.reference),
+            bytes: Bytes(bytes as u64),
+            launch: launched - start,
+            data: end - launched,
+        });
     }
 }
 
@@ -106,18 +154,18 @@ impl Future for Read {
 
 impl Tensor {
     /// Waits until it is decided what becomes of the value; its data may still be on its way.
-    fn settle(&self, deadline: Option<Instant>) -> Result<&Outcome> {
+    fn settle(&self, deadline: Option<Instant>, site: &Site) -> Result<&Outcome> {
         let outcome = self.cell().outcome();
         if let Some(outcome) = outcome.get() {
             // That it is there is a matter of time, and time decides no boundary.
             if self.cell().needs_boundary() {
-                self.stream().need(self.cell(), Boundary::HostRead);
+                self.stream().need_for_host(self.cell(), site);
             }
             return Ok(outcome);
         }
         may_wait()?;
         let start = Instant::now();
-        self.stream().need_now(self.cell(), Boundary::HostRead);
+        self.stream().need_now(self.cell(), site);
         match outcome.wait(deadline) {
             Some(outcome) => Ok(outcome),
             None => Err(Error::timeout(start.elapsed(), format!("{:?}", self.cell()))),
@@ -132,18 +180,25 @@ impl Tensor {
     /// called from an event sink or callback, which must not wait.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
-        let site = here();
+        self.literal_at(here())
+    }
+
+    /// As [`Tensor::to_literal`], for a caller at this place.
+    pub(crate) fn literal_at(&self, site: Site) -> Result<Literal> {
         let engine = self.stream().engine();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
             return Ok(scalar.to_literal());
         }
-        let (buffer, maker) = data(self.settle(None)?, &site)?;
+        let mut watched = Watched::start(self, Asked::Read, &site);
+        let (buffer, maker) = data(self.settle(None, &site)?, &site)?;
         may_wait()?;
+        Watched::launched(&mut watched);
         let bytes = engine
             .device()
             .download(buffer, 0)
             .map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        Watched::end(watched, maker, bytes.len());
         engine.counters().bytes_down.add(bytes.len() as u64);
         Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
     }
@@ -152,22 +207,32 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::to_literal`].
+    #[track_caller]
     pub fn read_replicas(&self) -> Result<Vec<Literal>> {
+        self.read_replicas_at(&here())
+    }
+
+    /// As [`Tensor::read_replicas`], for a caller at this place.
+    pub(crate) fn read_replicas_at(&self, site: &Site) -> Result<Vec<Literal>> {
         let engine = self.stream().engine();
         let replicas = engine.device().replicas();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
             return Ok(vec![scalar.to_literal(); replicas]);
         }
-        let (buffer, maker) = data(self.settle(None)?, &Site::Unknown)?;
+        let mut watched = Watched::start(self, Asked::Read, site);
+        let (buffer, maker) = data(self.settle(None, site)?, site)?;
         may_wait()?;
+        Watched::launched(&mut watched);
         let read = |replica| {
             let bytes = engine.device().download(buffer, replica);
             let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
             engine.counters().bytes_down.add(bytes.len() as u64);
             Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
         };
-        (0..replicas).map(read).collect()
+        let all: Vec<Literal> = (0..replicas).map(read).collect::<Result<_>>()?;
+        Watched::end(watched, maker, all.iter().map(|literal| literal.bytes().len()).sum());
+        Ok(all)
     }
 
     /// As [`Tensor::to_literal`], waiting for at most `timeout`. The value goes on being computed.
@@ -178,8 +243,10 @@ impl Tensor {
     pub fn to_literal_for(&self, timeout: Duration) -> Result<Literal> {
         may_wait()?;
         let deadline = Instant::now() + timeout;
-        self.stream().need_now(self.cell(), Boundary::HostRead);
-        self.read().wait(Some(deadline))
+        let site = here();
+        let watched = Watched::start(self, Asked::Read, &site);
+        self.stream().need_now(self.cell(), &site);
+        self.read_as(watched, site).wait(Some(deadline))
     }
 
     /// The elements, row-major. Waits until they have been computed.
@@ -219,18 +286,31 @@ impl Tensor {
     #[track_caller]
     pub fn read(&self) -> Read {
         let site = here();
+        self.read_as(Watched::start(self, Asked::Async, &site), site)
+    }
+
+    fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
         let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()), arrived: Condvar::new() });
         let read = Read { slot: slot.clone() };
-        self.deliver(site, move |data| slot.put(data));
+        self.deliver_as(watched, site, move |data| slot.put(data));
         read
     }
 
     /// Starts to read the value; `put` gets its data, on any thread, possibly before this returns.
     pub(crate) fn deliver(&self, site: Site, put: impl FnOnce(Result<Literal>) + Send + 'static) {
+        self.deliver_as(Watched::start(self, Asked::Async, &site), site, put);
+    }
+
+    fn deliver_as(
+        &self,
+        mut watched: Option<Watched>,
+        site: Site,
+        put: impl FnOnce(Result<Literal>) + Send + 'static,
+    ) {
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
         let ty = self.ty().clone();
-        self.stream().need(self.cell(), Boundary::HostRead);
+        self.stream().need_for_host(self.cell(), &site);
         let value = self.cell().clone();
         self.cell().outcome().subscribe(move || {
             let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
@@ -242,9 +322,11 @@ impl Tensor {
                 Ok((buffer, maker)) => {
                     let maker = maker.cloned();
                     let counters = engine.clone();
+                    Watched::launched(&mut watched);
                     engine.device().download_async(buffer, move |bytes| {
                         put(match bytes {
                             Ok(bytes) => {
+                                Watched::end(watched, maker.as_ref(), bytes.len());
                                 counters.counters().bytes_down.add(bytes.len() as u64);
                                 Literal::from_bytes(ty, bytes).map_err(Error::from)
                             }
@@ -287,7 +369,7 @@ impl Tensor {
         if self.cell().as_scalar().is_some() {
             return Err(none("a lifted scalar"));
         }
-        match data(self.settle(None)?, &Site::Unknown)? {
+        match data(self.settle(None, &Site::Unknown)?, &Site::Unknown)? {
             (Buffer::Pjrt(each), _) => match each.as_slice() {
                 [buffer] => Ok(buffer),
                 _ => Err(none("a value of several replicas, each of which has one,")),
@@ -329,9 +411,13 @@ impl Tensor {
         if self.cell().as_scalar().is_some() {
             return Ok(());
         }
-        let (buffer, maker) = data(self.settle(deadline)?, site)?;
+        let mut watched = Watched::start(self, Asked::Wait, site);
+        let (buffer, maker) = data(self.settle(deadline, site)?, site)?;
         may_wait()?;
-        buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))
+        Watched::launched(&mut watched);
+        buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        Watched::end(watched, maker, 0);
+        Ok(())
     }
 
     /// Whether it is decided if the value can be computed. Never waits and causes nothing to be computed.
@@ -342,12 +428,24 @@ impl Tensor {
 
     /// What Debug mode does after each op: waits for the result and looks at it.
     pub(crate) fn check(&self) -> Result<()> {
-        self.wait_until(None, &Site::Unknown)?;
+        let unknown = Site::Unknown;
+        let mut watched = Watched::start(self, Asked::Wait, &unknown);
+        if self.cell().as_scalar().is_none() {
+            let (buffer, maker) = data(self.settle(None, &unknown)?, &unknown)?;
+            may_wait()?;
+            Watched::launched(&mut watched);
+            buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+            // It is the call that waits.
+            if let (Some(watched), Some(maker)) = (&mut watched, maker) {
+                watched.site = maker.address().1;
+            }
+            Watched::end(watched, maker, 0);
+        }
         let engine = self.stream().engine();
         if !engine.config().checks_finite() || !self.dtype().is_float() {
             return Ok(());
         }
-        let (buffer, maker) = data(self.settle(None)?, &Site::Unknown)?;
+        let (buffer, maker) = data(self.settle(None, &Site::Unknown)?, &Site::Unknown)?;
         let (mut nans, mut infinities) = (0, 0);
         for replica in 0..engine.device().replicas() {
             let download = engine.device().download(buffer, replica);

@@ -81,6 +81,7 @@ Examples:
   fuseline run step.json --repeat 100             the first run compiles, the others hit the cache
   fuseline run step.json --mode debug             each op by itself, waited for and checked
   fuseline run step.json --dump stablehlo         what the compiler gets
+  fuseline run step.json --repeat 20 --timeline step.html    where the time goes, in words and as a page
   fuseline run step.json --json | jq .time        for programs
 
 Exit status:
@@ -103,6 +104,9 @@ pub(crate) struct RunArgs {
     /// Also print what the engine did: modules and regions of the first run, events of all runs
     #[arg(long, value_enum)]
     pub(crate) dump: Option<Dump>,
+    /// Also write a page that shows where the time of the runs went (.html)
+    #[arg(long, value_name = "FILE", value_parser = html)]
+    pub(crate) timeline: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
@@ -171,7 +175,7 @@ it is estimated from the op table, and the output says so.
 
 Examples:
   fuseline explain step.json
-  fuseline explain step.json --output step.html   a page with a diagram, to open in a browser
+  fuseline explain step.json --output step.html   a page with a diagram and a timeline, to open in a browser
   fuseline explain step.json --output step.svg    the diagram alone
   fuseline explain step.json --mode strict
 
@@ -353,6 +357,14 @@ fn module(text: &str) -> Result<PathBuf, String> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("mlir") => Ok(path),
         _ => Err("it should end in .mlir".to_owned()),
+    }
+}
+
+fn html(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html" | "htm") => Ok(path),
+        _ => Err("it should end in .html".to_owned()),
     }
 }
 

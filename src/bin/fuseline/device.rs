@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use fuseline::{Engine, EngineConfig, Event, Mode};
+use fuseline::{Engine, EngineConfig, Event, EventSink as _, Mode, Timeline};
 use serde_json::{Value, json};
 
 use crate::cli::{Contract, DeviceChoice, Place};
@@ -12,15 +12,25 @@ use crate::failure::Failure;
 pub(crate) struct Watched {
     pub(crate) engine: Engine,
     events: Option<mpsc::Receiver<Event>>,
+    timeline: Option<Timeline>,
+}
+
+/// What is kept of an engine's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watch {
+    /// The events themselves.
+    pub(crate) events: bool,
+    /// When they happened.
+    pub(crate) times: bool,
 }
 
 impl Watched {
-    /// Sets up an engine that compiles every region when it first comes; `watch` says whether its events are kept.
+    /// Sets up an engine that compiles every region when it first comes; `watch` says what is kept of its events.
     pub(crate) fn new(
         place: &Place,
         contract: Contract,
         mode: Mode,
-        watch: bool,
+        watch: Watch,
     ) -> Result<Watched, Failure> {
         Watched::with(
             EngineConfig::new().interpret_cold_regions(false).quick_compiles(false),
@@ -36,7 +46,7 @@ impl Watched {
         place: &Place,
         contract: Contract,
         mode: Mode,
-        watch: bool,
+        watch: Watch,
     ) -> Result<Watched, Failure> {
         Watched::with(EngineConfig::new(), place, contract, mode, watch)
     }
@@ -46,7 +56,7 @@ impl Watched {
         place: &Place,
         contract: Contract,
         mode: Mode,
-        watch: bool,
+        watch: Watch,
     ) -> Result<Watched, Failure> {
         let mut config = config.mode(mode).numerics(contract.numerics.into());
         if contract.compare {
@@ -55,12 +65,23 @@ impl Watched {
         for (name, value) in &place.options {
             config = config.client_option(name, value.clone());
         }
-        let mut events = None;
-        if watch {
+        let (mut events, mut sender) = (None, None);
+        if watch.events {
             let (send, receive) = mpsc::channel();
-            // The receiver goes last; an event that nobody waits for may be lost.
-            config = config.event_sink(move |event: &Event| drop(send.send(event.clone())));
-            events = Some(receive);
+            (events, sender) = (Some(receive), Some(send));
+        }
+        let timeline = watch.times.then(Timeline::new);
+        if sender.is_some() || timeline.is_some() {
+            let times = timeline.clone();
+            config = config.event_sink(move |event: &Event| {
+                if let Some(timeline) = &times {
+                    timeline.event(event);
+                }
+                // The receiver goes last; an event that nobody waits for may be lost.
+                if let Some(send) = &sender {
+                    drop(send.send(event.clone()));
+                }
+            });
         }
         let engine = match &place.device {
             Some(DeviceChoice::Reference) => config.build_reference(),
@@ -68,7 +89,7 @@ impl Watched {
             None => config.build(),
         };
         match engine {
-            Ok(engine) => Ok(Watched { engine, events }),
+            Ok(engine) => Ok(Watched { engine, events, timeline }),
             Err(error) => {
                 let hint = match place.device {
                     None => "\n`fuseline doctor` tells more; `--device reference` needs no plugin",
@@ -82,6 +103,11 @@ impl Watched {
     /// The events since the last call.
     pub(crate) fn events(&self) -> Vec<Event> {
         self.events.iter().flat_map(mpsc::Receiver::try_iter).collect()
+    }
+
+    /// When things happened, if that is kept.
+    pub(crate) fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_ref()
     }
 
     /// Where it runs, for people.

@@ -4,13 +4,13 @@ use fuseline::pjrt::{Client, Device, MemoryStats};
 use serde_json::{Value, json};
 
 use crate::cli::{Contract, DevicesArgs};
-use crate::device::Watched;
+use crate::device::{Watch, Watched};
 use crate::failure::Failure;
 use crate::text::say;
 use crate::{Mode, Status};
 
 pub(crate) fn run(args: &DevicesArgs, out: &mut String) -> Result<Status, Failure> {
-    let watched = Watched::new(&args.place, Contract::default(), Mode::Fused, false)?;
+    let watched = Watched::new(&args.place, Contract::default(), Mode::Fused, Watch::default())?;
     let document = match watched.engine.pjrt_device() {
         Some(device) => client_json(device.client()),
         None => json!({

@@ -1,9 +1,20 @@
 //! Regions as text: what `run --dump regions` and `explain` have in common.
 
+use std::path::Path;
+
 use fuseline::fusion::graph::Ref;
 
+use crate::failure::Failure;
 use crate::story::{Names, Region, attributes, typed};
-use crate::text::{count, say};
+use crate::text::{count, note, say};
+
+/// Writes a page or a picture, and says so.
+pub(crate) fn write_page(path: &Path, text: String) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::Run(format!("{} cannot be written: {error}", path.display())))?;
+    note(format_args!("fuseline: wrote {}", path.display()));
+    Ok(())
+}
 
 /// Title, reason of the end, cache, compile, inputs and outputs.
 pub(crate) fn head(region: &Region, names: &Names, out: &mut String) {
@@ -16,7 +27,7 @@ pub(crate) fn head(region: &Region, names: &Names, out: &mut String) {
         count(reference.ops, "op"),
         region.mode.name()
     );
-    say!(out, "  ends because {} ({})", region.boundary, region.boundary.name());
+    say!(out, "  ends because {} ({})", region.end_words(), region.boundary.name());
     say!(out, "  executable  {}", region.source_words());
     if let Some(words) = region.compile_words() {
         say!(out, "  compile     {words}");

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::{Dump, RunArgs};
-use crate::device::Watched;
+use crate::device::{Watch, Watched};
 use crate::failure::Failure;
 use crate::story::{Names, Story, region_json};
 use crate::text::{count, milliseconds, note, say, time};
@@ -51,7 +51,8 @@ impl Outcome {
 
 pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
     let program = load::program(&args.program)?;
-    let watched = Watched::new(&args.place, args.contract, args.mode.into(), args.dump.is_some())?;
+    let watch = Watch { events: args.dump.is_some(), times: args.timeline.is_some() };
+    let watched = Watched::new(&args.place, args.contract, args.mode.into(), watch)?;
     let prepared = watched.engine.prepare(program).map_err(Failure::run)?;
     let outcome = repeat(&watched, &prepared, args.repeat)?;
     if args.json {
@@ -59,6 +60,17 @@ pub(crate) fn run(args: &RunArgs, out: &mut String) -> Result<Status, Failure> {
         say!(out, "{document:#}");
     } else {
         words(args, &watched, &prepared, &outcome, out);
+    }
+    if let (Some(path), Some(timeline)) = (&args.timeline, watched.timeline()) {
+        if !args.json {
+            say!(out, "\nall runs, {}", timeline.summary());
+            let mut runs = timeline.steps();
+            runs.sort_by_key(|run| run.summary.took);
+            if let Some(run) = runs.get(runs.len() / 2).filter(|_| runs.len() > 2) {
+                say!(out, "\nthe one in the middle, {}, {}", run.name, run.summary);
+            }
+        }
+        report::write_page(path, timeline.page(&prepared.program().name))?;
     }
     Ok(if outcome.is_wrong() { Status::Bad } else { Status::Good })
 }
@@ -77,6 +89,9 @@ fn repeat(watched: &Watched, prepared: &PreparedProgram, times: u32) -> Result<O
     let start = Instant::now();
     let mut bar: Option<ProgressBar> = None;
     for round in 0..times {
+        if let Some(timeline) = watched.timeline() {
+            timeline.mark(format!("run {}", round + 1));
+        }
         let began = Instant::now();
         let results = prepared.results();
         outcome.times.push(began.elapsed());

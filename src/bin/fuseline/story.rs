@@ -10,7 +10,7 @@ use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::region::Mode;
 use fuseline::fusion::{AttrValue, Attrs, Bytes, OpDef, TensorType, ValueId};
 use fuseline::pjrt::Executable;
-use fuseline::{Boundary, Event, Miss, PreparedProgram, RegionRef, SealedRegion};
+use fuseline::{Boundary, Event, Miss, PreparedProgram, RegionRef, SealedRegion, Site};
 use serde_json::{Value, json};
 
 use crate::text::{milliseconds, time};
@@ -36,6 +36,8 @@ pub(crate) struct Compile {
 pub(crate) struct Region {
     pub(crate) contents: SealedRegion,
     pub(crate) boundary: Boundary,
+    /// Where the host asked, if it ends for that.
+    pub(crate) asked: Option<Site>,
     pub(crate) mode: Mode,
     pub(crate) skipped: bool,
     pub(crate) source: Source,
@@ -56,6 +58,14 @@ impl Region {
     pub(crate) fn title(&self) -> String {
         let reference = self.reference();
         format!("region {}.{}", reference.stream, reference.seq)
+    }
+
+    /// Why it ends where it does, in words.
+    pub(crate) fn end_words(&self) -> String {
+        match &self.asked {
+            None => self.boundary.to_string(),
+            Some(site) => format!("{} at {site}", self.boundary),
+        }
     }
 
     /// How it came to its executable, in words.
@@ -89,11 +99,12 @@ impl Story {
         for event in events {
             let Some(reference) = event.region() else { continue };
             let id = (reference.stream, reference.seq);
-            if let Event::Sealed { boundary, mode, contents, .. } = event {
+            if let Event::Sealed { boundary, mode, asked, contents, .. } = event {
                 places.insert(id, story.regions.len());
                 story.regions.push(Region {
                     contents: contents.clone(),
                     boundary: *boundary,
+                    asked: asked.clone(),
                     mode: *mode,
                     skipped: false,
                     source: Source::None,
@@ -290,6 +301,7 @@ pub(crate) fn region_json(region: &Region, names: &Names) -> Value {
         "mode": region.mode.name(),
         "boundary": region.boundary.name(),
         "boundary_reason": region.boundary.to_string(),
+        "read_at": region.asked.as_ref().map(ToString::to_string),
         "cache": match &region.source {
             _ if region.skipped => "skipped",
             Source::Hit { .. } => "hit",

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::Status;
 use crate::cli::{BenchArgs, ModeChoice};
-use crate::device::Watched;
+use crate::device::{Watch, Watched};
 use crate::failure::Failure;
 use crate::text::{say, time};
 use programs::Case;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
         for &mode in &modes {
             bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
             // An engine of its own: nothing is compiled before the first step.
-            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), false)?;
+            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), Watch::default())?;
             let measured = measure(&watched, case, mode.into(), args.time)
                 .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
             place.get_or_insert_with(|| (watched.place(), watched.place_json()));

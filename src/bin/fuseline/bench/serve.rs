@@ -20,7 +20,7 @@ use super::floor::Floor;
 use super::programs::{Case, Program};
 use crate::Status;
 use crate::cli::{BenchArgs, ModeChoice};
-use crate::device::Watched;
+use crate::device::{Watch, Watched};
 use crate::failure::Failure;
 
 pub(super) fn serve(args: &BenchArgs, case: &Case) -> Result<Status, Failure> {
@@ -72,7 +72,8 @@ impl Served<'_> {
 
     fn make(&mut self) -> Result<Value, Failure> {
         let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
-        let watched = Watched::as_usual(&self.args.place, self.args.contract, mode.into(), self.args.floor)?;
+        let watch = Watch { events: self.args.floor, times: false };
+        let watched = Watched::as_usual(&self.args.place, self.args.contract, mode.into(), watch)?;
         let steps = match self.args.floor {
             true => Steps::Floor(Floor::of(&watched, self.case)?),
             false => Steps::Program(self.case.make(&watched.engine).map_err(Failure::run)?),

@@ -7,10 +7,10 @@ mod picture;
 
 use std::time::{Duration, Instant};
 
-use fuseline::{Mode, PreparedProgram};
+use fuseline::{Mode, PreparedProgram, Timeline};
 
 use crate::cli::{DeviceChoice, ExplainArgs, Place};
-use crate::device::Watched;
+use crate::device::{Watch, Watched};
 use crate::failure::Failure;
 use crate::story::{Names, Region, Source, Story};
 use crate::text::{count, note, say, time};
@@ -31,16 +31,19 @@ struct Explanation {
     /// The kernels of each region of the first run.
     kernels: Vec<Kernels>,
     times: [Duration; 2],
+    /// When things happened, in both.
+    timeline: Timeline,
 }
 
 pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failure> {
     let program = load::program(&args.program)?;
     let mode = Mode::from(args.mode);
-    let watched = match Watched::new(&args.place, args.contract, mode, true) {
+    let watch = Watch { events: true, times: true };
+    let watched = match Watched::new(&args.place, args.contract, mode, watch) {
         Err(failure) if args.place.device.is_none() => {
             note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
             let reference = Place { device: Some(DeviceChoice::Reference), options: Vec::new() };
-            Watched::new(&reference, args.contract, mode, true)?
+            Watched::new(&reference, args.contract, mode, watch)?
         }
         watched => watched?,
     };
@@ -50,25 +53,26 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
     if let Some(path) = &args.output {
         let picture = path.extension().is_some_and(|extension| extension == "svg");
         let text = if picture { picture::file(&explanation) } else { page::page(&explanation) };
-        std::fs::write(path, text)
-            .map_err(|error| Failure::Run(format!("{} cannot be written: {error}", path.display())))?;
-        note(format_args!("fuseline: wrote {}", path.display()));
+        report::write_page(path, text)?;
     }
     Ok(Status::Good)
 }
 
 fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation, Failure> {
-    let once = || {
+    let timeline = watched.timeline().cloned().unwrap_or_default();
+    // What uploading told is not part of a run.
+    drop(watched.events());
+    timeline.clear();
+    let once = |name| {
+        timeline.mark(name);
         let start = Instant::now();
         prepared.results().map_err(Failure::run)?;
         let took = start.elapsed();
         watched.engine.synchronize().map_err(Failure::run)?;
         Ok((took, Story::of(&watched.events())))
     };
-    // What uploading told is not part of a run.
-    drop(watched.events());
-    let (cold, first) = once()?;
-    let (warm, second) = once()?;
+    let (cold, first) = once("first run")?;
+    let (warm, second) = once("second run")?;
     let kernels = (0..first.regions.len()).map(|index| kernels_of(&first, index)).collect();
     let program = prepared.program();
     Ok(Explanation {
@@ -81,6 +85,7 @@ fn explain(watched: &Watched, prepared: &PreparedProgram) -> Result<Explanation,
         second,
         kernels,
         times: [cold, warm],
+        timeline,
     })
 }
 
@@ -100,7 +105,7 @@ impl Explanation {
         match index.checked_sub(1).map(|before| &self.first.regions[before]) {
             None => "with the program".to_owned(),
             Some(before) => {
-                format!("after {}, which ended because {}", before.title(), before.boundary)
+                format!("after {}, which ended because {}", before.title(), before.end_words())
             }
         }
     }
@@ -187,7 +192,10 @@ fn words(explanation: &Explanation, out: &mut String) {
     for region in explanation.warm_misses() {
         say!(out, "  {}: {}", region.title(), region.source_words());
     }
-    say!(out, "{}", explanation.basis_words());
+    for step in explanation.timeline.steps() {
+        say!(out, "\n{}, {}", step.name, step.summary);
+    }
+    say!(out, "\n{}", explanation.basis_words());
     for (index, (region, kernels)) in regions.iter().zip(&explanation.kernels).enumerate() {
         say!(out);
         report::head(region, &explanation.names, out);

@@ -61,6 +61,8 @@ pub(super) fn page(explanation: &Explanation) -> String {
                 }
                 div.scroll { (diagram(explanation, false)) }
                 @for index in 0..regions.len() { (section(explanation, index)) }
+                h2 { "Where the time went, in both runs" }
+                (PreEscaped(explanation.timeline.section()))
             }
         }
     };
@@ -85,7 +87,7 @@ fn section(explanation: &Explanation, index: usize) -> Markup {
             h2 { (region.title()) }
             dl {
                 dt { "starts" } dd { (explanation.start(index)) }
-                dt { "ends because" } dd { (region.boundary) " (" code { (region.boundary.name()) } ")" }
+                dt { "ends because" } dd { (region.end_words()) " (" code { (region.boundary.name()) } ")" }
                 dt { "executable" } dd { (region.source_words()) }
                 @if let Some(words) = region.compile_words() { dt { "compile" } dd { (words) } }
                 dt { "key" } dd { code { (region.reference().key) } }

@@ -1,0 +1,323 @@
+//! When things happened: events with times, and what they say about where the time of a program goes.
+//!
+//! Input: the events of an engine, as its sink gets them. Output: a [`Summary`] of the whole or of each step, and a page with a picture.
+//!
+//! A [`Timeline`] keeps of each event when and on which thread it came, and the little that a summary or a picture needs; the ops and sites of
+//! a region are kept once for its key. So it takes about 150 bytes an event, at most as many events as it has room for, and of more the
+//! latest; how many were left out it says.
+//!
+//! Times are taken where an event arrives. What took a while (a compile, a wait, a read) is an event at its end that says how long, so that a
+//! span is known only when it is over. Nothing in the engine depends on any of it.
+
+mod page;
+mod spans;
+mod summary;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_fusion::{Bytes, RegionSeq, Site, StreamId};
+use rustc_hash::FxHashMap;
+
+pub use self::summary::{ReadsAt, RegionTimes, Spent, Step, Summary};
+use crate::error::RegionRef;
+use crate::event::{Asked, Event, EventSink, SealedRegion, Wait};
+use crate::sync::Mutex;
+
+/// Events that are kept unless the caller says otherwise: about 10 MB.
+const ROOM: usize = 1 << 16;
+
+/// Regions whose ops are kept, by key. Of more, only their numbers are told.
+const DESCRIBED: usize = 4_096;
+
+/// Kinds of ops that are named of a region.
+const NAMED: usize = 6;
+
+/// Nanoseconds since a timeline began.
+type Nanos = u64;
+
+/// A region of a stream.
+type Place = (StreamId, RegionSeq);
+
+fn place(region: &RegionRef) -> Place {
+    (region.stream, region.seq)
+}
+
+/// What is kept of an event.
+#[derive(Clone, Debug)]
+enum What {
+    Sealed { region: RegionRef, boundary: Boundary, mode: Mode, asked: Option<Site> },
+    Hit { region: RegionRef },
+    Missed { region: RegionRef, why: Arc<str> },
+    InUnits { region: RegionRef, units: usize },
+    Compiled { region: RegionRef, took: Nanos },
+    Interpreted { region: RegionRef },
+    Completed { region: RegionRef, took: Nanos },
+    Waited { region: RegionRef, wait: Wait, took: Nanos },
+    Read(Box<Read>),
+    Synchronized { stream: StreamId, site: Site, took: Nanos },
+    Warning { words: Arc<str> },
+    Mark { name: Arc<str> },
+}
+
+/// A read by the host.
+#[derive(Clone, Debug)]
+struct Read {
+    stream: StreamId,
+    site: Site,
+    asked: Asked,
+    region: Option<RegionRef>,
+    bytes: Bytes,
+    launch: Nanos,
+    data: Nanos,
+}
+
+#[derive(Clone, Debug)]
+struct Moment {
+    at: Nanos,
+    /// Number of the thread.
+    thread: u32,
+    what: What,
+}
+
+/// What regions of a key consist of.
+#[derive(Debug)]
+struct Described {
+    /// `dot_general x2, tanh`.
+    ops: String,
+    /// Where its first and its last op were recorded when it first came.
+    first: Site,
+    last: Site,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    moments: VecDeque<Moment>,
+    left_out: u64,
+    threads: Vec<(ThreadId, Arc<str>)>,
+    described: FxHashMap<RegionKey, Arc<Described>>,
+}
+
+struct Shared {
+    start: Instant,
+    room: usize,
+    state: Mutex<State>,
+}
+
+/// Events with their times. Cheap to clone; the clones are one timeline.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// use fuseline::{EngineConfig, Timeline};
+///
+/// let timeline = Timeline::new();
+/// let engine = EngineConfig::new().event_sink(timeline.clone()).build_reference()?;
+/// let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
+/// for step in 0..3 {
+///     timeline.mark(format!("step {step}"));
+///     assert_eq!((&x * &x)?.sum(&[0])?.item::<f32>()?, 14.0);
+/// }
+/// let steps = timeline.steps();
+/// assert_eq!(steps.len(), 3);
+/// println!("{}", timeline.summary()); // where the time went, and what to do about it
+/// # if false {
+/// std::fs::write("timeline.html", timeline.page("three steps")).expect("a page");
+/// # }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Timeline(Arc<Shared>);
+
+impl Default for Timeline {
+    fn default() -> Timeline {
+        Timeline::new()
+    }
+}
+
+impl Timeline {
+    /// An empty timeline, which begins now and keeps the latest 65,536 events.
+    #[must_use]
+    pub fn new() -> Timeline {
+        Timeline::with_room(ROOM)
+    }
+
+    /// As [`Timeline::new`], with room for so many events, at least one.
+    #[must_use]
+    pub fn with_room(events: usize) -> Timeline {
+        let state = Mutex::new(State::default());
+        Timeline(Arc::new(Shared { start: Instant::now(), room: events.max(1), state }))
+    }
+
+    /// A step of the program begins, on this thread; the one before ends.
+    pub fn mark(&self, name: impl Into<String>) {
+        self.put(What::Mark { name: name.into().into() }, None);
+    }
+
+    /// Where the time of the whole went.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        self.spans().summary(None)
+    }
+
+    /// Where the time of each step went, in order. Steps are from mark to mark ([`Timeline::mark`]), the last one to the latest event. If there
+    /// are no marks, a step ends where the host waits most often, by call site.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        self.spans().steps()
+    }
+
+    /// A page for a browser with a picture, the steps, host reads, regions and warnings. It needs nothing from a network.
+    #[must_use]
+    pub fn page(&self, title: &str) -> String {
+        page::page(&self.spans(), title)
+    }
+
+    /// The content of [`Timeline::page`] as an element, for a page of the caller's. It takes its colours from the variables `--paper`, `--ink`,
+    /// `--soft`, `--line`, `--panel` and `--alarm`, where the page has them. At most once in a page.
+    #[must_use]
+    pub fn section(&self) -> String {
+        page::section(&self.spans())
+    }
+
+    /// Forgets what was recorded so far. Times go on.
+    pub fn clear(&self) {
+        let mut state = self.0.state.lock();
+        state.moments.clear();
+        state.left_out = 0;
+    }
+
+    fn spans(&self) -> spans::Spans {
+        let state = self.0.state.lock();
+        let threads = state.threads.iter().map(|(_, name)| name.clone()).collect();
+        let described = state.described.clone();
+        let (moments, left_out) = (state.moments.iter().cloned().collect(), state.left_out);
+        drop(state);
+        spans::Spans::of(moments, threads, described, left_out)
+    }
+
+    fn put(&self, what: What, contents: Option<(&RegionRef, &SealedRegion)>) {
+        // Before the lock, for which it may have to wait.
+        let at = nanos(self.0.start.elapsed());
+        let thread = std::thread::current();
+        let mut state = self.0.state.lock();
+        let known = state.threads.iter().position(|(id, _)| *id == thread.id());
+        let number = known.unwrap_or_else(|| {
+            let name = thread.name().map_or_else(|| format!("thread {}", state.threads.len()), str::to_owned);
+            state.threads.push((thread.id(), name.into()));
+            state.threads.len() - 1
+        });
+        if let Some((region, contents)) = contents
+            && state.described.len() < DESCRIBED
+            && !state.described.contains_key(&region.key)
+        {
+            state.described.insert(region.key, Arc::new(Described::of(contents)));
+        }
+        if state.moments.len() == self.0.room {
+            state.moments.pop_front();
+            state.left_out += 1;
+        }
+        state.moments.push_back(Moment { at, thread: number as u32, what });
+    }
+}
+
+impl EventSink for Timeline {
+    fn event(&self, event: &Event) {
+        let mut contents = None;
+        let what = match event {
+            Event::Sealed { region, boundary, mode, asked, contents: sealed, .. } => {
+                contents = Some((region, sealed));
+                What::Sealed { region: *region, boundary: *boundary, mode: *mode, asked: asked.clone() }
+            }
+            Event::Hit { region, .. } => What::Hit { region: *region },
+            Event::Miss { region, why } => What::Missed { region: *region, why: why.to_string().into() },
+            Event::InUnits { region, units } => What::InUnits { region: *region, units: *units },
+            Event::CompileFinished { region, took, .. } | Event::Specialised { region, took, .. } => {
+                What::Compiled { region: *region, took: nanos(*took) }
+            }
+            Event::Interpreted { region, .. } => What::Interpreted { region: *region },
+            Event::Completed { region, took } => What::Completed { region: *region, took: nanos(*took) },
+            Event::Waited { region, wait, took } => {
+                What::Waited { region: *region, wait: *wait, took: nanos(*took) }
+            }
+            Event::HostRead { stream, site, asked, region, bytes, launch, data } => {
+                What::Read(Box::new(Read {
+                    stream: *stream,
+                    site: site.clone(),
+                    asked: *asked,
+                    region: *region,
+                    bytes: *bytes,
+                    launch: nanos(*launch),
+                    data: nanos(*data),
+                }))
+            }
+            Event::Synchronized { stream, site, took } => {
+                What::Synchronized { stream: *stream, site: site.clone(), took: nanos(*took) }
+            }
+            Event::RecompileStorm { .. }
+            | Event::HotReads { .. }
+            | Event::Growth { .. }
+            | Event::CompileFailed { .. }
+            | Event::Fallback { .. }
+            | Event::NotInterpreted { .. }
+            | Event::Compared { difference: Some(_), .. }
+            | Event::Poisoned { .. }
+            | Event::Panicked { .. } => What::Warning { words: event.to_string().into() },
+            // Of these nothing is told.
+            Event::Skipped { .. }
+            | Event::CompileStarted { .. }
+            | Event::Launched { .. }
+            | Event::Lowered { .. }
+            | Event::Shadowed { .. }
+            | Event::Compared { difference: None, .. }
+            | Event::Evicted { .. }
+            | Event::Throttled { .. } => return,
+        };
+        self.put(what, contents);
+    }
+}
+
+impl fmt::Debug for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.lock();
+        write!(f, "Timeline({} events, {} left out)", state.moments.len(), state.left_out)
+    }
+}
+
+impl Described {
+    fn of(contents: &SealedRegion) -> Described {
+        let mut names: Vec<(&str, usize)> = Vec::new();
+        for node in contents.canon().graph().nodes() {
+            let name = node.signature().op().name();
+            match names.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => names.push((name, 1)),
+            }
+        }
+        let mut ops = String::new();
+        for (i, (name, count)) in names.iter().take(NAMED).enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            // Writing to a string cannot fail.
+            let _ = match count {
+                1 => write!(ops, "{comma}{name}"),
+                _ => write!(ops, "{comma}{name} x{count}"),
+            };
+        }
+        if names.len() > NAMED {
+            ops.push_str(", ...");
+        }
+        let sites = contents.sites();
+        let (first, last) = (sites.first().cloned(), sites.last().cloned());
+        Described { ops, first: first.unwrap_or_default(), last: last.unwrap_or_default() }
+    }
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

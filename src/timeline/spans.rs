@@ -1,0 +1,383 @@
+//! From moments to spans: what each thread, stream and device did from when to when.
+//!
+//! Waiting threads are cut by cause. While a thread waits for a value, its stream waits for a compile, say, or the device is at work; what is
+//! left is the engine's own work, or the copy of the data. Where two causes are given at once, what the stream waits for comes first: the device
+//! could not have gone on without it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fuseline_fusion::canon::RegionKey;
+use fuseline_fusion::{Bytes, Site, StreamId};
+use rustc_hash::FxHashMap;
+
+use super::{Described, Moment, Nanos, Place, What, place};
+use crate::error::RegionRef;
+use crate::event::{Asked, Wait};
+
+/// What a span is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Cause {
+    /// The program, and recording.
+    Program,
+    Compile,
+    Interpreter,
+    Device,
+    /// Data on its way to the host.
+    Transfer,
+    /// Another stream.
+    Input,
+    InFlight,
+    /// Keys, look-ups, launches; threads that take their turn.
+    Engine,
+}
+
+impl Cause {
+    pub(super) const ALL: [Cause; 8] = [
+        Cause::Program,
+        Cause::Compile,
+        Cause::Interpreter,
+        Cause::Device,
+        Cause::Transfer,
+        Cause::Input,
+        Cause::InFlight,
+        Cause::Engine,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Cause::Program => "program",
+            Cause::Compile => "compile",
+            Cause::Interpreter => "interpreter",
+            Cause::Device => "device",
+            Cause::Transfer => "transfer",
+            Cause::Input => "input",
+            Cause::InFlight => "in_flight",
+            Cause::Engine => "engine",
+        }
+    }
+
+    pub(super) fn of(wait: Wait) -> Cause {
+        match wait {
+            Wait::Compile => Cause::Compile,
+            Wait::Interpreter => Cause::Interpreter,
+            Wait::Input => Cause::Input,
+            Wait::InFlight => Cause::InFlight,
+        }
+    }
+}
+
+/// From when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Range {
+    pub(super) from: Nanos,
+    pub(super) to: Nanos,
+}
+
+impl Range {
+    /// What ends then and took so long.
+    fn before(at: Nanos, took: Nanos) -> Range {
+        Range { from: at.saturating_sub(took), to: at }
+    }
+
+    pub(super) fn len(self) -> Nanos {
+        self.to.saturating_sub(self.from)
+    }
+
+    /// What lies in both.
+    pub(super) fn within(self, other: Range) -> Option<Range> {
+        let (from, to) = (self.from.max(other.from), self.to.min(other.to));
+        (from < to).then_some(Range { from, to })
+    }
+}
+
+/// A thread of the program that waited.
+#[derive(Debug)]
+pub(super) struct Pause {
+    pub(super) thread: u32,
+    pub(super) stream: StreamId,
+    pub(super) site: Site,
+    pub(super) range: Range,
+    /// By causes, without gaps.
+    pub(super) parts: Vec<(Range, Cause)>,
+    /// What was read; `None` where everything was waited for.
+    pub(super) read: Option<(Asked, Option<RegionRef>, Bytes)>,
+}
+
+/// A region that was sealed.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) at: Nanos,
+    pub(super) region: RegionRef,
+    /// Why it ends, in words.
+    pub(super) why: String,
+    /// Where the host asked, if it ends for that.
+    pub(super) asked: Option<Site>,
+    /// How it came to its executable, in words.
+    pub(super) source: Option<String>,
+}
+
+/// A compile, an execution, or an interpretation.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) thread: u32,
+    pub(super) region: RegionRef,
+    pub(super) range: Range,
+    /// Whether the interpreter did it.
+    pub(super) interpreted: bool,
+}
+
+/// All that a timeline tells.
+#[derive(Debug)]
+pub(super) struct Spans {
+    pub(super) threads: Vec<Arc<str>>,
+    pub(super) described: FxHashMap<RegionKey, Arc<Described>>,
+    pub(super) all: Range,
+    // All lists are in the order of their ends.
+    pub(super) pauses: Vec<Pause>,
+    /// Which of these are a thread's: they have no overlaps.
+    pub(super) of_thread: BTreeMap<u32, Vec<usize>>,
+    /// Reads for which nobody waited: how long they took.
+    pub(super) unwaited: Vec<Pause>,
+    pub(super) ends: Vec<End>,
+    pub(super) compiles: Vec<Work>,
+    /// Why the latest region of a key was not in the cache.
+    pub(super) misses: FxHashMap<RegionKey, Arc<str>>,
+    /// What the device and the interpreter did, in the order of completion.
+    pub(super) work: Vec<Work>,
+    /// What streams waited for.
+    pub(super) waits: Vec<(RegionRef, Wait, Range)>,
+    pub(super) warnings: Vec<(Nanos, Arc<str>)>,
+    pub(super) marks: Vec<(Nanos, Arc<str>)>,
+    pub(super) left_out: u64,
+}
+
+/// What keeps a stream's results from being there, each list in order and without overlaps.
+#[derive(Debug, Default)]
+struct Busy {
+    waits: Vec<(Range, Cause)>,
+    device: Vec<(Range, Cause)>,
+    interpreter: Vec<(Range, Cause)>,
+}
+
+impl Busy {
+    fn layers(&self) -> [&Vec<(Range, Cause)>; 3] {
+        [&self.waits, &self.device, &self.interpreter]
+    }
+}
+
+impl Spans {
+    pub(super) fn of(
+        mut moments: Vec<Moment>,
+        threads: Vec<Arc<str>>,
+        described: FxHashMap<RegionKey, Arc<Described>>,
+        left_out: u64,
+    ) -> Spans {
+        moments.sort_by_key(|moment| moment.at);
+        let from = moments.iter().map(Moment::begin).min().unwrap_or(0);
+        let to = moments.last().map_or(0, |moment| moment.at);
+        let mut spans = Spans {
+            threads,
+            described,
+            all: Range { from, to },
+            pauses: Vec::new(),
+            of_thread: BTreeMap::new(),
+            unwaited: Vec::new(),
+            ends: Vec::new(),
+            compiles: Vec::new(),
+            misses: FxHashMap::default(),
+            work: Vec::new(),
+            waits: Vec::new(),
+            warnings: Vec::new(),
+            marks: Vec::new(),
+            left_out,
+        };
+        let busy = spans.take_work(&moments);
+        spans.take_pauses(moments, &busy);
+        for (index, pause) in spans.pauses.iter().enumerate() {
+            spans.of_thread.entry(pause.thread).or_default().push(index);
+        }
+        spans
+    }
+
+    /// What engine and devices did.
+    fn take_work(&mut self, moments: &[Moment]) -> BTreeMap<StreamId, Busy> {
+        let mut busy: BTreeMap<StreamId, Busy> = BTreeMap::new();
+        let mut places: FxHashMap<Place, usize> = FxHashMap::default();
+        let mut interpreted: FxHashMap<Place, ()> = FxHashMap::default();
+        let source =
+            |ends: &mut Vec<End>, places: &FxHashMap<Place, usize>, region: &RegionRef, words: String| {
+                if let Some(&index) = places.get(&place(region)) {
+                    ends[index].source = Some(words);
+                }
+            };
+        for Moment { at, thread, what } in moments {
+            let (at, thread) = (*at, *thread);
+            match what {
+                What::Sealed { region, boundary, mode, asked } => {
+                    places.insert(place(region), self.ends.len());
+                    let why = format!("{boundary} ({} mode)", mode.name());
+                    let asked = asked.clone();
+                    self.ends.push(End { at, region: *region, why, asked, source: None });
+                }
+                What::Hit { region } => source(&mut self.ends, &places, region, "in the cache".to_owned()),
+                What::Missed { region, why } => {
+                    self.misses.insert(region.key, why.clone());
+                    source(&mut self.ends, &places, region, format!("not in the cache: {why}"));
+                }
+                What::InUnits { region, units } => {
+                    let words = format!("runs as its {units} units until it is compiled");
+                    source(&mut self.ends, &places, region, words);
+                }
+                What::Interpreted { region } => {
+                    interpreted.insert(place(region), ());
+                    source(&mut self.ends, &places, region, "interpreted, since it is new".to_owned());
+                }
+                What::Compiled { region, took } => {
+                    let range = Range::before(at, *took);
+                    self.compiles.push(Work { thread, region: *region, range, interpreted: false });
+                }
+                What::Completed { region, took } => {
+                    let mut range = Range::before(at, *took);
+                    let was_interpreted = interpreted.remove(&place(region)).is_some();
+                    let busy = busy.entry(region.stream).or_default();
+                    let (list, cause) = match was_interpreted {
+                        true => (&mut busy.interpreter, Cause::Interpreter),
+                        false => (&mut busy.device, Cause::Device),
+                    };
+                    // A stream's regions run one after the other.
+                    let before = list.last().map_or(0, |(range, _)| range.to);
+                    range.from = range.from.clamp(before.min(range.to), range.to);
+                    list.push((range, cause));
+                    self.work.push(Work { thread, region: *region, range, interpreted: was_interpreted });
+                }
+                What::Waited { region, wait, took } => {
+                    let range = Range::before(at, *took);
+                    let busy = busy.entry(region.stream).or_default();
+                    let before = busy.waits.last().map_or(0, |(range, _)| range.to);
+                    let cut = Range { from: range.from.clamp(before.min(at), at), to: at };
+                    busy.waits.push((cut, Cause::of(*wait)));
+                    self.waits.push((*region, *wait, range));
+                }
+                What::Warning { words } => self.warnings.push((at, words.clone())),
+                What::Mark { name } => self.marks.push((at, name.clone())),
+                What::Read(_) | What::Synchronized { .. } => {}
+            }
+        }
+        busy
+    }
+
+    /// What the program waited for.
+    fn take_pauses(&mut self, moments: Vec<Moment>, busy: &BTreeMap<StreamId, Busy>) {
+        let none = Busy::default();
+        for Moment { at, thread, what } in moments {
+            match what {
+                What::Read(read) => {
+                    let range = Range::before(at, read.launch.saturating_add(read.data));
+                    let launched = range.from.saturating_add(read.launch).min(at);
+                    let busy = busy.get(&read.stream).unwrap_or(&none);
+                    let layers = busy.layers();
+                    let mut parts = cut(Range { to: launched, ..range }, &layers, Cause::Engine);
+                    let rest = if read.asked == Asked::Wait { Cause::Device } else { Cause::Transfer };
+                    parts.extend(cut(Range { from: launched, to: at }, &layers, rest));
+                    let pause = Pause {
+                        thread,
+                        stream: read.stream,
+                        site: read.site,
+                        range,
+                        parts,
+                        read: Some((read.asked, read.region, read.bytes)),
+                    };
+                    let list = if read.asked == Asked::Async { &mut self.unwaited } else { &mut self.pauses };
+                    list.push(pause);
+                }
+                What::Synchronized { stream, site, took } => {
+                    let range = Range::before(at, took);
+                    let busy = busy.get(&stream).unwrap_or(&none);
+                    let parts = cut(range, &busy.layers(), Cause::Engine);
+                    self.pauses.push(Pause { thread, stream, site, range, parts, read: None });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Those of a list that end in a range. What happens at the end of a step belongs to it, what happens at its beginning to the one before.
+    pub(super) fn within<'a, T>(&self, list: &'a [T], end: impl Fn(&T) -> Nanos, range: Range) -> &'a [T] {
+        let is_before = |at: Nanos| at < range.from || (at == range.from && range.from != self.all.from);
+        let first = list.partition_point(|item| is_before(end(item)));
+        let last = list.partition_point(|item| end(item) <= range.to);
+        &list[first.min(last)..last]
+    }
+
+    /// The waits of a thread, in order.
+    pub(super) fn pauses_of(&self, thread: u32) -> impl Iterator<Item = &Pause> {
+        self.of_thread.get(&thread).into_iter().flatten().map(|&index| &self.pauses[index])
+    }
+
+    /// Those that last into a range.
+    pub(super) fn pauses_in(&self, pauses: &[usize], range: Range) -> impl Iterator<Item = &Pause> {
+        let first = pauses.partition_point(|&index| self.pauses[index].range.to <= range.from);
+        let from_there = pauses[first..].iter().map(|&index| &self.pauses[index]);
+        from_there.take_while(move |pause| pause.range.from < range.to)
+    }
+}
+
+impl Moment {
+    fn begin(&self) -> Nanos {
+        let took = match &self.what {
+            What::Compiled { took, .. }
+            | What::Completed { took, .. }
+            | What::Waited { took, .. }
+            | What::Synchronized { took, .. } => *took,
+            What::Read(read) => read.launch.saturating_add(read.data),
+            _ => 0,
+        };
+        self.at.saturating_sub(took)
+    }
+}
+
+/// Cuts a range by causes, without gaps: those of the first layer that has one there, or `rest`. Layers are in order and have no overlaps.
+fn cut(range: Range, layers: &[&Vec<(Range, Cause)>], rest: Cause) -> Vec<(Range, Cause)> {
+    if range.len() == 0 {
+        return Vec::new();
+    }
+    let Some((layer, below)) = layers.split_first() else { return vec![(range, rest)] };
+    let mut parts = Vec::new();
+    let mut from = range.from;
+    let first = layer.partition_point(|(busy, _)| busy.to <= range.from);
+    for (busy, cause) in layer[first..].iter().take_while(|(busy, _)| busy.from < range.to) {
+        let Some(shared) = busy.within(range) else { continue };
+        parts.extend(cut(Range { from, to: shared.from }, below, rest));
+        parts.push((shared, *cause));
+        from = shared.to;
+    }
+    parts.extend(cut(Range { from, to: range.to }, below, rest));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_cut_by_causes_without_gaps() {
+        let range = |from, to| Range { from, to };
+        let waits =
+            vec![(range(0, 5), Cause::Compile), (range(20, 30), Cause::Input), (range(90, 99), Cause::Input)];
+        let device = vec![(range(3, 8), Cause::Device), (range(25, 40), Cause::Device)];
+        let parts = cut(range(2, 50), &[&waits, &device], Cause::Engine);
+        assert_eq!(
+            parts,
+            [
+                (range(2, 5), Cause::Compile),
+                (range(5, 8), Cause::Device),
+                (range(8, 20), Cause::Engine),
+                (range(20, 30), Cause::Input),
+                (range(30, 40), Cause::Device),
+                (range(40, 50), Cause::Engine),
+            ]
+        );
+        assert!(cut(range(4, 4), &[&waits], Cause::Engine).is_empty());
+    }
+}
