@@ -9,7 +9,7 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
-use crate::device::{FaultPoint, Faults};
+use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::EventSink;
@@ -251,13 +251,13 @@ impl EngineConfig {
     }
 
     /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and the message that it returns is the failure that this one has. Default: none.
+    /// transfer, and what it returns is the failure that this one has: a message, or [`Fault::out_of_memory`]. Default: none.
     #[must_use]
-    pub fn inject_faults(
+    pub fn inject_faults<F: Into<Fault>>(
         mut self,
-        plan: impl Fn(FaultPoint) -> Option<String> + Send + Sync + 'static,
+        plan: impl Fn(FaultPoint) -> Option<F> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.faults = Some(Arc::new(plan));
+        self.faults = Some(Arc::new(move |point| plan(point).map(Into::into)));
         self
     }
 

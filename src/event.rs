@@ -14,7 +14,8 @@ use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Input, Mode, Output};
 use fuseline_fusion::{Bytes, OpCode, Site};
 
-use crate::error::RegionRef;
+use crate::device::MemoryPlan;
+use crate::error::{RegionRef, Stage};
 use crate::execute::without_waiting;
 use crate::pjrt;
 use crate::value::RegionInfo;
@@ -174,6 +175,38 @@ impl fmt::Debug for SealedRegion {
     }
 }
 
+/// What is done when memory has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Executables that nobody used were dropped, and it is tried again when what was in flight has ended.
+    Freed {
+        /// Entries of the cache that were dropped.
+        executables: usize,
+        /// Bytes that they held.
+        bytes: Bytes,
+        /// Regions in flight, of all streams.
+        in_flight: usize,
+    },
+    /// The region runs in parts.
+    Parts,
+    /// Nothing: it fails.
+    None,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remedy::Freed { executables, bytes, in_flight } => write!(
+                f,
+                "dropped {executables} cached executables ({bytes}), and trying again when {in_flight} regions in flight have ended"
+            ),
+            Remedy::Parts => f.write_str("running in parts"),
+            Remedy::None => f.write_str("nothing helps"),
+        }
+    }
+}
+
 /// Something that happened in the engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -246,6 +279,8 @@ pub enum Event {
         took: Duration,
         /// Memory that the executable holds.
         size: Bytes,
+        /// Memory that an execution needs, on each replica; `None` if the plugin does not say, and on the reference device.
+        memory: Option<MemoryPlan>,
         /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },
@@ -267,6 +302,35 @@ pub enum Event {
     Fallback {
         /// Which one.
         region: RegionRef,
+        /// Why.
+        why: String,
+    },
+    /// Memory ran out: on the device, or on the host for the compiler.
+    OutOfMemory {
+        /// The region that could not be compiled or executed; `None` for a transfer.
+        region: Option<RegionRef>,
+        /// What could not be done.
+        stage: Stage,
+        /// Bytes of the region's results, or of the transfer, on all replicas.
+        asked: Bytes,
+        /// What is done about it.
+        remedy: Remedy,
+    },
+    /// A compiled region is not used, because it needs more memory than its ops would one by one.
+    Oversized {
+        /// Which one.
+        region: RegionRef,
+        /// What its executable needs.
+        memory: MemoryPlan,
+        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]).
+        eager: Bytes,
+    },
+    /// A region runs in parts, because it needs too much memory as a whole.
+    InParts {
+        /// Which one.
+        region: RegionRef,
+        /// Number of ops of each part: of the units that it was joined from, or of its halves.
+        parts: Vec<usize>,
         /// Why.
         why: String,
     },
@@ -350,6 +414,9 @@ impl Event {
             Event::CompileFailed { .. } => "compile_failed",
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
+            Event::OutOfMemory { .. } => "out_of_memory",
+            Event::Oversized { .. } => "oversized",
+            Event::InParts { .. } => "in_parts",
             Event::InUnits { .. } => "in_units",
             Event::RecompileStorm { .. } => "recompile_storm",
             Event::Interpreted { .. } => "interpreted",
@@ -377,6 +444,8 @@ impl Event {
             | Event::CompileFailed { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
+            | Event::Oversized { region, .. }
+            | Event::InParts { region, .. }
             | Event::InUnits { region, .. }
             | Event::RecompileStorm { region, .. }
             | Event::Interpreted { region, .. }
@@ -385,6 +454,7 @@ impl Event {
             | Event::Compared { region, .. }
             | Event::Poisoned { region, .. }
             | Event::Throttled { region } => Some(region),
+            Event::OutOfMemory { region, .. } => region.as_ref(),
             Event::Evicted { .. } | Event::Panicked { .. } => None,
         }
     }
@@ -417,6 +487,21 @@ impl fmt::Display for Event {
                 write!(f, "{region} was launched, reusing the memory of {} inputs", donated.len())
             }
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
+            Event::OutOfMemory { region: Some(region), stage, asked, remedy } => {
+                write!(f, "memory ran out while {stage} {region}, whose results take {asked}: {remedy}")
+            }
+            Event::OutOfMemory { region: None, stage, asked, remedy } => {
+                write!(f, "memory ran out while {stage} {asked}: {remedy}")
+            }
+            Event::Oversized { region, memory, eager } => {
+                write!(
+                    f,
+                    "{region} needs more memory than the {eager} that its ops would hold one by one: {memory}"
+                )
+            }
+            Event::InParts { region, parts, why } => {
+                write!(f, "{region} runs in {} parts: {why}", parts.len())
+            }
             Event::InUnits { region, units } => {
                 write!(f, "{region} runs as its {units} units until it is compiled")
             }
@@ -526,6 +611,7 @@ impl EventSink for TracingSink {
         match event {
             Event::CompileFailed { .. }
             | Event::Fallback { .. }
+            | Event::OutOfMemory { .. }
             | Event::NotInterpreted { .. }
             | Event::RecompileStorm { .. }
             | Event::Compared { difference: Some(_), .. }

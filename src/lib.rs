@@ -112,13 +112,13 @@ mod value;
 
 pub use config::EngineConfig;
 pub use counters::Counters;
-pub use device::FaultPoint;
+pub use device::{Fault, FaultPoint, MemoryPlan};
 pub use einsum::einsum;
 pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Change, Event, EventSink, Miss, SealedRegion, Varies, Varying};
+pub use event::{Change, Event, EventSink, Miss, Remedy, SealedRegion, Varies, Varying};
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;

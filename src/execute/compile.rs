@@ -59,18 +59,25 @@ pub(super) enum Haste {
 }
 
 /// One compile: everything that it depends on, and nothing else.
-pub(super) struct Compile;
+pub(super) struct Compile {
+    /// The results to return.
+    pub(super) outputs: OutputSet,
+    /// Parameters whose memory may be reused.
+    pub(super) dying: Vec<u32>,
+    pub(super) haste: Haste,
+    /// That it ran out of memory is remembered with the key. If not, whoever asks next has the right to try.
+    pub(super) keeps_failures: bool,
+}
 
 impl Compile {
-    /// Starts a compile. With a claim, the result goes to the cache too.
+    /// Starts it. With a claim, the result goes to the cache too.
     pub(super) fn start(
+        self,
         stream: &Arc<StreamShared>,
         info: &Arc<RegionInfo>,
-        outputs: OutputSet,
-        dying: Vec<u32>,
         claim: Option<Claim<Executable, DeviceError>>,
-        haste: Haste,
     ) -> Arc<CompileSlot> {
+        let Compile { outputs, dying, haste, keeps_failures } = self;
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
@@ -94,8 +101,8 @@ impl Compile {
                     engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
                     engine.emit(|| {
-                        let executable = executable.pjrt().cloned();
-                        Event::CompileFinished { region, took, size, executable }
+                        let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
+                        Event::CompileFinished { region, took, size, memory, executable }
                     });
                     Ok(match claim {
                         Some(claim) => {
@@ -111,7 +118,9 @@ impl Compile {
                     let message = error.message.clone();
                     engine.emit(|| Event::CompileFailed { region, message });
                     let error = Arc::new(error);
-                    if let Some(claim) = claim {
+                    // Nobody waits for an unhurried one, and so nobody would free memory and try again.
+                    let is_kept = !error.is_out_of_memory() || keeps_failures || haste == Haste::Unhurried;
+                    if let Some(claim) = claim.filter(|_| is_kept) {
                         engine.tell_evicted(&claim.fail(error.clone()));
                     }
                     Err(error)

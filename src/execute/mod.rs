@@ -7,7 +7,7 @@
 //! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
 //!                                                              ├─ cold ──► interpreter ──────┘
 //!                                                              ├─ claim ─► compile pool ─┘
-//!                                                              └─ failed ─► op by op
+//!                                                              └─ failed ─► op by op, or in parts
 //! ```
 //!
 //! Invariants:
@@ -29,6 +29,7 @@ mod flow;
 mod job;
 mod known;
 mod launch;
+mod memory;
 mod recent;
 mod shadow;
 #[cfg(feature = "stages")]
