@@ -13,6 +13,7 @@ use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::EventSink;
+use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
 
 /// Makes the soft boundary rule of a new stream.
@@ -52,6 +53,7 @@ pub struct EngineConfig {
     sink: Option<Arc<dyn EventSink>>,
     faults: Option<Faults>,
     replays: bool,
+    slack: Bytes,
 }
 
 impl Default for EngineConfig {
@@ -86,6 +88,7 @@ impl EngineConfig {
             sink: None,
             faults: None,
             replays: true,
+            slack: MEMORY_SLACK,
         }
     }
 
@@ -200,6 +203,14 @@ impl EngineConfig {
     pub fn in_flight_limits(mut self, regions: usize, bytes: Bytes) -> EngineConfig {
         self.max_regions_in_flight = regions.max(1);
         self.max_bytes_in_flight = bytes;
+        self
+    }
+
+    /// How many bytes more than its ops one by one a region may need as a whole, whatever share of it that is. A region that needs more, and
+    /// more than 1.25 times as much, runs in halves ([`crate::Event::Oversized`]). Default: 16 MiB.
+    #[must_use]
+    pub fn memory_slack(mut self, bytes: Bytes) -> EngineConfig {
+        self.slack = bytes;
         self
     }
 
@@ -330,6 +341,10 @@ impl EngineConfig {
 
     pub(crate) fn in_flight(&self) -> (usize, Bytes) {
         (self.max_regions_in_flight, self.max_bytes_in_flight)
+    }
+
+    pub(crate) fn slack(&self) -> Bytes {
+        self.slack
     }
 
     pub(crate) fn threads(&self) -> (usize, usize) {

@@ -281,6 +281,8 @@ pub enum Event {
         size: Bytes,
         /// Memory that an execution needs, on each replica; `None` if the plugin does not say, and on the reference device.
         memory: Option<MemoryPlan>,
+        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]), on each replica.
+        eager: Bytes,
         /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },

@@ -460,3 +460,65 @@ fn what_was_joined_runs_in_units() {
         Ok(())
     });
 }
+
+/// Heat on a plate, by slices of it: XLA's scratch for that is more than what the ops hold one by one.
+fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
+    let side = plate.dims()[0] as i64;
+    let at =
+        |row: i64, column: i64| plate.slice(&[row, column], &[row + side - 2, column + side - 2], &[1, 1]);
+    let sum = ((((at(1, 1)? + at(1, 0)?)? + at(1, 2)?)? + at(2, 1)?)? + at(0, 1)?)?;
+    plate.dynamic_update_slice(&(0.2 * sum)?, &[inside, inside])
+}
+
+/// A region that plans to use much more memory than its ops hold is not run as a whole: its halves are, and it is compiled once.
+#[test]
+fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
+    let log = Log::default();
+    let config = || support::config().event_sink(log.sink());
+    let Ok(engine) = config().memory_slack(Bytes(0)).build() else {
+        println!("skipped: plans of the plugin: there is no plugin");
+        return Ok(());
+    };
+    let data: Vec<f32> = (0..256 * 256).map(|index| (index % 101) as f32).collect();
+    let sweeps = |engine: &Engine| -> Result<Vec<f32>> {
+        let mut plate = engine.tensor(&data, &[256, 256])?;
+        for _ in 0..8 {
+            plate = sweep(&plate, &engine.scalar(1i32))?;
+        }
+        plate.to_vec()
+    };
+    let plate = sweeps(&engine)?;
+    let events = log.take();
+    let planned = events.iter().find_map(|event| match event {
+        Event::CompileFinished { region, memory: Some(memory), eager, .. } => {
+            Some((region.ops, memory.peak(), *eager))
+        }
+        _ => None,
+    });
+    let (ops, peak, eager) = planned.expect("the plugin tells");
+    if peak.0 <= eager.0 + eager.0 / 4 {
+        println!("skipped: this plugin needs {peak} for what its ops hold {eager}");
+        return Ok(());
+    }
+    let told = events.iter().find_map(|event| match event {
+        Event::Oversized { region, memory, eager } => Some((region.ops, memory.peak(), *eager)),
+        _ => None,
+    });
+    assert_eq!(told, Some((ops, peak, eager)));
+    let (freed, parts, failed) = done(&events);
+    assert_eq!((freed, failed, parts[0].iter().sum::<usize>()), (0, 0, ops));
+    // Cutting goes on only where it helps.
+    assert!(parts.len() <= 3, "{parts:?}");
+    let before = engine.counters();
+    assert_eq!(sweeps(&engine)?, plate);
+    let did = engine.counters().since(&before);
+    assert_eq!((did.compiles, did.in_parts, did.fallbacks), (0, parts.len() as u64, 0), "{did:?}");
+
+    // Within the slack it is one region, with the same results.
+    let engine = config().build()?;
+    log.take();
+    close(&sweeps(&engine)?, &plate, 1e-6);
+    let events = log.take();
+    assert!(!events.iter().any(|event| matches!(event, Event::Oversized { .. } | Event::InParts { .. })));
+    Ok(())
+}

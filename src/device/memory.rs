@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::Bytes;
 
+use crate::limits::{LEAST_SAVED_SHARE, MAX_MORE_SHARE};
 use crate::pjrt::CompiledMemoryStats;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,6 +41,17 @@ impl MemoryPlan {
     pub fn peak(&self) -> Bytes {
         let all = self.arguments.saturating_add(self.outputs).saturating_add(self.temporaries);
         all.saturating_sub(self.aliased)
+    }
+
+    /// Whether that is much more than the `eager` bytes that the ops would hold one by one, and more than `slack` more.
+    pub(crate) fn is_oversized(&self, eager: Bytes, slack: Bytes) -> bool {
+        let more = self.peak().saturating_sub(eager);
+        more.0 > eager.0 / MAX_MORE_SHARE && more > slack
+    }
+
+    /// Whether a part of a region that needs `whole` saves enough of that.
+    pub(crate) fn saves_of(&self, whole: Bytes) -> bool {
+        self.peak().0 <= whole.0 - whole.0 / LEAST_SAVED_SHARE
     }
 }
 
@@ -91,5 +103,28 @@ impl Drop for Share {
     fn drop(&mut self) {
         self.live.values.fetch_sub(1, Ordering::Relaxed);
         self.live.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_oversized_by_share_and_by_slack() {
+        let plan = |temporaries| MemoryPlan {
+            arguments: Bytes(100),
+            outputs: Bytes(40),
+            aliased: Bytes(40),
+            temporaries: Bytes(temporaries),
+        };
+        assert_eq!(plan(20).peak(), Bytes(120));
+        let is_oversized = |temporaries, slack| plan(temporaries).is_oversized(Bytes(120), Bytes(slack));
+        assert!(!is_oversized(50, 0) && is_oversized(51, 0), "a quarter more than 120 are 150");
+        assert!(!is_oversized(51, 31) && is_oversized(51, 30));
+        assert!(!is_oversized(0, 0), "it may need less");
+        assert!(plan(50).saves_of(Bytes(200)) && !plan(51).saves_of(Bytes(200)));
+        let stats = CompiledMemoryStats { arguments: -1, ..CompiledMemoryStats::default() };
+        assert_eq!(MemoryPlan::of(&stats), None);
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{Aliases, LOWERING, Numerics, ScalarPack};
-use fuseline_fusion::{Graph, Literal, Scalar, TensorType, canon, interp};
+use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
@@ -96,8 +96,8 @@ pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<Fault> + Send + Sync>;
 pub(crate) enum Cause {
     /// Memory ran out: what needs less may work, now or later.
     Memory,
-    /// The executable would need much more memory than the ops one by one. Nothing has failed.
-    Oversized,
+    /// The executable would need so much memory, much more than the ops one by one. Nothing has failed.
+    Oversized(Bytes),
     Other,
 }
 

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
+use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
 
-use crate::device::{DeviceError, Executable, aliases};
-use crate::error::Stage;
+use crate::device::{Cause, DeviceError, Executable, aliases};
+use crate::engine::EngineShared;
+use crate::error::{RegionRef, Stage};
 use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
@@ -65,6 +68,8 @@ pub(super) struct Compile {
     /// Parameters whose memory may be reused.
     pub(super) dying: Vec<u32>,
     pub(super) haste: Haste,
+    /// What the region needs as a whole that this one was cut from for that.
+    pub(super) part_of: Option<Bytes>,
     /// That it ran out of memory is remembered with the key. If not, whoever asks next has the right to try.
     pub(super) keeps_failures: bool,
 }
@@ -77,7 +82,7 @@ impl Compile {
         info: &Arc<RegionInfo>,
         claim: Option<Claim<Executable, DeviceError>>,
     ) -> Arc<CompileSlot> {
-        let Compile { outputs, dying, haste, keeps_failures } = self;
+        let Compile { outputs, dying, haste, part_of, keeps_failures } = self;
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
@@ -100,18 +105,29 @@ impl Compile {
                     engine.counters().compiles.add(1);
                     engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
+                    let ends = Asked { canon: &info.canon, outputs: &outputs, dying: &dying };
+                    let eager = Held::of(info.canon.graph(), &ends).peak();
                     engine.emit(|| {
                         let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                        Event::CompileFinished { region, took, size, memory, executable }
+                        Event::CompileFinished { region, took, size, memory, eager, executable }
                     });
-                    Ok(match claim {
-                        Some(claim) => {
-                            let (hit, evicted) = claim.fulfil(executable);
-                            engine.tell_evicted(&evicted);
-                            hit
+                    match oversized(&executable, eager, part_of, region, engine) {
+                        Some(error) => {
+                            let error = Arc::new(error);
+                            if let Some(claim) = claim {
+                                engine.tell_evicted(&claim.refuse(error.clone()));
+                            }
+                            Err(error)
                         }
-                        None => Hit { artifact: Arc::new(executable), outputs },
-                    })
+                        None => Ok(match claim {
+                            Some(claim) => {
+                                let (hit, evicted) = claim.fulfil(executable);
+                                engine.tell_evicted(&evicted);
+                                hit
+                            }
+                            None => Hit { artifact: Arc::new(executable), outputs },
+                        }),
+                    }
                 }
                 Err(error) => {
                     engine.counters().compile_failures.add(1);
@@ -135,4 +151,47 @@ impl Compile {
         }
         slot
     }
+}
+
+/// What a compile was asked for.
+struct Asked<'a> {
+    canon: &'a CanonRegion,
+    outputs: &'a OutputSet,
+    dying: &'a [u32],
+}
+
+impl Ends for Asked<'_> {
+    fn is_lifted(&self, param: u32) -> bool {
+        self.canon.lifted()[param as usize]
+    }
+
+    fn dies(&self, param: u32) -> bool {
+        self.dying.contains(&param)
+    }
+
+    fn is_output(&self, result: u32) -> bool {
+        self.outputs.contains(result)
+    }
+}
+
+/// Why an executable is not used, if it needs too much memory. `eager` is what its ops would hold one by one, `part_of` what the region needs
+/// that it was cut from.
+fn oversized(
+    executable: &Executable,
+    eager: Bytes,
+    part_of: Option<Bytes>,
+    region: RegionRef,
+    engine: &EngineShared,
+) -> Option<DeviceError> {
+    let memory = executable.memory().filter(|_| region.ops > 1)?;
+    let is_oversized = memory.is_oversized(eager, engine.config().slack());
+    // Where the cut has not helped, the next one would not.
+    if !is_oversized || part_of.is_some_and(|whole| !memory.saves_of(whole)) {
+        return None;
+    }
+    engine.emit(|| Event::Oversized { region, memory, eager });
+    let message =
+        format!("it needs {} of memory at once as a whole, and its ops one by one {eager}", memory.peak());
+    let cause = Cause::Oversized(memory.peak());
+    Some(DeviceError { cause, ..DeviceError::new(Stage::Compile, message) })
 }

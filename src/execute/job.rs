@@ -63,6 +63,8 @@ pub(super) struct Job {
     pub(super) awaits: Option<ValueId>,
     /// Whether it was interpreted, or would have been.
     was_cold: bool,
+    /// What the region needs as a whole that this one was cut from for that.
+    pub(super) part_of: Option<Bytes>,
     /// Memory was not yet freed for it.
     pub(super) may_free: bool,
     state: State,
@@ -76,6 +78,8 @@ pub(super) enum Step {
     Blocked(Box<Job>),
     /// It runs op by op instead, or in parts.
     Split(Vec<EngineRegion>),
+    /// It runs in parts because it needs so much memory as a whole.
+    Parts(Vec<EngineRegion>, Bytes),
 }
 
 /// The ends of a region.
@@ -173,6 +177,7 @@ impl Job {
             output_bytes,
             awaits: None,
             was_cold: false,
+            part_of: None,
             may_free: true,
             state: State::Wanted,
         }))
@@ -267,7 +272,8 @@ impl Job {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
         // A single op that runs out of memory is tried again whenever it comes.
         let keeps_failures = !self.may_free && self.ops() > 1;
-        let compile = Compile { outputs, dying: self.dying(), haste, keeps_failures };
+        let (dying, part_of) = (self.dying(), self.part_of);
+        let compile = Compile { outputs, dying, haste, part_of, keeps_failures };
         compile.start(stream, &self.info, claim)
     }
 
@@ -348,14 +354,14 @@ impl Job {
                     self.state = State::Wanted;
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
-                        Cause::Oversized => self.in_parts(&error.message, stream),
+                        Cause::Oversized(_) => self.in_parts(&error, stream),
                         Cause::Other => self.give_up(&error, stream),
                     };
                 }
                 State::Known(error) => {
                     self.state = State::Wanted;
                     return match error.cause {
-                        Cause::Memory | Cause::Oversized => self.in_parts(&error.message, stream),
+                        Cause::Memory | Cause::Oversized(_) => self.in_parts(&error, stream),
                         Cause::Other => self.give_up(&error, stream),
                     };
                 }

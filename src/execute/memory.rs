@@ -27,7 +27,7 @@ use fuseline_fusion::op::Effect;
 
 use super::is_driving;
 use super::job::{Job, Step};
-use crate::device::{DeviceError, Executable, after};
+use crate::device::{Cause, DeviceError, Executable, after};
 use crate::engine::EngineShared;
 use crate::error::{RegionRef, Stage, bug};
 use crate::event::{Event, Remedy};
@@ -206,7 +206,7 @@ impl Job {
             let known = Arc::new(error.clone());
             let _ = engine.cache().discard(&key, self.info.canon.bytes(), &hit.artifact, known);
         }
-        self.in_parts(&error.message, stream)
+        self.in_parts(error, stream)
     }
 
     /// An execution that ran out of memory has taken inputs away, so that nothing can be tried.
@@ -218,7 +218,7 @@ impl Job {
     }
 
     /// The region runs in parts that need less at once: its units, if it was joined from some, or two halves.
-    pub(super) fn in_parts(self, why: &str, stream: &StreamShared) -> Step {
+    pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Step {
         let engine = stream.engine();
         engine.counters().in_parts.add(1);
         let region = self.info.reference;
@@ -233,9 +233,12 @@ impl Job {
         engine.emit(|| Event::InParts {
             region,
             parts: parts.iter().map(|part| part.sites.len()).collect(),
-            why: why.to_owned(),
+            why: why.message.clone(),
         });
-        Step::Split(parts)
+        match why.cause {
+            Cause::Oversized(whole) => Step::Parts(parts, whole),
+            _ => Step::Split(parts),
+        }
     }
 }
 

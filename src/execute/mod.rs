@@ -40,9 +40,9 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fuseline_fusion::RegionSeq;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
+use fuseline_fusion::{Bytes, RegionSeq};
 
 pub(crate) use cold::ColdRegions;
 pub(crate) use flow::Flow;
@@ -233,6 +233,16 @@ impl Driver {
         }
     }
 
+    /// Puts the parts of a region into its place, in order; each gets a number of its own.
+    fn put_in_front(&mut self, parts: Vec<EngineRegion>, part_of: Option<Bytes>, stream: &StreamShared) {
+        for region in parts.into_iter().rev() {
+            if let Some(mut job) = Job::new(region, next(&mut self.seq), stream) {
+                job.part_of = part_of;
+                self.queue.push_front(Work::Job(job));
+            }
+        }
+    }
+
     /// Launches from the front of the queue what can be.
     fn launch(&mut self, stream: &Arc<StreamShared>) -> Launched {
         while let Some(work) = self.queue.pop_front() {
@@ -250,14 +260,8 @@ impl Driver {
                         self.queue.push_front(Work::Job(job));
                         return Launched::Blocked;
                     }
-                    job::Step::Split(regions) => {
-                        // In front, in order; each gets a number of its own.
-                        for region in regions.into_iter().rev() {
-                            if let Some(job) = Job::new(region, next(&mut self.seq), stream) {
-                                self.queue.push_front(Work::Job(job));
-                            }
-                        }
-                    }
+                    job::Step::Split(regions) => self.put_in_front(regions, None, stream),
+                    job::Step::Parts(regions, whole) => self.put_in_front(regions, Some(whole), stream),
                 },
             }
         }
