@@ -510,9 +510,12 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     // Cutting goes on only where it helps.
     assert!(parts.len() <= 3, "{parts:?}");
     let before = engine.counters();
-    assert_eq!(sweeps(&engine)?, plate);
+    // More often than a compile that failed waits for its next chance.
+    for _ in 0..70 {
+        assert_eq!(sweeps(&engine)?, plate);
+    }
     let did = engine.counters().since(&before);
-    assert_eq!((did.compiles, did.in_parts, did.fallbacks), (0, parts.len() as u64, 0), "{did:?}");
+    assert_eq!((did.compiles, did.in_parts, did.fallbacks), (0, 70 * parts.len() as u64, 0), "{did:?}");
 
     // Within the slack it is one region, with the same results.
     let engine = config().build()?;
