@@ -1,6 +1,6 @@
 //! Memory that runs out: what is freed, tried again and run in parts, and what fails in the end.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
-#![allow(clippy::disallowed_types, reason = "a test, on real threads")]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
 mod support;
 

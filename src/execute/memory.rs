@@ -254,10 +254,12 @@ mod tests {
     use crate::sync::atomic::{AtomicU32, Ordering};
     use crate::{DType, EngineConfig};
 
+    type Ended = Box<dyn FnOnce() + Send>;
+
     /// M2: a job that is short of memory waits for what another stream has in flight, and for nothing else.
     #[test]
     fn what_is_in_flight_is_waited_for() {
-        let ended: Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>> = Arc::new(Mutex::new(Vec::new()));
+        let ended = Arc::new(Mutex::new(Vec::<Ended>::new()));
         let device = ended.clone();
         let later: Later = Arc::new(move |done| device.lock().push(done));
         let land = || std::mem::take(&mut *ended.lock()).into_iter().for_each(|done| done());

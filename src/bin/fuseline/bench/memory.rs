@@ -1,4 +1,5 @@
 //! What the measured programs plan to use of memory, beside what their ops would hold one by one.
+#![allow(clippy::disallowed_types, reason = "a test, on real threads")]
 
 use std::sync::{Arc, Mutex};
 
