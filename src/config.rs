@@ -9,10 +9,11 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
-use crate::device::{FaultPoint, Faults};
+use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::EventSink;
+use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
 
 /// Makes the soft boundary rule of a new stream.
@@ -54,6 +55,7 @@ pub struct EngineConfig {
     sink: Option<Arc<dyn EventSink>>,
     faults: Option<Faults>,
     replays: bool,
+    slack: Bytes,
 }
 
 impl Default for EngineConfig {
@@ -90,6 +92,7 @@ impl EngineConfig {
             sink: None,
             faults: None,
             replays: true,
+            slack: MEMORY_SLACK,
         }
     }
 
@@ -227,6 +230,14 @@ impl EngineConfig {
         self
     }
 
+    /// How many bytes more than its ops one by one a region may need as a whole, whatever share of it that is. A region that needs more, and
+    /// more than 1.25 times as much, runs in halves ([`crate::Event::Oversized`]). Default: 16 MiB.
+    #[must_use]
+    pub fn memory_slack(mut self, bytes: Bytes) -> EngineConfig {
+        self.slack = bytes;
+        self
+    }
+
     /// Threads that compile, at least 1. Default: one less than there are cores, at most 4.
     #[must_use]
     pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
@@ -275,13 +286,13 @@ impl EngineConfig {
     }
 
     /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and the message that it returns is the failure that this one has. Default: none.
+    /// transfer, and what it returns is the failure that this one has: a message, or [`Fault::out_of_memory`]. Default: none.
     #[must_use]
-    pub fn inject_faults(
+    pub fn inject_faults<F: Into<Fault>>(
         mut self,
-        plan: impl Fn(FaultPoint) -> Option<String> + Send + Sync + 'static,
+        plan: impl Fn(FaultPoint) -> Option<F> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.faults = Some(Arc::new(plan));
+        self.faults = Some(Arc::new(move |point| plan(point).map(Into::into)));
         self
     }
 
@@ -362,6 +373,10 @@ impl EngineConfig {
 
     pub(crate) fn in_flight(&self) -> (usize, Bytes) {
         (self.max_regions_in_flight, self.max_bytes_in_flight)
+    }
+
+    pub(crate) fn slack(&self) -> Bytes {
+        self.slack
     }
 
     pub(crate) fn threads(&self) -> (usize, usize) {

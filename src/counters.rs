@@ -29,6 +29,8 @@ macro_rules! counters {
                     pending_compiles: self.compile_starts.get().saturating_sub(ended),
                     cached_executables: 0,
                     cached_bytes: Bytes(0),
+                    live_values: 0,
+                    live_bytes: Bytes(0),
                 }
             }
         }
@@ -47,10 +49,14 @@ macro_rules! counters {
             pub cached_executables: u64,
             /// Memory that the cache holds now.
             pub cached_bytes: Bytes,
+            /// Values that have data on the device now.
+            pub live_values: u64,
+            /// Their bytes, on all replicas.
+            pub live_bytes: Bytes,
         }
 
         impl Counters {
-            /// What happened between an earlier snapshot and this one. The sizes of the cache and what is pending are those of this one.
+            /// What happened between an earlier snapshot and this one. What is said of now is that of this one.
             #[must_use]
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {
@@ -88,6 +94,10 @@ counters! {
     interpreted,
     /// Regions that ran op by op after all.
     fallbacks,
+    /// Times that memory ran out, in a compile, an execution or a transfer.
+    out_of_memory,
+    /// Regions that ran in parts because they would have needed too much memory as a whole.
+    in_parts,
     /// Executables compared with their ops.
     compared,
     /// Those of them that differ, and are not used.

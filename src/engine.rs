@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
@@ -17,7 +17,7 @@ use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{ColdRegions, KnownRegions};
+use crate::execute::{ColdRegions, Flow, KnownRegions};
 use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::Pool;
@@ -43,6 +43,8 @@ pub(crate) struct EngineShared {
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
     streams: AtomicU32,
+    /// What is in flight of each stream, for those who wait for memory.
+    flows: Mutex<Vec<Weak<Flow>>>,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Pool<Task>,
     /// What is interpreted until it is compiled, and the thread that does it; nothing if all is compiled at once.
@@ -79,6 +81,7 @@ impl EngineShared {
             failures: Mutex::new(VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
+            flows: Mutex::new(Vec::new()),
             drive: Arc::new(drive.map_err(threads)?),
             compile: compile.map_err(threads)?,
             cold: interpret.map(|pool| (ColdRegions::new(), pool)),
@@ -125,6 +128,18 @@ impl EngineShared {
     /// The regions that are interpreted before they are compiled, if any are, and the thread that does it.
     pub(crate) fn cold(&self) -> Option<&(ColdRegions, Pool<Task>)> {
         self.cold.as_ref()
+    }
+
+    /// A stream has been made.
+    pub(crate) fn note_flow(&self, flow: &Arc<Flow>) {
+        let mut flows = self.flows.lock();
+        flows.retain(|flow| flow.strong_count() > 0);
+        flows.push(Arc::downgrade(flow));
+    }
+
+    /// What is in flight of each stream.
+    pub(crate) fn flows(&self) -> Vec<Arc<Flow>> {
+        self.flows.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Whether somebody looks at events.
@@ -196,7 +211,7 @@ struct Handle {
     shared: Arc<EngineShared>,
     stream: Stream,
     /// Streams that were opened, for [`Engine::synchronize`].
-    streams: Mutex<Vec<std::sync::Weak<StreamShared>>>,
+    streams: Mutex<Vec<Weak<StreamShared>>>,
 }
 
 /// One device, or one for each replica, with everything that runs on it: the root of the library.
@@ -317,7 +332,7 @@ impl Engine {
     }
 
     pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
-        let streams: Vec<_> = self.0.streams.lock().iter().filter_map(std::sync::Weak::upgrade).collect();
+        let streams: Vec<_> = self.0.streams.lock().iter().filter_map(Weak::upgrade).collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
         streams.iter().try_for_each(|stream| stream.synchronize(None, site))
     }
@@ -374,6 +389,7 @@ impl Engine {
         counters.panics += self.0.shared.events.panics();
         counters.cached_executables = cache.entries;
         counters.cached_bytes = Bytes(cache.bytes);
+        (counters.live_values, counters.live_bytes) = self.0.shared.device.live().read();
         counters
     }
 

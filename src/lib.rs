@@ -114,13 +114,13 @@ mod value;
 
 pub use config::EngineConfig;
 pub use counters::Counters;
-pub use device::FaultPoint;
+pub use device::{Fault, FaultPoint, MemoryPlan};
 pub use einsum::einsum;
 pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Asked, Change, Event, EventSink, Kept, Miss, SealedRegion, Varies, Varying, Wait};
+pub use event::{Asked, Change, Event, EventSink, Kept, Miss, Remedy, SealedRegion, Varies, Varying, Wait};
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;

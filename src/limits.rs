@@ -1,5 +1,7 @@
 //! Hard limits of the engine, with units and reasons. Those of ops and shapes are in [`fuseline_fusion::limits`].
 
+use fuseline_fusion::Bytes;
+
 /// Log entries between two hints to the driver that there is work: what about 500 ops leave in the log, a record and a release
 /// per op. Where a region ends is hardly ever known sooner, and waking a thread costs the recording one 5 to 50 µs on a
 /// virtual machine.
@@ -24,3 +26,15 @@ pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 
 /// Regions remembered as interpreted and not yet compiled.
 pub(crate) const MAX_COLD_REGIONS: usize = 4_096;
+
+/// How much more memory than its ops one by one a region may need as a whole: the quarter of that, if it is more than the slack of the
+/// configuration.
+pub(crate) const MAX_MORE_SHARE: u64 = 4;
+
+/// What a half of a region has to save of the whole's memory to be worth another cut: a quarter. Where XLA's scratch is that of a few ops, and not
+/// of many, no cut helps (the benchmark's `stencil` needs 1.5 times what its ops hold, whether it has 120 ops or 12).
+pub(crate) const LEAST_SAVED_SHARE: u64 = 4;
+
+/// Default of [`crate::EngineConfig::memory_slack`]. Of the measured programs a region needs at most 14 MiB more as a whole, at up to 3.7 times
+/// what its ops hold (`lstm`, docs/memory.md), and running it in halves that need less costs more compiles than memory of that size is worth.
+pub(crate) const MEMORY_SLACK: Bytes = Bytes(16 << 20);

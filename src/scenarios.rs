@@ -114,7 +114,7 @@ fn one_compile_per_key(size: Size) {
             if let FaultPoint::Compile { .. } = point {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
-            None
+            None::<String>
         })
         .build_reference()
         .unwrap();

@@ -91,13 +91,18 @@ impl StreamShared {
         let config = engine.config();
         let builder = RegionBuilder::new(config.new_boundary_rule(), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
+        let flow = Arc::new(Flow::new(max_regions, max_bytes));
+        // A body's stream launches nothing.
+        if trace.is_none() {
+            engine.note_flow(&flow);
+        }
         Arc::new(StreamShared {
             id,
             log: Log::new(),
             demanded: AtomicU64::new(0),
             actor: Actor::new(),
             driver: Mutex::new(Driver::new(builder)),
-            flow: Arc::new(Flow::new(max_regions, max_bytes)),
+            flow,
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
             askers: Askers::new(),

@@ -35,7 +35,7 @@ fn specialised(log: &Log) -> Vec<u64> {
     }
 }
 
-/// B1, B2.
+/// I1, I2.
 #[test]
 fn a_scalar_that_stays_is_compiled_in_behind_a_guard() {
     let log = Log::default();

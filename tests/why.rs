@@ -114,7 +114,7 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         if matches!(point, FaultPoint::Compile { .. }) {
             std::thread::sleep(Duration::from_millis(200));
         }
-        None
+        None::<String>
     };
     let config = || support::config().inject_faults(slow).event_sink(log.sink());
     on_engines(config, |engine| {

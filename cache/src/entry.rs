@@ -95,6 +95,11 @@ impl<A, E> State<A, E> {
         Some(old.bytes)
     }
 
+    /// Every lookup that no variant serves is answered with `error` from now on.
+    pub(crate) fn refuse(&mut self, error: Arc<E>) {
+        self.failure = Some(Failure { error, attempts: MAX_ATTEMPTS, lookups_left: 0 });
+    }
+
     pub(crate) fn fail(&mut self, error: Arc<E>) {
         let attempts = self.failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
         let lookups_left = FIRST_RETRY * 8u32.pow(attempts.min(MAX_ATTEMPTS) - 1);

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use dashmap::DashMap;
+use smallvec::SmallVec;
 
 use crate::entry::{Pending, State, Variant};
 use crate::key::Key;
@@ -222,6 +223,26 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         entry
     }
 
+    /// Drops the artifacts that nobody but the cache holds, because memory is short; returns what left, by entry. What is known of keys that
+    /// failed stays.
+    pub fn drop_unused(&self) -> Vec<Evicted> {
+        let keys: Vec<Key> = self.0.table.iter().map(|entry| *entry.key()).collect();
+        keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
+    }
+
+    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`. Returns the
+    /// bytes that it held, if it was there.
+    pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
+        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?.clone();
+        let mut state = entry.state.lock();
+        let place = state.variants.iter().position(|variant| Arc::ptr_eq(&variant.artifact, artifact))?;
+        let variant = state.variants.remove(place);
+        state.fail(error);
+        drop(state);
+        self.0.counters.bytes.fetch_sub(variant.bytes, Ordering::Relaxed);
+        Some(variant.bytes)
+    }
+
     /// Drops every entry that is not being compiled.
     pub fn clear(&self) {
         let keys: Vec<Key> = self.0.table.iter().map(|entry| *entry.key()).collect();
@@ -286,6 +307,26 @@ impl<A, E> Shared<A, E> {
         self.table.remove_if(key, |_, current| Arc::ptr_eq(current, entry));
     }
 
+    /// Drops the artifacts of an entry that nobody else holds, and the entry if nothing is left to know.
+    fn drop_unused(&self, key: &Key) -> Option<Evicted> {
+        let entry = self.table.get(key).map(|entry| entry.clone())?;
+        let mut state = entry.state.lock();
+        // Nobody can get a reference from one that only the cache holds while the entry is locked.
+        let (unused, used): (SmallVec<[_; 1]>, _) = std::mem::take(&mut state.variants)
+            .into_iter()
+            .partition(|it| Arc::strong_count(&it.artifact) == 1);
+        state.variants = used;
+        let is_empty = state.variants.is_empty() && state.failure.is_none();
+        drop(state);
+        let bytes = unused.iter().map(|variant| variant.bytes).sum::<u64>();
+        self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if unused.is_empty() {
+            return None;
+        }
+        let rest = if is_empty { self.evict(key).unwrap_or(0) } else { 0 };
+        Some(Evicted { key: *key, bytes: bytes + rest })
+    }
+
     /// Takes an entry out unless it is being compiled; returns its bytes.
     fn evict(&self, key: &Key) -> Option<u64> {
         let entry = self.table.get(key).map(|entry| entry.clone())?;
@@ -341,9 +382,18 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
     }
 
     /// Remembers that it can not be made, and wakes the waiters.
-    pub fn fail(mut self, error: Arc<E>) -> Vec<Evicted> {
+    pub fn fail(self, error: Arc<E>) -> Vec<Evicted> {
+        self.end(|state| state.fail(error))
+    }
+
+    /// Remembers that it is not to be made, for as long as the entry stays, and wakes the waiters.
+    pub fn refuse(self, error: Arc<E>) -> Vec<Evicted> {
+        self.end(|state| state.refuse(error))
+    }
+
+    fn end(mut self, note: impl FnOnce(&mut State<A, E>)) -> Vec<Evicted> {
         let mut state = self.entry.state.lock();
-        state.fail(error);
+        note(&mut state);
         let waiters = Entry::land(&mut state, &self.outputs);
         drop(state);
         self.done = true;

@@ -260,3 +260,41 @@ fn an_artifact_takes_the_place_of_another_if_that_is_still_there() {
     cache.clear();
     assert_eq!((cache.stats().bytes, cache.stats().entries), (0, 0));
 }
+
+#[test]
+fn what_nobody_uses_is_dropped_when_memory_is_short() {
+    let cache = Cache::new(Budget::default());
+    (0..3).for_each(|number| fill(&cache, number, &[0], number));
+    fill(&cache, 1, &[1], 10);
+    let Lookup::Hit(used) = look(&cache, 1, &[0]) else { panic!("it is there") };
+    let pending = claim(&cache, 3, &[0]);
+    let failed = claim(&cache, 4, &[0]);
+    let _ = failed.fail(Arc::new("too large".to_owned()));
+    let mut dropped: Vec<_> = cache.drop_unused().iter().map(|entry| (entry.key, entry.bytes)).collect();
+    dropped.sort_by_key(|(_, bytes)| *bytes);
+    // Of the entry in use, the variant that is not; the others with their canonical bytes.
+    assert_eq!(dropped[0], (key(1), 100));
+    assert!(dropped.len() == 3 && dropped[1..].iter().all(|&(_, bytes)| bytes == 108), "{dropped:?}");
+    assert_eq!((cache.stats().entries, cache.stats().bytes), (3, 3 * 8 + 100));
+    assert_eq!((hit(&cache, 1, &[0]), hit(&cache, 1, &[1])), (Some(1), None));
+    assert!(matches!(look(&cache, 4, &[0]), Lookup::Failed(_)), "what is known of failures stays");
+    let _ = pending.fulfil(Exe { number: 3, bytes: 100 });
+    assert_eq!(hit(&cache, 3, &[0]), Some(3));
+    drop(used);
+    assert_eq!(cache.drop_unused().len(), 2);
+}
+
+#[test]
+fn what_was_discarded_is_tried_again_later_and_what_was_refused_is_not() {
+    let cache = Cache::new(Budget::default());
+    fill(&cache, 1, &[0], 10);
+    let Lookup::Hit(found) = look(&cache, 1, &[0]) else { panic!("it is there") };
+    let why = Arc::new("too large".to_owned());
+    let discard = || cache.discard(&key(1), &canonical(1), &found.artifact, why.clone());
+    assert_eq!((discard(), discard()), (Some(100), None));
+    assert_eq!(cache.stats().bytes, 8);
+    let lookups = (0..).take_while(|_| matches!(look(&cache, 1, &[0]), Lookup::Failed(_))).count();
+    assert_eq!(lookups, 64);
+    let _ = claim(&cache, 2, &[0]).refuse(why.clone());
+    assert!((0..10_000).all(|_| matches!(look(&cache, 2, &[0]), Lookup::Failed(_))));
+}

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use fuseline_fusion::{Literal, TensorType};
 use smallvec::SmallVec;
 
+use super::memory::{Live, Share};
 use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
@@ -19,7 +20,14 @@ use crate::sync::Mutex;
 pub(crate) type Each<T> = SmallVec<[T; 1]>;
 
 /// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
-pub(crate) enum Buffer {
+pub(crate) struct Buffer {
+    data: Data,
+    /// Its part in what is told of the device's memory.
+    _share: Share,
+}
+
+/// Where it is.
+pub(super) enum Data {
     Pjrt(Each<sys::Buffer>),
     Reference(Each<Arc<Literal>>),
 }
@@ -60,69 +68,99 @@ fn when_ready(buffer: &sys::Buffer, callback: impl FnOnce(Result<()>) + Send + '
     }
 }
 
+impl Data {
+    fn ty(&self) -> &TensorType {
+        match self {
+            Data::Pjrt(each) => each[0].ty(),
+            Data::Reference(each) => each[0].ty(),
+        }
+    }
+
+    fn replicas(&self) -> usize {
+        match self {
+            Data::Pjrt(each) => each.len(),
+            Data::Reference(each) => each.len(),
+        }
+    }
+}
+
 impl Buffer {
+    pub(super) fn of(data: Data, live: &Arc<Live>) -> Buffer {
+        let bytes = data.ty().bytes().0.saturating_mul(data.replicas() as u64);
+        Buffer { data, _share: Share::of(live, bytes) }
+    }
+
+    pub(super) fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// The PJRT buffer of each replica; `None` on the reference device.
+    pub(crate) fn pjrt(&self) -> Option<&[sys::Buffer]> {
+        match &self.data {
+            Data::Pjrt(each) => Some(each),
+            Data::Reference(_) => None,
+        }
+    }
+
     /// Element type and shape, on each replica.
     pub(crate) fn ty(&self) -> &TensorType {
-        match self {
-            Buffer::Pjrt(each) => each[0].ty(),
-            Buffer::Reference(each) => each[0].ty(),
-        }
+        self.data.ty()
     }
 
     /// Waits until the data is there; the error of the computation that makes it, if that failed.
     pub(crate) fn wait(&self) -> Result<()> {
-        match self {
-            Buffer::Pjrt(each) => {
+        match &self.data {
+            Data::Pjrt(each) => {
                 let wait = |buffer: &sys::Buffer| buffer.ready_event().and_then(|event| event.wait());
                 // All of them, so that none is still being computed when this returns.
                 let waited: Vec<_> = each.iter().map(wait).collect();
                 waited.into_iter().collect::<std::result::Result<(), _>>().map_err(failed)
             }
-            Buffer::Reference(_) => Ok(()),
+            Data::Reference(_) => Ok(()),
         }
     }
 
     /// As [`Buffer::wait`], by callback, on any thread, possibly before this returns.
     pub(crate) fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
-        match self {
-            Buffer::Pjrt(each) => match each.as_slice() {
+        match &self.data {
+            Data::Pjrt(each) => match each.as_slice() {
                 [buffer] => when_ready(buffer, callback),
                 several => {
                     let arrived = after(several.len(), callback);
                     several.iter().for_each(|buffer| when_ready(buffer, arrived.clone()));
                 }
             },
-            Buffer::Reference(_) => callback(Ok(())),
+            Data::Reference(_) => callback(Ok(())),
         }
     }
 
     /// Whether its memory was given to an output of an execution, or deleted.
     pub(crate) fn is_gone(&self) -> bool {
-        match self {
-            Buffer::Pjrt(each) => each.iter().any(|buffer| buffer.is_deleted().unwrap_or(true)),
-            Buffer::Reference(_) => false,
+        match &self.data {
+            Data::Pjrt(each) => each.iter().any(|buffer| buffer.is_deleted().unwrap_or(true)),
+            Data::Reference(_) => false,
         }
     }
 
     /// The data of one replica, dense, row-major, once all of them have computed it.
     pub(super) fn to_host(&self, replica: usize) -> Result<Vec<u8>> {
-        match self {
-            Buffer::Pjrt(each) => {
+        match &self.data {
+            Data::Pjrt(each) => {
                 if each.len() > 1 {
                     self.wait()?;
                 }
                 each[replica].to_host().map_err(failed)
             }
-            Buffer::Reference(each) => Ok(each[replica].bytes().to_vec()),
+            Data::Reference(each) => Ok(each[replica].bytes().to_vec()),
         }
     }
 
     /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data, on any thread, possibly before
     /// this returns.
     pub(super) fn to_host_async(&self, callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static) {
-        let each = match self {
-            Buffer::Pjrt(each) => each,
-            Buffer::Reference(each) => return callback(Ok(each[0].bytes().to_vec())),
+        let each = match &self.data {
+            Data::Pjrt(each) => each,
+            Data::Reference(each) => return callback(Ok(each[0].bytes().to_vec())),
         };
         let copy = match each[0].to_host_async() {
             Ok(copy) => copy,
@@ -146,10 +184,7 @@ impl Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = match self {
-            Buffer::Pjrt(each) => each.len(),
-            Buffer::Reference(each) => each.len(),
-        };
+        let count = self.data.replicas();
         match count {
             1 => write!(f, "Buffer({})", self.ty()),
             _ => write!(f, "Buffer({} on {count} replicas)", self.ty()),

@@ -7,8 +7,8 @@
 //! Input: the scalars of an execution that is about to be launched. Output: a [`Choice`], which `src/execute/specialise.rs` makes happen.
 //!
 //! Invariants:
-//! - B1: an executable with constants runs only where the scalars have the same bits.
-//! - B2: nobody waits for one, nothing of a region or key depends on it, and a region causes at most [`MOST_TRIES`] such compiles. A value
+//! - I1: an executable with constants runs only where the scalars have the same bits.
+//! - I2: nobody waits for one, nothing of a region or key depends on it, and a region causes at most [`MOST_TRIES`] such compiles. A value
 //!   that changes again makes the next try [`PATIENCE`] times as long in coming (hysteresis), so a schedule with long steps
 //!   settles on arguments.
 //!

@@ -13,6 +13,7 @@
 
 mod buffer;
 mod habit;
+mod memory;
 mod packed;
 mod pjrt;
 mod reference;
@@ -24,11 +25,14 @@ use std::sync::Arc;
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack};
-use fuseline_fusion::{Graph, Literal, Scalar, TensorType, canon, interp};
+use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
+use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, Each, after};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
+pub(crate) use self::memory::Live;
+pub use self::memory::MemoryPlan;
 use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::trial::{Trial, Verdict};
@@ -62,25 +66,68 @@ pub enum FaultPoint {
     },
 }
 
-/// A plan of faults: returns the message of the fault to raise at a point, if any.
-pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<String> + Send + Sync>;
+/// A fault that is planned for a point; a message is a fault that is not for want of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    message: String,
+    cause: Cause,
+}
+
+impl Fault {
+    /// Memory runs out.
+    #[must_use]
+    pub fn out_of_memory(message: impl Into<String>) -> Fault {
+        Fault { message: message.into(), cause: Cause::Memory }
+    }
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Fault {
+        Fault { message, cause: Cause::Other }
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(message: &str) -> Fault {
+        message.to_owned().into()
+    }
+}
+
+/// A plan of faults: returns the fault to raise at a point, if any.
+pub(crate) type Faults = Arc<dyn Fn(FaultPoint) -> Option<Fault> + Send + Sync>;
+
+/// What a failure calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Memory ran out: what needs less may work, now or later.
+    Memory,
+    /// The executable would need so much memory, much more than the ops one by one. Nothing has failed.
+    Oversized(Bytes),
+    Other,
+}
 
 /// What a device says when it fails.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceError {
     pub(crate) stage: Stage,
     pub(crate) message: String,
-    pub(crate) resource_exhausted: bool,
+    pub(crate) cause: Cause,
 }
 
 impl DeviceError {
     /// An error that is not for want of memory.
     pub(crate) fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
-        DeviceError { stage, message: message.into(), resource_exhausted: false }
+        DeviceError { stage, message: message.into(), cause: Cause::Other }
     }
 
     fn pjrt(stage: Stage, error: &sys::Error) -> DeviceError {
-        DeviceError { stage, message: error.to_string(), resource_exhausted: error.is_resource_exhausted() }
+        let cause = if error.is_resource_exhausted() { Cause::Memory } else { Cause::Other };
+        DeviceError { stage, message: error.to_string(), cause }
+    }
+
+    /// Whether it is for want of memory.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.cause == Cause::Memory
     }
 }
 
@@ -97,6 +144,7 @@ pub(crate) struct Device {
     kind: Kind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
+    live: Arc<Live>,
     #[cfg(test)]
     later: Option<Later>,
 }
@@ -123,6 +171,7 @@ pub(crate) struct Executable {
     /// It was compiled in a hurry, and another one is to take its place.
     stopgap: Option<Stopgap>,
     bytes: u64,
+    memory: Option<MemoryPlan>,
     trial: Trial,
 }
 
@@ -142,6 +191,12 @@ impl Stopgap {
     fn new() -> Stopgap {
         Stopgap(AtomicBool::new(false))
     }
+}
+
+/// One execution, as the device has it.
+struct Ran {
+    outputs: SmallVec<[Data; 4]>,
+    done: Option<Done>,
 }
 
 /// One execution.
@@ -192,6 +247,7 @@ impl Device {
             kind: Kind::Pjrt(Box::new(device)),
             faults,
             environment,
+            live: Live::new(),
             #[cfg(test)]
             later: None,
         }
@@ -205,6 +261,7 @@ impl Device {
             kind: Kind::Reference(replicas),
             faults,
             environment: fingerprint(&description),
+            live: Live::new(),
             #[cfg(test)]
             later: None,
         }
@@ -244,7 +301,7 @@ impl Device {
 
     fn fault(&self, stage: Stage, point: FaultPoint) -> Result<()> {
         match self.faults.as_ref().and_then(|faults| faults(point)) {
-            Some(message) => Err(DeviceError::new(stage, message)),
+            Some(Fault { message, cause }) => Err(DeviceError { cause, ..DeviceError::new(stage, message) }),
             None => Ok(()),
         }
     }
@@ -259,12 +316,12 @@ impl Device {
     ) -> Result<Executable> {
         self.fault(Stage::Compile, FaultPoint::Compile { ops: region.graph().nodes().len() })?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
-        let (loaded, bytes) = match &self.kind {
+        let (loaded, bytes, memory) = match &self.kind {
             Kind::Pjrt(device) => {
-                let (executable, bytes) = device.compile(region, &outputs, &aliases, &how)?;
-                (Loaded::Pjrt(executable), bytes)
+                let compiled = device.compile(region, &outputs, &aliases, &how)?;
+                (Loaded::Pjrt(compiled.executable), compiled.bytes, compiled.memory)
             }
-            Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64),
+            Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
         };
         let reusable = match loaded {
             // Arguments are the parameters without the lifted ones, in order.
@@ -294,6 +351,7 @@ impl Device {
             habit: habit.map(Box::new),
             stopgap: quick.then(Stopgap::new),
             bytes,
+            memory,
             trial: Trial::new(),
         })
     }
@@ -309,27 +367,34 @@ impl Device {
     ) -> Result<Executed> {
         let ops = executable.region.graph().nodes().len();
         self.fault(Stage::Execute, FaultPoint::Execute { ops })?;
-        match (&self.kind, &executable.loaded) {
+        let ran = match (&self.kind, &executable.loaded) {
             (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let packed = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
                 let packed =
                     if packed.is_empty() { None } else { Some(executable.packed.words(packed, upload)?) };
-                device.execute(loaded, args, packed.as_deref(), veto)
+                device.execute(loaded, args, packed.as_deref(), veto)?
             }
             _ => {
-                let executed = reference::execute(
-                    &executable.region,
-                    &executable.outputs,
-                    args,
-                    scalars,
-                    self.replicas(),
-                )?;
+                let (region, outputs) = (&executable.region, &executable.outputs);
+                let ran = reference::execute(region, outputs, args, scalars, self.replicas())?;
                 #[cfg(test)]
-                let executed = Executed { done: self.later.clone().map(Done::Later), ..executed };
-                Ok(executed)
+                let ran = Ran { done: self.later.clone().map(Done::Later), ..ran };
+                ran
             }
-        }
+        };
+        let outputs = ran.outputs.into_iter().map(|data| Buffer::of(data, &self.live)).collect();
+        Ok(Executed { outputs, done: ran.done })
+    }
+
+    /// What values hold.
+    pub(crate) fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// A buffer that a plugin gave to somebody else.
+    pub(crate) fn adopt(&self, buffer: sys::Buffer) -> Buffer {
+        Buffer::of(Data::Pjrt(Each::from([buffer])), &self.live)
     }
 
     /// Whether a region can be compiled in less time, to slower code.
@@ -360,21 +425,23 @@ impl Device {
         parts: &mut dyn Iterator<Item = &[u8]>,
     ) -> Result<Buffer> {
         self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
-        match &self.kind {
+        let data = match &self.kind {
             Kind::Pjrt(device) => device.upload(ty, parts),
             Kind::Reference(_) => reference::upload(ty, parts),
-        }
+        };
+        Ok(Buffer::of(data?, &self.live))
     }
 
     /// As [`Device::upload`], of data that the device may use in place.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: sys::HostData) -> Result<Buffer> {
         self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
-        match &self.kind {
+        let data = match &self.kind {
             Kind::Pjrt(device) => device.upload_owned(ty, data),
             Kind::Reference(replicas) => {
                 reference::upload(ty, &mut std::iter::repeat_n(data.as_bytes(), *replicas))
             }
-        }
+        };
+        Ok(Buffer::of(data?, &self.live))
     }
 
     /// Waits for data and copies that of one replica to the host: dense, row-major.
@@ -436,6 +503,11 @@ impl Executable {
     pub(crate) fn is_to_be_replaced(&self) -> bool {
         let Some(Stopgap(taken)) = &self.stopgap else { return false };
         !taken.swap(true, Ordering::Relaxed)
+    }
+
+    /// Memory that an execution needs, if the plugin says so.
+    pub(crate) fn memory(&self) -> Option<MemoryPlan> {
+        self.memory
     }
 
     /// How it compares with its ops.

@@ -10,7 +10,9 @@ use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
-use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
+use super::buffer::Data;
+use super::memory::MemoryPlan;
+use super::{Buffer, DeviceError, Done, Each, How, Ran, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 use crate::sync::Mutex;
@@ -76,6 +78,15 @@ const OPTIMIZATION: &str = "xla_backend_optimization_level";
 /// The options with which a compile takes least.
 fn quickly(options: &CompileOptions) -> CompileOptions {
     options.clone().flag(OPTIMIZATION, 0i64)
+}
+
+/// What the compiler has made of a region.
+pub(super) struct Compiled {
+    pub(super) executable: pjrt::Executable,
+    /// Memory that it holds.
+    pub(super) bytes: u64,
+    /// Memory that an execution needs, if the plugin says so.
+    pub(super) memory: Option<MemoryPlan>,
 }
 
 /// The smallest module there is, to ask a compiler about its flags.
@@ -228,7 +239,7 @@ impl PjrtDevice {
         outputs: &[u32],
         aliases: &Aliases,
         how: &How,
-    ) -> Result<(pjrt::Executable, u64)> {
+    ) -> Result<Compiled> {
         let unsteady = if self.numerics == Numerics::Exact { lower::unsteady_op(region) } else { None };
         if let Some(op) = unsteady {
             let message =
@@ -245,7 +256,9 @@ impl PjrtDevice {
         // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not smaller than its text.
         let code = executable.generated_code_size().ok().and_then(|size| u64::try_from(size).ok());
         let bytes = code.unwrap_or(0).max(module.text().len() as u64);
-        Ok((executable, bytes))
+        // A plugin that does not say is believed to need what the ops need.
+        let memory = executable.memory_stats().ok().and_then(|stats| MemoryPlan::of(&stats));
+        Ok(Compiled { executable, bytes, memory })
     }
 
     pub(super) fn execute(
@@ -254,7 +267,7 @@ impl PjrtDevice {
         args: &[&Buffer],
         packed: Option<&Each<pjrt::Buffer>>,
         veto: &[i64],
-    ) -> Result<Executed> {
+    ) -> Result<Ran> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
         let mut options = pjrt::ExecuteOptions {
             non_donatable: veto,
@@ -263,9 +276,9 @@ impl PjrtDevice {
         };
         if self.devices.len() == 1 {
             let execution = executable.execute(&arguments(args, packed, 0)?, &options).map_err(fail)?;
-            let outputs = execution.outputs.into_iter().map(|output| Buffer::Pjrt(SmallVec::from([output])));
+            let outputs = execution.outputs.into_iter().map(|output| Data::Pjrt(SmallVec::from([output])));
             let done = execution.done.map(|event| Done::Plugin(SmallVec::from([event])));
-            return Ok(Executed { outputs: outputs.collect(), done });
+            return Ok(Ran { outputs: outputs.collect(), done });
         }
         let lists = (0..self.devices.len()).map(|replica| arguments(args, packed, replica));
         let lists = lists.collect::<Result<Vec<_>>>()?;
@@ -283,7 +296,7 @@ impl PjrtDevice {
             outputs.iter_mut().zip(execution.outputs).for_each(|(each, output)| each.push(output));
         }
         let done = (!done.is_empty()).then_some(Done::Plugin(done));
-        Ok(Executed { outputs: outputs.into_iter().map(Buffer::Pjrt).collect(), done })
+        Ok(Ran { outputs: outputs.into_iter().map(Data::Pjrt).collect(), done })
     }
 
     /// Packed scalars on each device.
@@ -295,22 +308,22 @@ impl PjrtDevice {
     }
 
     /// Data that the device may use in place; several devices get copies.
-    pub(super) fn upload_owned(&self, ty: &TensorType, data: pjrt::HostData) -> Result<Buffer> {
+    pub(super) fn upload_owned(&self, ty: &TensorType, data: pjrt::HostData) -> Result<Data> {
         let [device] = self.devices.as_slice() else {
             return self.upload(ty, &mut std::iter::repeat_n(data.as_bytes(), self.devices.len()));
         };
         self.client()
             .buffer_from_owned(ty, data, device)
-            .map(|buffer| Buffer::Pjrt(SmallVec::from([buffer])))
+            .map(|buffer| Data::Pjrt(SmallVec::from([buffer])))
             .map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
 
     /// Host data of each replica.
-    pub(super) fn upload(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
+    pub(super) fn upload(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Data> {
         let each = self.devices.iter().zip(parts);
         let each = each.map(|(device, part)| self.client().buffer_from_host(ty, part, device));
         let each: std::result::Result<Each<_>, _> = each.collect();
-        each.map(Buffer::Pjrt).map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
+        each.map(Data::Pjrt).map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
 }
 
@@ -322,9 +335,9 @@ fn arguments<'a>(
 ) -> Result<SmallVec<[&'a pjrt::Buffer; 32]>> {
     let mut buffers = SmallVec::with_capacity(args.len() + 1);
     for arg in args {
-        match arg {
-            Buffer::Pjrt(each) => buffers.push(&each[replica]),
-            Buffer::Reference(_) => {
+        match arg.pjrt() {
+            Some(each) => buffers.push(&each[replica]),
+            None => {
                 return Err(DeviceError::new(Stage::Execute, "an argument is on the reference device"));
             }
         }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::interp::EvalError;
 use fuseline_fusion::{Literal, Scalar, TensorType, interp};
 
-use super::{Buffer, DeviceError, Each, Executed, Result};
+use super::buffer::Data;
+use super::{Buffer, Cause, DeviceError, Each, Ran, Result};
 use crate::error::Stage;
 
-pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Buffer> {
+pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Data> {
     let upload = |part: &[u8]| Literal::from_bytes(ty.clone(), part.to_vec()).map(Arc::new);
     let each: std::result::Result<Each<_>, _> = parts.map(upload).collect();
-    each.map(Buffer::Reference).map_err(|error| DeviceError::new(Stage::Transfer, error.to_string()))
+    each.map(Data::Reference).map_err(|error| DeviceError::new(Stage::Transfer, error.to_string()))
 }
 
 /// The parameters of a region on one replica.
@@ -26,8 +28,8 @@ fn params(
         let data = if lifted {
             scalars.next().map(|scalar| Arc::new(scalar.to_literal()))
         } else {
-            match tensors.next() {
-                Some(Buffer::Reference(each)) => each.get(replica).cloned(),
+            match tensors.next().map(|buffer| buffer.data()) {
+                Some(Data::Reference(each)) => each.get(replica).cloned(),
                 _ => None,
             }
         };
@@ -42,15 +44,18 @@ pub(super) fn execute(
     args: &[&Buffer],
     scalars: impl Iterator<Item = Scalar>,
     replicas: usize,
-) -> Result<Executed> {
+) -> Result<Ran> {
     let scalars: Vec<Scalar> = scalars.collect();
     let params = (0..replicas).map(|replica| params(region, args, &scalars, replica));
     let params = params.collect::<Result<Vec<_>>>()?;
-    let results = interp::run_replicated(region.graph(), &params).map_err(|error| DeviceError {
-        resource_exhausted: true,
-        ..DeviceError::new(Stage::Execute, error.to_string())
+    let results = interp::run_replicated(region.graph(), &params).map_err(|error| {
+        let cause = match error {
+            EvalError::TooLarge { .. } => Cause::Memory,
+            _ => Cause::Other,
+        };
+        DeviceError { cause, ..DeviceError::new(Stage::Execute, error.to_string()) }
     })?;
     let output =
-        |&output: &u32| Buffer::Reference(results.iter().map(|each| each[output as usize].clone()).collect());
-    Ok(Executed { outputs: outputs.iter().map(output).collect(), done: None })
+        |&output: &u32| Data::Reference(results.iter().map(|each| each[output as usize].clone()).collect());
+    Ok(Ran { outputs: outputs.iter().map(output).collect(), done: None })
 }

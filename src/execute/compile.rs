@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
+use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
 
-use crate::device::{DeviceError, Executable, How, aliases};
-use crate::error::Stage;
+use crate::device::{Cause, DeviceError, Executable, How, aliases};
+use crate::engine::EngineShared;
+use crate::error::{RegionRef, Stage};
 use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
@@ -66,20 +69,35 @@ pub(super) fn guarded(
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
 }
 
+/// What the ops of a region would hold one by one.
+pub(super) fn eager(canon: &CanonRegion, outputs: &OutputSet, dying: &[u32]) -> Bytes {
+    Held::of(canon.graph(), &Asked { canon, outputs, dying }).peak()
+}
+
 /// One compile: everything that it depends on, and nothing else.
-pub(super) struct Compile;
+pub(super) struct Compile {
+    /// The results to return.
+    pub(super) outputs: OutputSet,
+    /// Parameters whose memory may be reused.
+    pub(super) dying: Vec<u32>,
+    pub(super) haste: Haste,
+    /// Whether it takes less time, to slower code.
+    pub(super) quick: bool,
+    /// What the region needs as a whole that this one was cut from for that.
+    pub(super) part_of: Option<Bytes>,
+    /// That it ran out of memory is remembered with the key. If not, whoever asks next has the right to try.
+    pub(super) keeps_failures: bool,
+}
 
 impl Compile {
-    /// Starts a compile. With a claim, the result goes to the cache too.
+    /// Starts it. With a claim, the result goes to the cache too.
     pub(super) fn start(
+        self,
         stream: &Arc<StreamShared>,
         info: &Arc<RegionInfo>,
-        outputs: OutputSet,
-        dying: Vec<u32>,
         claim: Option<Claim<Executable, DeviceError>>,
-        haste: Haste,
-        how: How,
     ) -> Arc<CompileSlot> {
+        let Compile { outputs, dying, haste, quick, part_of, keeps_failures } = self;
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
@@ -94,7 +112,7 @@ impl Compile {
             });
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
-            let quick = how.quick;
+            let how = How { quick, ..How::default() };
             let compile = || engine.device().compile(&info.canon, &outputs, &dying, how);
             let compiled = guarded(compile);
             let took = start.elapsed();
@@ -103,25 +121,37 @@ impl Compile {
                     engine.counters().compiles.add(1);
                     engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
+                    let eager = eager(&info.canon, &outputs, &dying);
                     engine.emit(|| {
-                        let executable = executable.pjrt().cloned();
-                        Event::CompileFinished { region, took, size, quick, executable }
+                        let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
+                        Event::CompileFinished { region, took, size, quick, memory, eager, executable }
                     });
-                    Ok(match claim {
-                        Some(claim) => {
-                            let (hit, evicted) = claim.fulfil(executable);
-                            engine.tell_evicted(&evicted);
-                            hit
+                    match oversized(&executable, eager, part_of, region, engine) {
+                        Some(error) => {
+                            let error = Arc::new(error);
+                            if let Some(claim) = claim {
+                                engine.tell_evicted(&claim.refuse(error.clone()));
+                            }
+                            Err(error)
                         }
-                        None => Hit { artifact: Arc::new(executable), outputs },
-                    })
+                        None => Ok(match claim {
+                            Some(claim) => {
+                                let (hit, evicted) = claim.fulfil(executable);
+                                engine.tell_evicted(&evicted);
+                                hit
+                            }
+                            None => Hit { artifact: Arc::new(executable), outputs },
+                        }),
+                    }
                 }
                 Err(error) => {
                     engine.counters().compile_failures.add(1);
                     let message = error.message.clone();
                     engine.emit(|| Event::CompileFailed { region, message });
                     let error = Arc::new(error);
-                    if let Some(claim) = claim {
+                    // Nobody waits for an unhurried one, and so nobody would free memory and try again.
+                    let is_kept = !error.is_out_of_memory() || keeps_failures || haste == Haste::Unhurried;
+                    if let Some(claim) = claim.filter(|_| is_kept) {
                         engine.tell_evicted(&claim.fail(error.clone()));
                     }
                     Err(error)
@@ -136,4 +166,47 @@ impl Compile {
         }
         slot
     }
+}
+
+/// What a compile was asked for.
+struct Asked<'a> {
+    canon: &'a CanonRegion,
+    outputs: &'a OutputSet,
+    dying: &'a [u32],
+}
+
+impl Ends for Asked<'_> {
+    fn is_lifted(&self, param: u32) -> bool {
+        self.canon.lifted()[param as usize]
+    }
+
+    fn dies(&self, param: u32) -> bool {
+        self.dying.contains(&param)
+    }
+
+    fn is_output(&self, result: u32) -> bool {
+        self.outputs.contains(result)
+    }
+}
+
+/// Why an executable is not used, if it needs too much memory. `eager` is what its ops would hold one by one, `part_of` what the region needs
+/// that it was cut from.
+fn oversized(
+    executable: &Executable,
+    eager: Bytes,
+    part_of: Option<Bytes>,
+    region: RegionRef,
+    engine: &EngineShared,
+) -> Option<DeviceError> {
+    let memory = executable.memory().filter(|_| region.ops > 1)?;
+    let is_oversized = memory.is_oversized(eager, engine.config().slack());
+    // Where the cut has not helped, the next one would not.
+    if !is_oversized || part_of.is_some_and(|whole| !memory.saves_of(whole)) {
+        return None;
+    }
+    engine.emit(|| Event::Oversized { region, memory, eager });
+    let message =
+        format!("it needs {} of memory at once as a whole, and its ops one by one {eager}", memory.peak());
+    let cause = Cause::Oversized(memory.peak());
+    Some(DeviceError { cause, ..DeviceError::new(Stage::Compile, message) })
 }

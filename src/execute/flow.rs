@@ -4,23 +4,29 @@
 //! results the driver waits, which in the end lets the recording thread wait: memory is bounded by the limits and not by
 //! how far the program is ahead.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use fuseline_fusion::Bytes;
+use smallvec::SmallVec;
 
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     regions: usize,
     bytes: Bytes,
     /// The driver waits for something to be done.
     waiting: bool,
+    /// What others wait for: so many regions to be done.
+    landings: Vec<(usize, Landed)>,
 }
 
+/// Called when what was waited for is done.
+type Landed = Box<dyn FnOnce() + Send>;
+
 /// What is in flight of one stream.
-#[derive(Debug)]
 pub(crate) struct Flow {
     max_regions: usize,
     max_bytes: Bytes,
@@ -51,6 +57,20 @@ impl Flow {
         state.regions == 0
     }
 
+    /// Calls `landed` when as many regions are done as are in flight now, which are those unless the device changes their order: on any
+    /// thread, at once if none is. Returns their number.
+    pub(super) fn when_landed(&self, landed: impl FnOnce() + Send + 'static) -> usize {
+        let mut state = self.state.lock();
+        let regions = state.regions;
+        if regions > 0 {
+            state.landings.push((regions, Box::new(landed)));
+            return regions;
+        }
+        drop(state);
+        landed();
+        0
+    }
+
     /// A region takes off; it must [`Flow::land`].
     pub(super) fn take_off(&self, bytes: Bytes) {
         let mut state = self.state.lock();
@@ -64,11 +84,28 @@ impl Flow {
         state.regions -= 1;
         state.bytes = state.bytes.saturating_sub(bytes);
         let waiting = std::mem::take(&mut state.waiting);
+        let mut landed: SmallVec<[Landed; 1]> = SmallVec::new();
+        if !state.landings.is_empty() {
+            for (left, waiter) in std::mem::take(&mut state.landings) {
+                match left - 1 {
+                    0 => landed.push(waiter),
+                    left => state.landings.push((left, waiter)),
+                }
+            }
+        }
         drop(state);
+        landed.into_iter().for_each(|landed| landed());
         // This may be a thread of the plugin, where nothing may be torn down: a stream that we turn out to be the last to
         // hold is handed to a thread of ours.
         if waiting && let Some(stream) = stream.upgrade() {
             StreamShared::notify_from_outside(stream);
         }
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        write!(f, "Flow({} regions, {} of results)", state.regions, state.bytes)
     }
 }

@@ -13,8 +13,9 @@ use super::EngineRegion;
 use super::cold::{Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste};
 use super::known::Missed;
+use super::memory::Room;
 use super::quick;
-use crate::device::{DeviceError, Executable, How};
+use crate::device::{Cause, DeviceError, Executable};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
 use crate::record::replay::{Recorded, Tape};
@@ -33,6 +34,10 @@ enum State {
     Ready(Hit<Executable>),
     /// It will not be: the region cannot be compiled.
     Refused(Arc<DeviceError>),
+    /// It will not be, as is known from before.
+    Known(Arc<DeviceError>),
+    /// There was no memory; it goes on, with the executable if there is one, when there may be some.
+    Short(Arc<Room>, Option<Hit<Executable>>),
     /// It is not there now, and nobody waits for it: the region's units run instead.
     InUnits,
     /// It is not wanted yet.
@@ -48,7 +53,7 @@ pub(super) struct Job {
     /// The results that live on, by their number.
     pub(super) outputs: Vec<(u32, ValuePromise)>,
     mode: Mode,
-    effect: Effect,
+    pub(super) effect: Effect,
     boundary: Boundary,
     /// What it was joined from, if it was.
     units: Vec<Unit>,
@@ -62,6 +67,10 @@ pub(super) struct Job {
     waits: Option<(Wait, Instant)>,
     /// Whether it was interpreted, or would have been.
     was_cold: bool,
+    /// What the region needs as a whole that this one was cut from for that.
+    pub(super) part_of: Option<Bytes>,
+    /// Memory was not yet freed for it.
+    pub(super) may_free: bool,
     state: State,
 }
 
@@ -71,8 +80,10 @@ pub(super) enum Step {
     Done,
     /// It waits; the stream will be notified.
     Blocked(Box<Job>),
-    /// It runs op by op instead.
+    /// It runs op by op instead, or in parts.
     Split(Vec<EngineRegion>),
+    /// It runs in parts because it needs so much memory as a whole.
+    Parts(Vec<EngineRegion>, Bytes),
 }
 
 /// The ends of a region.
@@ -181,6 +192,8 @@ impl Job {
             awaits: None,
             waits: None,
             was_cold: false,
+            part_of: None,
+            may_free: true,
             state: State::Wanted,
         }))
     }
@@ -192,7 +205,7 @@ impl Job {
     }
 
     /// Number of ops.
-    fn ops(&self) -> usize {
+    pub(super) fn ops(&self) -> usize {
         self.info.reference.ops
     }
 
@@ -238,7 +251,7 @@ impl Job {
                 });
                 State::Following(slot)
             }
-            Lookup::Failed(error) => State::Refused(error),
+            Lookup::Failed(error) => State::Known(error),
             Lookup::Claimed(claim) => {
                 if !self.was_cold {
                     self.tell_miss(stream);
@@ -273,11 +286,14 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
+        // A single op that runs out of memory is tried again whenever it comes.
+        let keeps_failures = !self.may_free && self.ops() > 1;
         // What is joined runs as its units until its best executable is there.
         let is_hurried = claim.is_some() && !self.is_joined();
         let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
-        let how = How { quick, ..How::default() };
-        Compile::start(stream, &self.info, outputs, self.dying(), claim, haste, how)
+        let (dying, part_of) = (self.dying(), self.part_of);
+        let compile = Compile { outputs, dying, haste, quick, part_of, keeps_failures };
+        compile.start(stream, &self.info, claim)
     }
 
     /// Whether it is interpreted if it is new.
@@ -286,7 +302,7 @@ impl Job {
     }
 
     /// Whether units were joined to this region.
-    fn is_joined(&self) -> bool {
+    pub(super) fn is_joined(&self) -> bool {
         !self.units.is_empty()
     }
 
@@ -358,7 +374,28 @@ impl Job {
                 State::Refused(error) => {
                     self.state = State::Wanted;
                     self.goes_on(stream);
-                    return self.give_up(&error, stream);
+                    return match error.cause {
+                        Cause::Memory => self.out_of_memory(&error, None, stream),
+                        Cause::Oversized(_) => self.in_parts(&error, stream),
+                        Cause::Other => self.give_up(&error, stream),
+                    };
+                }
+                State::Known(error) => {
+                    self.state = State::Wanted;
+                    return match error.cause {
+                        Cause::Memory | Cause::Oversized(_) => self.in_parts(&error, stream),
+                        Cause::Other => self.give_up(&error, stream),
+                    };
+                }
+                State::Short(room, hit) => {
+                    if !room.has_ended() {
+                        self.state = State::Short(room, hit);
+                        self.waits_for(Wait::InFlight, stream);
+                        return Step::Blocked(self);
+                    }
+                    self.state = hit.map_or(State::Wanted, State::Ready);
+                    self.goes_on(stream);
+                    continue;
                 }
                 State::Cold(run) => {
                     self.state = State::Cold(run);
@@ -423,11 +460,22 @@ impl Job {
         Step::Blocked(self)
     }
 
+    /// Keeps the job, and the executable if there is one, until there may be memory.
+    pub(super) fn short_of_room(mut self: Box<Self>, room: Arc<Room>, hit: Option<Hit<Executable>>) -> Step {
+        self.state = State::Short(room, hit);
+        Step::Blocked(self)
+    }
+
     /// The region failed as a whole: it runs op by op, or, if it is one op, its results fail.
     pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Step {
         if self.ops() > 1 {
             return self.split(error.message.clone(), stream);
         }
+        self.fail_or_pass_on(error, stream)
+    }
+
+    /// The region's only op failed: with an error, or because an input of it had.
+    pub(super) fn fail_or_pass_on(self, error: &DeviceError, stream: &StreamShared) -> Step {
         // What went wrong first is what to say.
         let failure = self.failed_input();
         let failure = failure.unwrap_or_else(|| self.failure(0, error, error.message.clone()));
@@ -453,7 +501,7 @@ impl Job {
             site,
             region: Some(self.info.reference),
             message,
-            resource_exhausted: error.resource_exhausted,
+            resource_exhausted: error.is_out_of_memory(),
         })
     }
 

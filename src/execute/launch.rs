@@ -56,10 +56,12 @@ impl Job {
                     matches!(outcome, Some(Outcome::Data { buffer, .. }) if buffer.is_gone())
                 };
                 // Op by op needs the inputs. A plugin that has taken one away leaves nothing to be tried.
-                if executable.reusable().iter().any(gone) {
-                    self.fail(&error, stream)
-                } else {
-                    self.give_up(&error, stream)
+                let is_gone = executable.reusable().iter().any(gone);
+                match (is_gone, error.is_out_of_memory()) {
+                    (true, true) => self.out_of_memory_for_good(&error, stream),
+                    (true, false) => self.fail(&error, stream),
+                    (false, true) => self.out_of_memory(&error, Some(hit), stream),
+                    (false, false) => self.give_up(&error, stream),
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! log ─► RegionBuilder ─► job ─► canonical form, key ─► cache ─┬─ hit ───────────► launch ─► outcomes
 //!                                                              ├─ cold ──► interpreter ──────┘
 //!                                                              ├─ claim ─► compile pool ─┘
-//!                                                              └─ failed ─► op by op
+//!                                                              └─ failed ─► op by op, or in parts
 //! ```
 //!
 //! Invariants:
@@ -29,6 +29,7 @@ mod flow;
 mod job;
 mod known;
 mod launch;
+mod memory;
 mod quick;
 mod recent;
 mod shadow;
@@ -44,7 +45,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
-use fuseline_fusion::{RegionSeq, Site, ValueId};
+use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 pub(crate) use cold::ColdRegions;
 pub(crate) use flow::Flow;
@@ -276,6 +277,16 @@ impl Driver {
         }
     }
 
+    /// Puts the parts of a region into its place, in order; each gets a number of its own.
+    fn put_in_front(&mut self, parts: Vec<EngineRegion>, part_of: Option<Bytes>, stream: &StreamShared) {
+        for region in parts.into_iter().rev() {
+            if let Some(mut job) = Job::new(region, None, next(&mut self.seq), stream) {
+                job.part_of = part_of;
+                self.queue.push_front(Work::Job(job));
+            }
+        }
+    }
+
     /// Launches from the front of the queue what can be.
     fn launch(&mut self, stream: &Arc<StreamShared>) -> Launched {
         while let Some(work) = self.queue.pop_front() {
@@ -293,14 +304,8 @@ impl Driver {
                         self.queue.push_front(Work::Job(job));
                         return Launched::Blocked;
                     }
-                    job::Step::Split(regions) => {
-                        // In front, in order; each gets a number of its own.
-                        for region in regions.into_iter().rev() {
-                            if let Some(job) = Job::new(region, None, next(&mut self.seq), stream) {
-                                self.queue.push_front(Work::Job(job));
-                            }
-                        }
-                    }
+                    job::Step::Split(regions) => self.put_in_front(regions, None, stream),
+                    job::Step::Parts(regions, whole) => self.put_in_front(regions, Some(whole), stream),
                 },
             }
         }

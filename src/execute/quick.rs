@@ -21,7 +21,7 @@ use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Bytes, Graph, OpCode, Ref};
 
 use super::cold::compile_time;
-use super::compile::guarded;
+use super::compile::{eager, guarded};
 use super::job::Job;
 use crate::device::{Executable, How};
 use crate::engine::EngineShared;
@@ -85,7 +85,7 @@ impl Job {
                     engine.counters().compiles.add(1);
                     engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
-                    let loaded = executable.pjrt().cloned();
+                    let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
                     let evicted = engine.cache().replace(&key, &stopgap, executable);
                     engine.tell_evicted(&evicted.unwrap_or_default());
                     engine.emit(|| Event::CompileFinished {
@@ -93,6 +93,8 @@ impl Job {
                         took,
                         size,
                         quick: false,
+                        memory,
+                        eager: eager(&info.canon, &outputs, &dying),
                         executable: loaded,
                     });
                 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use fuseline_fusion::op::{RngAlgorithm, attrs};
-use fuseline_fusion::{Attrs, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType};
+use fuseline_fusion::{
+    Attrs, Bytes, DType, Element, Literal, OpCode, RealElement, Scalar, Shape, TensorType,
+};
 
 use super::{Tensor, here};
-use crate::device::{Buffer, DeviceError, Each};
+use crate::device::{Buffer, DeviceError};
 use crate::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
 use crate::stream::{RecordCall, Stream};
@@ -14,10 +16,16 @@ use crate::value::{Outcome, ValueCell};
 
 /// The error of a transfer.
 fn refused(error: DeviceError) -> Error {
-    let DeviceError { stage, message, resource_exhausted } = error;
+    let resource_exhausted = error.is_out_of_memory();
+    let DeviceError { stage, message, .. } = error;
     let site = fuseline_fusion::Site::Unknown;
     let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted };
     Error::device(Arc::new(failure))
+}
+
+/// What a value takes on all replicas.
+fn bytes_on(ty: &TensorType, replicas: usize) -> Bytes {
+    Bytes(ty.bytes().0.saturating_mul(replicas as u64))
 }
 
 /// The type of elements under the given sizes.
@@ -45,7 +53,11 @@ impl Stream {
             return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
         }
         engine.counters().bytes_up.add(parts.iter().map(|part| part.len() as u64).sum());
-        let buffer = engine.device().upload_each(&ty, &mut parts.iter().copied()).map_err(refused)?;
+        let buffer = engine
+            .with_room(bytes_on(&ty, replicas), || {
+                engine.device().upload_each(&ty, &mut parts.iter().copied())
+            })
+            .map_err(refused)?;
         Ok(self.of_data(ty, buffer))
     }
 
@@ -53,10 +65,11 @@ impl Stream {
     pub(crate) fn upload_buffer(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((bytes.len() * engine.device().replicas()) as u64);
-        engine.device().upload(ty, bytes).map_err(refused)
+        let asked = bytes_on(ty, engine.device().replicas());
+        engine.with_room(asked, || engine.device().upload(ty, bytes)).map_err(refused)
     }
 
-    /// A tensor from host data that the device may use in place.
+    /// A tensor from host data that the device may use in place. Not tried again if memory is short: the data goes with the attempt.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((data.len() * engine.device().replicas()) as u64);
@@ -66,7 +79,7 @@ impl Stream {
 
     /// A tensor of a buffer on the device of an engine with one replica.
     pub(crate) fn of_buffer(&self, buffer: pjrt::Buffer) -> Tensor {
-        self.of_data(buffer.ty().clone(), Buffer::Pjrt(Each::from([buffer])))
+        self.of_data(buffer.ty().clone(), self.shared().engine().device().adopt(buffer))
     }
 
     fn of_data(&self, ty: TensorType, buffer: Buffer) -> Tensor {

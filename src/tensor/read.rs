@@ -19,7 +19,8 @@ use crate::value::{Maker, Outcome};
 
 /// Puts the address of a value's op on what the device said.
 fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
-    let DeviceError { stage, message, resource_exhausted } = error;
+    let resource_exhausted = error.is_out_of_memory();
+    let DeviceError { stage, message, .. } = error;
     let (op, site) = maker.map_or((None, Site::Unknown), Maker::address);
     let region = maker.map(|maker| maker.region.reference);
     Failure { stage, op, site, region, message, resource_exhausted }
@@ -195,8 +196,7 @@ impl Tensor {
         may_wait()?;
         Watched::launched(&mut watched);
         let bytes = engine
-            .device()
-            .download(buffer, 0)
+            .with_room(self.ty().bytes(), || engine.device().download(buffer, 0))
             .map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         Watched::end(watched, maker, bytes.len());
         engine.counters().bytes_down.add(bytes.len() as u64);
@@ -225,7 +225,7 @@ impl Tensor {
         may_wait()?;
         Watched::launched(&mut watched);
         let read = |replica| {
-            let bytes = engine.device().download(buffer, replica);
+            let bytes = engine.with_room(self.ty().bytes(), || engine.device().download(buffer, replica));
             let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
             engine.counters().bytes_down.add(bytes.len() as u64);
             Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
@@ -319,11 +319,11 @@ impl Tensor {
             }
             match data(outcome, &site) {
                 Err(error) => put(Err(error)),
-                Ok((buffer, maker)) => {
+                Ok((_, maker)) => {
                     let maker = maker.cloned();
                     let counters = engine.clone();
                     Watched::launched(&mut watched);
-                    engine.device().download_async(buffer, move |bytes| {
+                    engine.download_async(&value, move |bytes| {
                         put(match bytes {
                             Ok(bytes) => {
                                 Watched::end(watched, maker.as_ref(), bytes.len());
@@ -369,12 +369,10 @@ impl Tensor {
         if self.cell().as_scalar().is_some() {
             return Err(none("a lifted scalar"));
         }
-        match data(self.settle(None, &Site::Unknown)?, &Site::Unknown)? {
-            (Buffer::Pjrt(each), _) => match each.as_slice() {
-                [buffer] => Ok(buffer),
-                _ => Err(none("a value of several replicas, each of which has one,")),
-            },
-            (Buffer::Reference(_), _) => Err(none("a value of the reference device")),
+        match data(self.settle(None, &Site::Unknown)?, &Site::Unknown)?.0.pjrt() {
+            Some([buffer]) => Ok(buffer),
+            Some(_) => Err(none("a value of several replicas, each of which has one,")),
+            None => Err(none("a value of the reference device")),
         }
     }
 

@@ -265,6 +265,8 @@ impl EventSink for Timeline {
             | Event::Growth { .. }
             | Event::CompileFailed { .. }
             | Event::Fallback { .. }
+            | Event::OutOfMemory { .. }
+            | Event::Oversized { .. }
             | Event::NotInterpreted { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
@@ -272,6 +274,7 @@ impl EventSink for Timeline {
             // Of these nothing is told.
             Event::Skipped { .. }
             | Event::CompileStarted { .. }
+            | Event::InParts { .. }
             | Event::Launched { .. }
             | Event::Lowered { .. }
             | Event::Shadowed { .. }

@@ -36,11 +36,13 @@ pub enum Boundary {
     Shutdown,
     /// The region that the op belonged to could not be compiled or run as a whole, and runs op by op.
     Fallback,
+    /// The region that this one was part of would have needed too much memory at once, and runs in two halves.
+    Memory,
 }
 
 impl Boundary {
     /// Every reason.
-    pub const ALL: [Boundary; 13] = [
+    pub const ALL: [Boundary; 14] = [
         Boundary::HostRead,
         Boundary::Flush,
         Boundary::Effect,
@@ -54,6 +56,7 @@ impl Boundary {
         Boundary::CrossStream,
         Boundary::Shutdown,
         Boundary::Fallback,
+        Boundary::Memory,
     ];
 
     /// Whether the program asked for it, by what it recorded, rather than a budget or rule of ours.
@@ -66,6 +69,7 @@ impl Boundary {
                 | Boundary::InputBudget
                 | Boundary::ByteBudget
                 | Boundary::Fallback
+                | Boundary::Memory
         )
     }
 
@@ -86,6 +90,7 @@ impl Boundary {
             Boundary::CrossStream => "cross_stream",
             Boundary::Shutdown => "shutdown",
             Boundary::Fallback => "fallback",
+            Boundary::Memory => "memory",
         }
     }
 }
@@ -107,6 +112,7 @@ impl fmt::Display for Boundary {
             Boundary::CrossStream => "another stream uses a value it makes",
             Boundary::Shutdown => "the stream was shut down",
             Boundary::Fallback => "the region it was part of could not run as a whole",
+            Boundary::Memory => "the region it was part of would have needed too much memory at once",
         })
     }
 }

@@ -19,6 +19,7 @@
 mod boundary;
 mod builder;
 mod content;
+mod held;
 mod plan;
 mod split;
 mod token;
@@ -32,6 +33,7 @@ use smallvec::SmallVec;
 pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, PendingStats};
 pub use builder::RegionBuilder;
 pub use content::ContentRule;
+pub use held::{Ends, Held};
 pub use window::{Mention, Mentions, Released};
 
 use crate::graph::Graph;

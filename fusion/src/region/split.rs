@@ -1,5 +1,6 @@
 //! A region taken apart again.
 
+use super::held::{Ends, Held};
 use super::window::Window;
 use super::{Boundary, Operand, Region, TraceOp, TraceResult, TraceValue as _, Unit};
 use crate::graph::Ref;
@@ -13,6 +14,19 @@ impl<R: TraceResult> Region<R> {
         let single = Unit { ops: 1, boundary: Boundary::Fallback, print: 0 };
         let units = vec![single; self.sites.len()];
         self.apart(&units)
+    }
+
+    /// The region in two, where the least is held of the places in its middle ([`Held::middle`]); the region if it is one op. The first part
+    /// hands on what the second uses of it.
+    ///
+    /// # Errors
+    /// The region itself, when it has a single op.
+    pub fn halve(self) -> Result<[Region<R>; 2], Box<Region<R>>> {
+        let Some(first) = Held::of(&self.graph, &self).middle() else { return Err(Box::new(self)) };
+        let unit = |ops, boundary| Unit { ops, boundary, print: 0 };
+        let units = [unit(first, Boundary::Memory), unit(self.sites.len() - first, self.boundary)];
+        let parts = self.apart(&units);
+        Ok(parts.try_into().expect("bug: two units are two regions"))
     }
 
     /// The units that the region was joined from, each a region of its own, in order; the region if it is one.
@@ -52,5 +66,19 @@ impl<R: TraceResult> Region<R> {
             let _ = window.release(value);
         }
         units.iter().map(|unit| window.take(unit.ops, unit.boundary, mode, effect)).collect()
+    }
+}
+
+impl<R: TraceResult> Ends for Region<R> {
+    fn is_lifted(&self, param: u32) -> bool {
+        self.inputs[param as usize].lifted
+    }
+
+    fn dies(&self, param: u32) -> bool {
+        self.inputs[param as usize].dies
+    }
+
+    fn is_output(&self, result: u32) -> bool {
+        self.outputs[result as usize].live
     }
 }

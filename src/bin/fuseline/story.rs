@@ -133,6 +133,9 @@ impl Story {
                 Event::Launched { donated, .. } => region.donated.clone_from(donated),
                 Event::CompileFailed { .. }
                 | Event::Fallback { .. }
+                | Event::OutOfMemory { .. }
+                | Event::Oversized { .. }
+                | Event::InParts { .. }
                 | Event::InUnits { .. }
                 | Event::Shadowed { .. }
                 | Event::Compared { difference: Some(_), .. }

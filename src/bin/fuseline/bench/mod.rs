@@ -1,6 +1,8 @@
 //! `fuseline bench`: measures programs step by step on any plugin.
 
 mod floor;
+#[cfg(test)]
+mod memory;
 #[path = "../../../../benches/programs/mod.rs"]
 mod programs;
 mod serve;

@@ -4,236 +4,25 @@
 //! compare logs of events, the command-line tool prints them, and the `tracing` feature forwards them. Without a sink an
 //! event costs one branch.
 
+mod parts;
+
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_fusion::canon::{CanonRegion, Difference, RegionKey};
+use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::lower::Module;
-use fuseline_fusion::region::{Boundary, Input, Mode, Output};
-use fuseline_fusion::{Bytes, OpCode, Scalar, Site, StreamId};
+use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_fusion::{Bytes, Scalar, Site, StreamId};
 
-use crate::error::RegionRef;
+pub use parts::{Asked, Change, Kept, Miss, Remedy, SealedRegion, Varies, Varying, Wait};
+
+use crate::device::MemoryPlan;
+use crate::error::{RegionRef, Stage};
 use crate::execute::without_waiting;
 use crate::pjrt;
-use crate::value::{Counter, RegionInfo};
-
-/// One difference between a missed region and the nearest one that was seen before.
-#[derive(Clone, Debug)]
-pub struct Change {
-    /// What differs.
-    pub difference: Difference,
-    /// Where the first op that it concerns was recorded.
-    pub site: Site,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, recorded at {}", self.difference, self.site)
-    }
-}
-
-/// Why a region had to be compiled.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Miss {
-    /// No region with this sequence of ops was seen before.
-    New,
-    /// A region with the same ops is known; these are the differences.
-    Changed(Vec<Change>),
-    /// The region is known, but was not compiled for these outputs: other values are alive after it now.
-    Outputs,
-    /// The region was seen before and has left the cache since, or its compile failed before.
-    Gone,
-}
-
-impl fmt::Display for Miss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Miss::New => f.write_str("its sequence of ops is new"),
-            Miss::Changed(changes) => {
-                f.write_str("it differs from the nearest known region: ")?;
-                for (i, change) in changes.iter().enumerate() {
-                    if i > 0 {
-                        f.write_str("; ")?;
-                    }
-                    change.fmt(f)?;
-                }
-                Ok(())
-            }
-            Miss::Outputs => f.write_str("other values are alive after it than when it was compiled"),
-            Miss::Gone => f.write_str("its executable is not in the cache any more"),
-        }
-    }
-}
-
-/// Something that can vary among regions of the same ops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Varies {
-    /// The size of a dimension of an input.
-    Dimension {
-        /// Which input of the region.
-        input: usize,
-        /// Which dimension of it.
-        axis: usize,
-    },
-    /// The element type or rank of an input.
-    Type {
-        /// Which input of the region.
-        input: usize,
-    },
-    /// An attribute of an op.
-    Attribute {
-        /// Which op of the region.
-        node: usize,
-        /// The op.
-        op: OpCode,
-        /// Name of the attribute.
-        name: &'static str,
-    },
-}
-
-/// What varies among regions of the same ops, and how.
-#[derive(Clone, Debug)]
-pub struct Varying {
-    /// What it is.
-    pub what: Varies,
-    /// What it was lately, the latest last.
-    pub latest: Vec<String>,
-    /// Where the op was recorded, or the first op that reads the input.
-    pub site: Site,
-}
-
-impl fmt::Display for Varying {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.what {
-            Varies::Dimension { input, axis } => write!(f, "dimension {axis} of input {input}"),
-            Varies::Type { input } => write!(f, "input {input}"),
-            Varies::Attribute { op, name, .. } => write!(f, "{name} of {op}"),
-        }?;
-        let advice = match self.what {
-            Varies::Dimension { .. } => {
-                "pad it to a few sizes, or keep it at its largest and mask what is not used"
-            }
-            Varies::Type { .. } => "convert it to one type first",
-            Varies::Attribute { .. } => "where it is a place, say it by an operand (dynamic_slice, gather)",
-        };
-        write!(f, " was {} lately, recorded at {}: {advice}", self.latest.join(", "), self.site)
-    }
-}
-
-/// What kept a sealed region from going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Wait {
-    /// Its executable was being compiled.
-    Compile,
-    /// It was being interpreted.
-    Interpreter,
-    /// An input was not there yet, which another stream makes.
-    Input,
-    /// As much was in flight as is allowed.
-    InFlight,
-}
-
-impl Wait {
-    /// A short name for logs and reports (`in_flight`).
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Wait::Compile => "compile",
-            Wait::Interpreter => "interpreter",
-            Wait::Input => "input",
-            Wait::InFlight => "in_flight",
-        }
-    }
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Wait::Compile => "its compile",
-            Wait::Interpreter => "the interpreter",
-            Wait::Input => "an input that another stream makes",
-            Wait::InFlight => "what is in flight before it",
-        })
-    }
-}
-
-/// How the host asked for a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Asked {
-    /// A thread waited for the data.
-    Read,
-    /// A thread waited until it was computed, and did not copy it.
-    Wait,
-    /// Nobody waited: a future or a callback gets the data.
-    Async,
-}
-
-/// Values that were made at a call site and are alive.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// Where the ops that made them were recorded.
-    pub site: Site,
-    /// How many there are.
-    pub values: usize,
-    /// The memory that they take, on all replicas.
-    pub bytes: Bytes,
-}
-
-/// What a sealed region consists of. Cheap to clone.
-#[derive(Clone)]
-pub struct SealedRegion {
-    info: Arc<RegionInfo>,
-    inputs: Arc<[Input]>,
-    outputs: Arc<[Output]>,
-}
-
-impl SealedRegion {
-    pub(crate) fn new(info: Arc<RegionInfo>, inputs: Arc<[Input]>, outputs: Arc<[Output]>) -> SealedRegion {
-        SealedRegion { info, inputs, outputs }
-    }
-
-    /// Which one.
-    #[must_use]
-    pub fn region(&self) -> RegionRef {
-        self.info.reference
-    }
-
-    /// Its ops, in canonical form.
-    #[must_use]
-    pub fn canon(&self) -> &CanonRegion {
-        &self.info.canon
-    }
-
-    /// Where each op was recorded, parallel to the nodes of its graph.
-    #[must_use]
-    pub fn sites(&self) -> &[Site] {
-        &self.info.sites
-    }
-
-    /// The values it reads, parallel to the parameters of its graph.
-    #[must_use]
-    pub fn inputs(&self) -> &[Input] {
-        &self.inputs
-    }
-
-    /// The values it makes, parallel to the results of its graph.
-    #[must_use]
-    pub fn outputs(&self) -> &[Output] {
-        &self.outputs
-    }
-}
-
-impl fmt::Debug for SealedRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SealedRegion({})", self.info.reference)
-    }
-}
+use crate::value::Counter;
 
 /// Something that happened in the engine.
 #[derive(Clone, Debug)]
@@ -311,6 +100,10 @@ pub enum Event {
         size: Bytes,
         /// Whether it was compiled in less time to slower code; if the region is run again, another compile follows.
         quick: bool,
+        /// Memory that an execution needs, on each replica; `None` if the plugin does not say, and on the reference device.
+        memory: Option<MemoryPlan>,
+        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]), on each replica.
+        eager: Bytes,
         /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },
@@ -344,6 +137,35 @@ pub enum Event {
     Fallback {
         /// Which one.
         region: RegionRef,
+        /// Why.
+        why: String,
+    },
+    /// Memory ran out: on the device, or on the host for the compiler.
+    OutOfMemory {
+        /// The region that could not be compiled or executed; `None` for a transfer.
+        region: Option<RegionRef>,
+        /// What could not be done.
+        stage: Stage,
+        /// Bytes of the region's results, or of the transfer, on all replicas.
+        asked: Bytes,
+        /// What is done about it.
+        remedy: Remedy,
+    },
+    /// A compiled region is not used, because it needs more memory than its ops would one by one.
+    Oversized {
+        /// Which one.
+        region: RegionRef,
+        /// What its executable needs.
+        memory: MemoryPlan,
+        /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]).
+        eager: Bytes,
+    },
+    /// A region runs in parts, because it needs too much memory as a whole.
+    InParts {
+        /// Which one.
+        region: RegionRef,
+        /// Number of ops of each part: of the units that it was joined from, or of its halves.
+        parts: Vec<usize>,
         /// Why.
         why: String,
     },
@@ -493,6 +315,9 @@ impl Event {
             Event::Specialised { .. } => "specialised",
             Event::Launched { .. } => "launched",
             Event::Fallback { .. } => "fallback",
+            Event::OutOfMemory { .. } => "out_of_memory",
+            Event::Oversized { .. } => "oversized",
+            Event::InParts { .. } => "in_parts",
             Event::InUnits { .. } => "in_units",
             Event::RecompileStorm { .. } => "recompile_storm",
             Event::Interpreted { .. } => "interpreted",
@@ -527,6 +352,8 @@ impl Event {
             | Event::Specialised { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
+            | Event::Oversized { region, .. }
+            | Event::InParts { region, .. }
             | Event::InUnits { region, .. }
             | Event::RecompileStorm { region, .. }
             | Event::Interpreted { region, .. }
@@ -537,7 +364,7 @@ impl Event {
             | Event::Throttled { region }
             | Event::Waited { region, .. }
             | Event::Completed { region, .. } => Some(region),
-            Event::HostRead { region, .. } => region.as_ref(),
+            Event::HostRead { region, .. } | Event::OutOfMemory { region, .. } => region.as_ref(),
             Event::Evicted { .. }
             | Event::Panicked { .. }
             | Event::Synchronized { .. }
@@ -584,6 +411,21 @@ impl fmt::Display for Event {
                 write!(f, "{region} was launched, reusing the memory of {} inputs", donated.len())
             }
             Event::Fallback { region, why } => write!(f, "{region} runs op by op: {why}"),
+            Event::OutOfMemory { region: Some(region), stage, asked, remedy } => {
+                write!(f, "memory ran out while {stage} {region}, whose results take {asked}: {remedy}")
+            }
+            Event::OutOfMemory { region: None, stage, asked, remedy } => {
+                write!(f, "memory ran out while {stage} {asked}: {remedy}")
+            }
+            Event::Oversized { region, memory, eager } => {
+                write!(
+                    f,
+                    "{region} needs more memory than the {eager} that its ops would hold one by one: {memory}"
+                )
+            }
+            Event::InParts { region, parts, why } => {
+                write!(f, "{region} runs in {} parts: {why}", parts.len())
+            }
             Event::InUnits { region, units } => {
                 write!(f, "{region} runs as its {units} units until it is compiled")
             }
@@ -761,6 +603,7 @@ impl EventSink for TracingSink {
         match event {
             Event::CompileFailed { .. }
             | Event::Fallback { .. }
+            | Event::OutOfMemory { .. }
             | Event::NotInterpreted { .. }
             | Event::RecompileStorm { .. }
             | Event::HotReads { .. }

@@ -1,0 +1,130 @@
+//! Memory of a device: what an executable plans to use, and what values hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::Bytes;
+
+use crate::limits::{LEAST_SAVED_SHARE, MAX_MORE_SHARE};
+use crate::pjrt::CompiledMemoryStats;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned it. Read once, when the region has been
+/// compiled and before it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryPlan {
+    /// All arguments.
+    pub arguments: Bytes,
+    /// All outputs.
+    pub outputs: Bytes,
+    /// What of the outputs lies in the memory of arguments, if these are donated.
+    pub aliased: Bytes,
+    /// Scratch.
+    pub temporaries: Bytes,
+}
+
+impl MemoryPlan {
+    /// `None` if the plugin says something that cannot be.
+    pub(super) fn of(stats: &CompiledMemoryStats) -> Option<MemoryPlan> {
+        let bytes = |number: i64| u64::try_from(number).ok().map(Bytes);
+        Some(MemoryPlan {
+            arguments: bytes(stats.arguments)?,
+            outputs: bytes(stats.outputs)?,
+            aliased: bytes(stats.aliased)?,
+            temporaries: bytes(stats.temporaries)?,
+        })
+    }
+
+    /// The most that is in use at once: arguments, outputs and scratch, without what is counted twice.
+    #[must_use]
+    pub fn peak(&self) -> Bytes {
+        let all = self.arguments.saturating_add(self.outputs).saturating_add(self.temporaries);
+        all.saturating_sub(self.aliased)
+    }
+
+    /// Whether that is much more than the `eager` bytes that the ops would hold one by one, and more than `slack` more.
+    pub(crate) fn is_oversized(&self, eager: Bytes, slack: Bytes) -> bool {
+        let more = self.peak().saturating_sub(eager);
+        more.0 > eager.0 / MAX_MORE_SHARE && more > slack
+    }
+
+    /// Whether a part of a region that needs `whole` saves enough of that.
+    pub(crate) fn saves_of(&self, whole: Bytes) -> bool {
+        self.peak().0 <= whole.0 - whole.0 / LEAST_SAVED_SHARE
+    }
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemoryPlan { arguments, outputs, aliased, temporaries } = self;
+        write!(
+            f,
+            "{}: arguments {arguments}, outputs {outputs} of which {aliased} in their memory, scratch {temporaries}",
+            self.peak()
+        )
+    }
+}
+
+/// What the values of an engine hold on its device.
+#[derive(Debug)]
+pub(crate) struct Live {
+    values: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Live {
+    pub(super) fn new() -> Arc<Live> {
+        Arc::new(Live { values: AtomicU64::new(0), bytes: AtomicU64::new(0) })
+    }
+
+    /// Number of values with data, and their bytes on all replicas.
+    pub(crate) fn read(&self) -> (u64, Bytes) {
+        (self.values.load(Ordering::Relaxed), Bytes(self.bytes.load(Ordering::Relaxed)))
+    }
+}
+
+/// The part of one value in [`Live`], for as long as it has data.
+pub(crate) struct Share {
+    live: Arc<Live>,
+    bytes: u64,
+}
+
+impl Share {
+    pub(super) fn of(live: &Arc<Live>, bytes: u64) -> Share {
+        // Relaxed: nothing is read because of it.
+        live.values.fetch_add(1, Ordering::Relaxed);
+        live.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Share { live: live.clone(), bytes }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.live.values.fetch_sub(1, Ordering::Relaxed);
+        self.live.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_oversized_by_share_and_by_slack() {
+        let plan = |temporaries| MemoryPlan {
+            arguments: Bytes(100),
+            outputs: Bytes(40),
+            aliased: Bytes(40),
+            temporaries: Bytes(temporaries),
+        };
+        assert_eq!(plan(20).peak(), Bytes(120));
+        let is_oversized = |temporaries, slack| plan(temporaries).is_oversized(Bytes(120), Bytes(slack));
+        assert!(!is_oversized(50, 0) && is_oversized(51, 0), "a quarter more than 120 are 150");
+        assert!(!is_oversized(51, 31) && is_oversized(51, 30));
+        assert!(!is_oversized(0, 0), "it may need less");
+        assert!(plan(50).saves_of(Bytes(200)) && !plan(51).saves_of(Bytes(200)));
+        let stats = CompiledMemoryStats { arguments: -1, ..CompiledMemoryStats::default() };
+        assert_eq!(MemoryPlan::of(&stats), None);
+    }
+}

@@ -1,0 +1,315 @@
+//! What is done when memory runs out, or would.
+//!
+//! Input: a region that could not be compiled or executed for want of memory, or whose executable plans to need much more than its ops one by
+//! one. Output: the region tried again, or in parts, and at last a failure at the op that asked.
+//!
+//! ```text
+//! out of memory ─► executables that nobody uses are dropped; what is in flight, on any stream, is waited for ─► tried again
+//!       again ───► the units that it was joined from, or two halves; each is a region, and begins above
+//!       one op ──► fails, with what it asked for and what is alive
+//! ```
+//!
+//! Invariants:
+//! - M1: a region is tried again only if nothing of it can have happened: its inputs are there, and it has no effect on the world outside.
+//! - M2: waiting is a job's, not a thread's: the driver goes on, and the stream is notified.
+//! - M3: what did not fit as a whole is remembered with its key, so that the next execution begins with the parts; it is tried as a whole
+//!   again after as many uses as a compile that failed. Single ops are always tried.
+//! - M4: only an op that fails by itself fails its results.
+//!
+//! How much memory there is depends on everything that runs on the device, so whether a region runs in parts is the one thing here that the
+//! record does not decide; where it is cut, it does (`Held::middle`).
+
+use std::sync::Arc;
+
+use fuseline_cache::{Hit, Key};
+use fuseline_fusion::Bytes;
+use fuseline_fusion::op::Effect;
+
+use super::is_driving;
+use super::job::{Job, Step};
+use crate::device::{Cause, DeviceError, Executable, after};
+use crate::engine::EngineShared;
+use crate::error::{RegionRef, Stage, bug};
+use crate::event::{Event, Remedy};
+use crate::stream::StreamShared;
+use crate::sync::{Condvar, Mutex};
+use crate::value::{Outcome, ValueCell};
+
+/// What a copy to the host came to.
+type Copied = Result<Vec<u8>, DeviceError>;
+
+/// Where it is told that what was in flight when memory ran out has ended.
+pub(super) struct Room {
+    state: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl Room {
+    fn new() -> Arc<Room> {
+        Arc::new(Room { state: Mutex::new(false), ended: Condvar::new() })
+    }
+
+    fn end(&self) {
+        *self.state.lock() = true;
+        self.ended.notify_all();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        *self.state.lock()
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        while !*state {
+            state = self.ended.wait(state);
+        }
+    }
+}
+
+impl EngineShared {
+    /// Drops the executables that nobody uses, and calls `then` when what is in flight now has ended: on any thread, possibly before this
+    /// returns.
+    fn free_memory(&self, then: impl FnOnce() + Send + 'static) -> Remedy {
+        let evicted = self.cache().drop_unused();
+        self.tell_evicted(&evicted);
+        let bytes = evicted.iter().fold(Bytes(0), |sum, entry| sum.saturating_add(Bytes(entry.bytes)));
+        let flows = self.flows();
+        let landed = after(flows.len() + 1, move |_| then());
+        let in_flight = flows.iter().map(|flow| {
+            let landed = landed.clone();
+            flow.when_landed(move || landed(Ok(())))
+        });
+        let in_flight = in_flight.sum();
+        landed(Ok(()));
+        Remedy::Freed { executables: evicted.len(), bytes, in_flight }
+    }
+
+    fn tell_out_of_memory(&self, region: Option<RegionRef>, stage: Stage, asked: Bytes, remedy: Remedy) {
+        self.emit(|| Event::OutOfMemory { region, stage, asked, remedy });
+    }
+
+    /// What to say of an error that nothing helps against. `asked` are the bytes of what could not be made.
+    fn without_remedy(&self, region: Option<RegionRef>, error: &DeviceError, asked: Bytes) -> DeviceError {
+        self.tell_out_of_memory(region, error.stage, asked, Remedy::None);
+        let (values, held) = self.device().live().read();
+        let cached = Bytes(self.cache().stats().bytes);
+        let message = format!(
+            "{}; {asked} were asked for while {values} values hold {held} on the device, and the executables in the cache {cached}: \
+             drop tensors that are not needed any more, or work on less at a time",
+            error.message
+        );
+        DeviceError { message, ..error.clone() }
+    }
+
+    /// Moves data of so many bytes by `attempt`; if there is no memory for that, frees some and tries once more. Waits for what is in flight
+    /// where the thread may wait.
+    pub(crate) fn with_room<T>(
+        &self,
+        asked: Bytes,
+        mut attempt: impl FnMut() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let error = match attempt() {
+            Err(error) if error.is_out_of_memory() => error,
+            other => return other,
+        };
+        self.counters().out_of_memory.add(1);
+        let room = Room::new();
+        let ended = room.clone();
+        let remedy = self.free_memory(move || ended.end());
+        self.tell_out_of_memory(None, error.stage, asked, remedy);
+        if !is_driving() {
+            room.wait();
+        }
+        attempt().map_err(|error| self.finally(error, asked))
+    }
+
+    /// The error of a second attempt.
+    fn finally(&self, error: DeviceError, asked: Bytes) -> DeviceError {
+        match error.is_out_of_memory() {
+            true => self.without_remedy(None, &error, asked),
+            false => error,
+        }
+    }
+
+    /// Copies a value that has data to the host; `put` gets it, on any thread, possibly before this returns. As [`EngineShared::with_room`],
+    /// without waiting.
+    pub(crate) fn download_async(
+        self: &Arc<Self>,
+        value: &Arc<ValueCell>,
+        put: impl FnOnce(Copied) + Send + 'static,
+    ) {
+        let (engine, again, asked) = (self.clone(), value.clone(), value.ty().bytes());
+        self.download_once(value, move |copied| {
+            let error = match copied {
+                Err(error) if error.is_out_of_memory() => error,
+                other => return put(other),
+            };
+            engine.counters().out_of_memory.add(1);
+            let owner = engine.clone();
+            let remedy = engine.free_memory(move || {
+                // This may be a thread of the plugin.
+                let pool = owner.clone();
+                pool.compile_pool().push(Box::new(move || {
+                    let teller = owner.clone();
+                    owner.download_once(&again, move |copied| {
+                        put(copied.map_err(|error| teller.finally(error, asked)));
+                    });
+                }));
+            });
+            engine.tell_out_of_memory(None, error.stage, asked, remedy);
+        });
+    }
+
+    fn download_once(&self, value: &ValueCell, put: impl FnOnce(Copied) + Send + 'static) {
+        match value.outcome().get() {
+            Some(Outcome::Data { buffer, .. }) => self.device().download_async(buffer, put),
+            other => {
+                let error = bug!("a value with the outcome {other:?} is copied");
+                put(Err(DeviceError::new(Stage::Transfer, error.to_string())));
+            }
+        }
+    }
+}
+
+impl Job {
+    /// The region could not be compiled or executed for want of memory; if it was executed, with `hit`. Its inputs are there.
+    pub(super) fn out_of_memory(
+        mut self: Box<Self>,
+        error: &DeviceError,
+        hit: Option<Hit<Executable>>,
+        stream: &Arc<StreamShared>,
+    ) -> Step {
+        let engine = stream.engine();
+        let (region, asked) = (self.info.reference, self.output_bytes);
+        engine.counters().out_of_memory.add(1);
+        // M1: who knows how far an op with an effect has come.
+        let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
+        if may_repeat && std::mem::take(&mut self.may_free) {
+            let room = Room::new();
+            let (ended, owner) = (room.clone(), Arc::downgrade(stream));
+            let remedy = engine.free_memory(move || {
+                ended.end();
+                if let Some(stream) = owner.upgrade() {
+                    StreamShared::notify_from_outside(stream);
+                }
+            });
+            engine.tell_out_of_memory(Some(region), error.stage, asked, remedy);
+            return self.short_of_room(room, hit);
+        }
+        if self.ops() == 1 {
+            let error = engine.without_remedy(Some(region), error, asked);
+            return self.fail_or_pass_on(&error, stream);
+        }
+        engine.tell_out_of_memory(Some(region), error.stage, asked, Remedy::Parts);
+        if let Some(hit) = hit {
+            let key = Key::new(*region.key.as_bytes());
+            let known = Arc::new(error.clone());
+            let _ = engine.cache().discard(&key, self.info.canon.bytes(), &hit.artifact, known);
+        }
+        self.in_parts(error, stream)
+    }
+
+    /// An execution that ran out of memory has taken inputs away, so that nothing can be tried.
+    pub(super) fn out_of_memory_for_good(self, error: &DeviceError, stream: &StreamShared) -> Step {
+        let engine = stream.engine();
+        engine.counters().out_of_memory.add(1);
+        let error = engine.without_remedy(Some(self.info.reference), error, self.output_bytes);
+        self.fail(&error, stream)
+    }
+
+    /// The region runs in parts that need less at once: its units, if it was joined from some, or two halves.
+    pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Step {
+        let engine = stream.engine();
+        engine.counters().in_parts.add(1);
+        let region = self.info.reference;
+        let parts = match self.is_joined() {
+            true => self.into_region().into_units(),
+            false => match self.into_region().halve() {
+                Ok(halves) => Vec::from(halves),
+                // One op has no halves; nobody asks for them.
+                Err(region) => region.split(),
+            },
+        };
+        engine.emit(|| Event::InParts {
+            region,
+            parts: parts.iter().map(|part| part.sites.len()).collect(),
+            why: why.message.clone(),
+        });
+        match why.cause {
+            Cause::Oversized(whole) => Step::Parts(parts, whole),
+            _ => Step::Split(parts),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use fuseline_fusion::TensorType;
+
+    use super::*;
+    use crate::device::{Device, Fault, FaultPoint, Later};
+    use crate::engine::Engine;
+    use crate::sync::atomic::{AtomicU32, Ordering};
+    use crate::{DType, EngineConfig};
+
+    type Ended = Box<dyn FnOnce() + Send>;
+
+    /// M2: a job that is short of memory waits for what another stream has in flight, and for nothing else.
+    #[test]
+    fn what_is_in_flight_is_waited_for() {
+        let ended = Arc::new(Mutex::new(Vec::<Ended>::new()));
+        let device = ended.clone();
+        let later: Later = Arc::new(move |done| device.lock().push(done));
+        let land = || std::mem::take(&mut *ended.lock()).into_iter().for_each(|done| done());
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = asked.clone();
+        let faults = move |point| match point {
+            FaultPoint::Execute { .. } => {
+                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| Fault::out_of_memory("none left"))
+            }
+            FaultPoint::Upload { bytes: 8 } => {
+                (counted.fetch_add(1, Ordering::Relaxed) == 3).then(|| Fault::out_of_memory("none left"))
+            }
+            _ => None,
+        };
+        let (send, told) = mpsc::channel();
+        let config = EngineConfig::new().inject_faults(faults).event_sink(move |event: &Event| {
+            if let Event::OutOfMemory { remedy, .. } = event {
+                let _ = send.send(*remedy);
+            }
+        });
+        let faults = config.faults();
+        let engine = Engine::on(config, Device::slow(faults, later)).unwrap();
+        let x = engine.tensor(&[1.0f32], &[1]).unwrap();
+        let flying = x.neg().unwrap();
+        // Launched, and not done.
+        assert_eq!(flying.to_vec::<f32>().unwrap(), [-1.0]);
+        let other = engine.new_stream();
+        let y = other.tensor(&[2.0f32], &[1]).unwrap();
+        let short = y.neg().unwrap();
+        other.flush();
+        let Remedy::Freed { in_flight, .. } = told.recv().unwrap() else { panic!("nothing was freed") };
+        assert_eq!((in_flight, short.is_decided()), (1, false));
+        // The driver is free: the other stream's ops go on.
+        assert_eq!(x.abs().unwrap().to_vec::<f32>().unwrap(), [1.0]);
+        assert!(!short.is_decided() && asked.load(Ordering::Relaxed) == 3, "it did not wait");
+        land();
+        assert_eq!(short.to_vec::<f32>().unwrap(), [-2.0]);
+
+        // An upload waits on its own thread.
+        asked.store(3, Ordering::Relaxed);
+        let ty = TensorType::of(DType::F32, &[2]).unwrap();
+        let uploads = engine.clone();
+        let (uploaded, arrived) = mpsc::channel();
+        let upload = crate::sync::thread::spawn("upload".to_owned(), move || {
+            let _ = uploaded.send(uploads.stream().upload(ty, &[0; 8]).map(|x| x.ty().bytes().0));
+        });
+        let Remedy::Freed { in_flight, .. } = told.recv().unwrap() else { panic!("nothing was freed") };
+        assert_eq!((in_flight, asked.load(Ordering::Relaxed)), (1, 4));
+        land();
+        assert_eq!(arrived.recv().unwrap().unwrap(), 8);
+        upload.unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,114 @@
+//! What a parameter update allocates: nothing. The new state lies where the old one was, as with `jax.jit` and donated arguments.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::collections::HashMap;
+
+use fuseline::nn::{self, Adam, AdamState};
+use fuseline::{Bytes, Engine, Event, MemoryPlan, Result, Tensor};
+use support::Log;
+
+/// Parameters are square; the first has the first side, and so on, again and again.
+const SIDES: [u64; 4] = [32, 24, 16, 8];
+const PARAMETERS: u64 = 20;
+
+/// The most that is in use at once in a step of `jax.jit` with donation (JAX 0.10.2 on its CPU backend, `memory_analysis`: arguments, outputs
+/// and scratch less aliases) for the same updates of the same parameters.
+const JAX_ADAM: Bytes = Bytes(154_100);
+const JAX_MOMENTUM: Bytes = Bytes(115_532);
+
+/// What is new in each step: the sum that is read, 4 bytes, and XLA's table of where the outputs lie, 8 bytes for each.
+const fn fresh(states: u64) -> u64 {
+    4 + 8 * (states * PARAMETERS + 1)
+}
+
+fn squares(engine: &Engine, value: f32) -> Result<Vec<Tensor>> {
+    let sides = (0..PARAMETERS).zip(SIDES.iter().cycle());
+    sides.map(|(_, &side)| engine.tensor(&vec![value; (side * side) as usize], &[side; 2])).collect()
+}
+
+/// What the regions of a steady step plan, and the bytes of the inputs whose memory they were given.
+fn steady(
+    engine: &Engine,
+    log: &Log,
+    mut step: impl FnMut() -> Result<()>,
+) -> Result<Vec<(MemoryPlan, Bytes)>> {
+    let (mut plans, mut sealed) = (HashMap::new(), HashMap::new());
+    let mut steady = Vec::new();
+    log.take();
+    for number in 0..12 {
+        let before = engine.counters();
+        step()?;
+        engine.synchronize()?;
+        let did = engine.counters().since(&before);
+        steady.clear();
+        for event in log.take() {
+            match event {
+                Event::CompileFinished { region, memory, .. } => {
+                    plans.insert(region.key, memory);
+                }
+                Event::Sealed { region, contents, .. } => {
+                    sealed.insert(region.seq, contents);
+                }
+                Event::Launched { region, donated } => {
+                    let types = sealed[&region.seq].canon().graph().params();
+                    let bytes = donated.iter().map(|&param| types[param as usize].bytes().0).sum();
+                    steady.push((plans[&region.key], Bytes(bytes)));
+                }
+                _ => {}
+            }
+        }
+        if number >= 6 {
+            assert_eq!(did.compiles, 0, "step {number} compiles");
+            assert_eq!(before.live_bytes, engine.counters().live_bytes, "step {number} leaves something");
+        }
+    }
+    Ok(steady.into_iter().filter_map(|(memory, donated)| Some((memory?, donated))).collect())
+}
+
+fn check(name: &str, states: u64, regions: &[(MemoryPlan, Bytes)], jax: Bytes) {
+    let [(plan, donated)] = regions else { panic!("{name}: {} regions a step", regions.len()) };
+    println!("{name}: {plan}; {donated} donated; jax {jax}");
+    // Every output but the sum is written into the memory of the state before it, and is so when it runs.
+    assert!(plan.outputs.0 - plan.aliased.0 <= fresh(states), "{name}: {plan}");
+    assert_eq!(*donated, plan.aliased, "{name}");
+    assert_eq!(plan.temporaries, Bytes(0), "{name}: {plan}");
+    assert!(plan.peak().0 * 10 <= jax.0 * 11, "{name}: {plan}, jax.jit needs {jax}");
+}
+
+#[test]
+fn a_parameter_update_allocates_nothing() -> Result<()> {
+    let log = Log::default();
+    let Ok(engine) = support::config().event_sink(log.sink()).build() else {
+        println!("skipped: what updates allocate: there is no plugin");
+        return Ok(());
+    };
+    let targets = [squares(&engine, -1.0)?, squares(&engine, 1.0)?];
+
+    let mut states: Vec<AdamState> =
+        squares(&engine, 0.5)?.into_iter().map(AdamState::new).collect::<Result<_>>()?;
+    let mut number = 0;
+    let adam = steady(&engine, &log, || {
+        number += 1;
+        for (state, target) in states.iter_mut().zip(&targets[number as usize % 2]) {
+            let gradient = (&state.value - target)?;
+            *state = nn::adam(state.clone(), &gradient, number, &Adam::default())?;
+        }
+        states[0].value.sum(&[0, 1])?.item::<f32>().map(drop)
+    })?;
+    check("Adam", 3, &adam, JAX_ADAM);
+
+    let mut parameters: Vec<_> = squares(&engine, 0.5)?.into_iter().zip(squares(&engine, 0.0)?).collect();
+    let momentum = steady(&engine, &log, || {
+        number += 1;
+        for ((value, speed), target) in parameters.iter_mut().zip(&targets[number as usize % 2]) {
+            let gradient = (&*value - target)?;
+            *speed = ((&*speed * 0.9)? + gradient)?;
+            *value = (&*value - (&*speed * 0.05)?)?;
+        }
+        parameters[0].0.sum(&[0, 1])?.item::<f32>().map(drop)
+    })?;
+    check("momentum", 2, &momentum, JAX_MOMENTUM);
+    Ok(())
+}
