@@ -172,7 +172,7 @@ impl EngineConfig {
     ///
     /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. What is run only
     /// once is then never compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
-    /// ones as [`Numerics::Fast`] allows; how often it is used follows from the program alone, so a program gives the same in each run.
+    /// ones as [`Numerics::Fast`] allows; how often it is used follows from the program alone, so by this a program gives the same in each run.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;
@@ -191,8 +191,8 @@ impl EngineConfig {
     }
 
     /// Whether regions that take long to compile, and little to run, are compiled twice: at first in about 0.6 of the time, to code that is
-    /// several times as slow, and again in the background if they are run a second time. Default: yes, on XLA's CPU backend, with
-    /// [`Numerics::Fast`] and no comparison of regions.
+    /// several times as slow, and again in the background if they are run a second time. Which of the two an execution uses is a matter of time, and
+    /// so may its last digits be. Default: yes, on XLA's CPU backend, with [`Numerics::Fast`] and no comparison of regions.
     #[must_use]
     pub fn quick_compiles(mut self, quick: bool) -> EngineConfig {
         self.quick = quick;

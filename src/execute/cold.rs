@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - J1: whether an execution is interpreted follows from the region and from how often it was executed before, not from how long a compile
-//!   takes. So a program gives the same numbers in each run.
+//!   takes: by it, numbers are the same in each run.
 //! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed instead.
 //!
 //! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica and `Numerics::Fast`. Regions that were
