@@ -85,7 +85,7 @@ impl EngineConfig {
             cache: Budget::default(),
             max_regions_in_flight: 32,
             max_bytes_in_flight: Bytes(4 << 30),
-            compile_threads: cores.saturating_sub(1).clamp(1, 4),
+            compile_threads: cores.saturating_sub(1).clamp(2, 4),
             drive_threads: 1,
             flags: Vec::new(),
             rule: Arc::new(|| Box::new(ContentRule::default())),

@@ -268,7 +268,7 @@ impl Device {
     }
 
     /// A reference device whose executions end when a test says so.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn slow(faults: Option<Faults>, later: Later) -> Device {
         Device { later: Some(later), ..Device::reference(1, faults) }
     }

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
 }
 
 /// Steps after which a program has asked for all compiles that it goes on with, or nearly.
-const ASKED: usize = 20;
+const ASKED: usize = 10;
 
 /// Counts what a steady program does none of, and lets it become steady.
 #[derive(Default)]

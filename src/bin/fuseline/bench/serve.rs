@@ -72,8 +72,12 @@ impl Served<'_> {
 
     fn make(&mut self) -> Result<Value, Failure> {
         let mode = self.args.mode.unwrap_or(ModeChoice::Fused);
-        let watch = Watch { events: self.args.floor, times: false };
-        let watched = Watched::as_usual(&self.args.place, self.args.contract, mode.into(), watch)?;
+        let (place, contract) = (&self.args.place, self.args.contract);
+        let watched = match self.args.floor {
+            // Every region has its best executable, from the first step on.
+            true => Watched::new(place, contract, mode.into(), Watch { events: true, times: false })?,
+            false => Watched::as_usual(place, contract, mode.into(), Watch::default())?,
+        };
         let steps = match self.args.floor {
             true => Steps::Floor(Floor::of(&watched, self.case)?),
             false => Steps::Program(self.case.make(&watched.engine).map_err(Failure::run)?),
