@@ -238,7 +238,7 @@ impl EngineConfig {
         self
     }
 
-    /// Threads that compile, at least 1. Default: one less than there are cores, at most 4.
+    /// Threads that compile, at least 1. Default: one less than there are cores, but 2 at least and 4 at most.
     #[must_use]
     pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
         self.compile_threads = threads.max(1);
