@@ -29,6 +29,31 @@ fn entry(value: &Value) -> Option<DType> {
 }
 
 #[test]
+fn whole_powers_are_products() {
+    on_engines(support::config, |engine| {
+        let x = engine.tensor(&[2.0f32, -3.0, 0.5], &[3])?;
+        for exponent in [-3, -1, 0, 1, 2, 3, 7, 10] {
+            let wanted = [2.0f32, -3.0, 0.5].map(|x| x.powi(exponent));
+            let found = x.powi(exponent)?.to_vec::<f32>()?;
+            assert!(
+                found.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1e-6 * b.abs()),
+                "{exponent}: {found:?}"
+            );
+        }
+        let whole = engine.tensor(&[2i32, -3], &[2])?;
+        assert_eq!(whole.powi(5)?.to_vec::<i32>()?, [32, -243]);
+        assert_eq!(engine.tensor(&[f32::NAN], &[1])?.powi(0)?.to_vec::<f32>()?, [1.0]);
+        refused(whole.powi(-1), "exponent -1");
+        refused(engine.tensor(&[true], &[1])?.powi(2), "bool");
+        let before = engine.counters();
+        x.powi(2)?.wait()?;
+        engine.synchronize()?;
+        assert_eq!(engine.counters().since(&before).ops, 1);
+        Ok(())
+    });
+}
+
+#[test]
 fn every_pair_of_types_promotes_as_in_jax() {
     let table = table();
     for lhs in DType::ALL {

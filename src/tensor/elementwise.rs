@@ -1,11 +1,11 @@
 //! Elementwise ops, generated from the op table's lists.
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, OpCode, Site};
+use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Site};
 
 use super::promote::{Number, common_dtype, common_shape};
-use super::{Tensor, here};
-use crate::error::Result;
+use super::{Tensor, constant_like, here};
+use crate::error::{Error, Result};
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
@@ -105,6 +105,43 @@ comparison_methods! {
 }
 
 impl Tensor {
+    /// Each element to a whole power, as products of squares (JAX's `integer_pow`): a square is one product, where [`Tensor::pow`] by a tensor is a
+    /// transcendental function. The exponent is part of the region; 0 gives 1, for NaN too.
+    ///
+    /// # Errors
+    /// When the exponent is negative and the elements are integers, or the elements are `bool`.
+    #[track_caller]
+    pub fn powi(&self, exponent: i32) -> Result<Tensor> {
+        let dtype = self.dtype();
+        let is_inexact = dtype.is_float() || dtype.is_complex();
+        if dtype == DType::Bool || (exponent < 0 && !is_inexact) {
+            let given = format!("the tensor is {} and the exponent {exponent}", self.ty());
+            let rule = "elements are numbers, and floats where the exponent is negative";
+            let error =
+                OpError::new("powi", Fault::DType, given, rule).hint("convert the tensor to a float type");
+            return Err(Error::op(error, here()));
+        }
+        let (mut power, mut square, mut left) = (None, self.clone(), exponent.unsigned_abs());
+        while left > 0 {
+            if left % 2 == 1 {
+                power = Some(match power {
+                    None => square.clone(),
+                    Some(power) => square.mul(&power)?,
+                });
+            }
+            left /= 2;
+            if left > 0 {
+                square = square.mul(&square)?;
+            }
+        }
+        let one = || constant_like(self, 1.0);
+        match power {
+            None => one()?.broadcast_to(self.dims()),
+            Some(power) if exponent < 0 => one()?.div(&power),
+            Some(power) => Ok(power),
+        }
+    }
+
     /// Whether each element is neither infinite nor NaN.
     ///
     /// # Errors
