@@ -13,12 +13,11 @@ macro_rules! counters {
         pub(crate) struct Live {
             $(pub(crate) $name: Counter,)*
             pub(crate) compile_nanos: Counter,
-            pub(crate) compile_starts: Counter,
         }
 
         impl Live {
             pub(crate) fn new() -> Live {
-                Live { $($name: Counter::new(),)* compile_nanos: Counter::new(), compile_starts: Counter::new() }
+                Live { $($name: Counter::new(),)* compile_nanos: Counter::new() }
             }
 
             pub(crate) fn read(&self) -> Counters {
@@ -26,7 +25,7 @@ macro_rules! counters {
                 Counters {
                     $($name: self.$name.get(),)*
                     compile_time: Duration::from_nanos(self.compile_nanos.get()),
-                    pending_compiles: self.compile_starts.get().saturating_sub(ended),
+                    pending_compiles: self.compiles_asked.get().saturating_sub(ended),
                     cached_executables: 0,
                     cached_bytes: Bytes(0),
                     live_values: 0,
@@ -82,6 +81,8 @@ counters! {
     hits,
     /// Regions whose executable was not.
     misses,
+    /// Compiles that were asked for, those in the background included.
+    compiles_asked,
     /// Compiles that ended well.
     compiles,
     /// Compiles that failed.

@@ -101,7 +101,7 @@ impl Compile {
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
-        stream.engine().counters().compile_starts.add(1);
+        stream.engine().counters().compiles_asked.add(1);
         let task = Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;

@@ -71,7 +71,7 @@ impl Job {
         }
         let (info, owner, stopgap) = (self.info.clone(), stream.clone(), hit.artifact.clone());
         let dying = self.dying();
-        stream.engine().counters().compile_starts.add(1);
+        stream.engine().counters().compiles_asked.add(1);
         stream.engine().compile_pool().push_unhurried(Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;

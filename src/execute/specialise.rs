@@ -39,7 +39,7 @@ impl Job {
 
     fn compile_fixed(&self, general: Arc<Executable>, fixed: Fixed, stream: &Arc<StreamShared>) {
         let (info, owner) = (self.info.clone(), stream.clone());
-        stream.engine().counters().compile_starts.add(1);
+        stream.engine().counters().compiles_asked.add(1);
         stream.engine().compile_pool().push_unhurried(Box::new(move || {
             let Some(habit) = general.habit() else { return };
             let engine = owner.engine();
