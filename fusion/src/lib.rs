@@ -17,6 +17,7 @@
 
 pub mod attr;
 pub mod canon;
+pub mod class;
 pub mod custom;
 mod display;
 pub mod dtype;

@@ -1,0 +1,407 @@
+//! What each op does with a size that varies, and what keeps padding away from the elements within the true sizes (O1).
+//!
+//! A rule is right if, for operands with anything behind their true sizes, the elements of the results within theirs are those of the op
+//! on the true operands. That sizes fit is checked by the writer; why the elements do is said here.
+
+use super::pad::{NoRule, Result, Writer};
+use super::{Dims, Symbol};
+use crate::attr::{AttrValue, Attrs};
+use crate::graph::{Node, Ref, Refs};
+use crate::op::{Comparison, Fusibility, OpCode, attrs, neutral};
+use crate::shape::{Shape, TensorType};
+
+/// Writes what stands for a node of the region; its results.
+pub(super) fn write(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
+    let signature = node.signature();
+    let op = signature.op();
+    match op {
+        OpCode::Constant => constant(writer, index, node),
+        OpCode::Slice => slice(writer, index, node),
+        _ if writer.is_fixed(node) => writer.copy(node),
+        // An element depends on those in its place only.
+        _ if signature.def().fusibility == Fusibility::Elementwise && op != OpCode::BitcastConvert => {
+            if signature.bodies().is_empty() {
+                writer.copy(node)
+            } else {
+                Err(NoRule)
+            }
+        }
+        // Elements of a type as wide: in their places. Others make or take a dimension, which is fixed.
+        OpCode::BitcastConvert | OpCode::Transpose | OpCode::OptimizationBarrier => writer.copy(node),
+        OpCode::BroadcastInDim | OpCode::Iota => shaped(writer, node),
+        OpCode::Reshape => reshape(writer, node),
+        OpCode::Concatenate => concatenate(writer, node),
+        OpCode::Pad => pad(writer, node),
+        OpCode::Reverse => apart(writer, node, signature.attrs().view().ints(0)),
+        OpCode::DynamicSlice => dynamic_slice(writer, node),
+        OpCode::DynamicUpdateSlice => dynamic_update_slice(writer, node),
+        OpCode::Reduce => reduce(writer, node),
+        OpCode::DotGeneral => dot_general(writer, node),
+        OpCode::Sort => apart(writer, node, &[signature.attrs().view().int(0)]),
+        OpCode::Gather => gather(writer, node),
+        // Each matrix by itself.
+        OpCode::Cholesky | OpCode::TriangularSolve => matrices(writer, node),
+        _ => Err(NoRule),
+    }
+}
+
+/// The symbol of an axis of a value of the region.
+fn symbol(writer: &Writer<'_>, value: Ref, axis: usize) -> Option<Symbol> {
+    writer.dims(value)[axis]
+}
+
+fn result(node: &Node) -> Result<Ref> {
+    node.results().next().ok_or(NoRule)
+}
+
+/// A constant that varies is a scalar in every place. One of different elements is what it is, of a fixed size.
+fn constant(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
+    let value = node.signature().attrs().view().dense(0).clone();
+    let ty = writer.physical_of(result(node)?)?;
+    if ty == *value.ty() && writer.is_fixed(node) && !writer.varies(index) {
+        return writer.copy(node);
+    }
+    let scalar = writer.constant(index, &value)?;
+    Ok(Refs::from_slice(&[writer.broadcast(scalar, ty.shape())?]))
+}
+
+/// What repeats an operand or counts: the elements in front are the same in a larger shape.
+fn shaped(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let shape = writer.physical_of(result(node)?)?.shape().clone();
+    let signature = node.signature();
+    if signature.op() == OpCode::BroadcastInDim {
+        let to = signature.attrs().view().ints(1);
+        let (operand, repeated) = (node.operands()[0], result(node)?);
+        for (axis, &to) in to.iter().enumerate() {
+            // A size that is 1 at times would be repeated at times.
+            if symbol(writer, operand, axis)
+                .is_some_and(|from| symbol(writer, repeated, to as usize) != Some(from))
+            {
+                return Err(NoRule);
+            }
+        }
+    }
+    let is_shape = |value: &AttrValue| matches!(value, AttrValue::Shape(_));
+    let values = signature.attrs().values().iter();
+    let attrs: Attrs =
+        values.map(|value| if is_shape(value) { shape.clone().into() } else { value.clone() }).collect();
+    let operands = writer.operands(node);
+    writer.call(node, attrs, &operands)
+}
+
+/// An element keeps its place along a symbol if what is between symbols is regrouped by itself.
+fn reshape(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let (from, to) = (node.operands()[0], result(node)?);
+    let signature = node.signature();
+    if between(writer.dims(from), &signature.operands()[0])
+        != between(writer.dims(to), &signature.results()[0])
+    {
+        return Err(NoRule);
+    }
+    let shape = writer.physical_of(to)?.shape().clone();
+    let operands = writer.operands(node);
+    writer.call(node, attrs::reshape(shape), &operands)
+}
+
+/// The symbols of a type, in order, each with the product of the fixed sizes before it, and at the end of those behind all.
+fn between(dims: &Dims, ty: &TensorType) -> Vec<(u64, Option<Symbol>)> {
+    let (mut found, mut product) = (Vec::new(), 1);
+    for (symbol, &size) in dims.iter().zip(ty.dims()) {
+        match symbol {
+            Some(_) => found.push((std::mem::replace(&mut product, 1), *symbol)),
+            None => product *= size,
+        }
+    }
+    found.push((product, None));
+    found
+}
+
+/// Along a symbol of operand or result, or from a place that varies, a dynamic slice: from a right place, since there is padding behind it.
+fn slice(writer: &mut Writer<'_>, index: usize, node: &Node) -> Result<Refs> {
+    let (from, to) = (node.operands()[0], result(node)?);
+    let view = node.signature().attrs().view();
+    let (starts, limits, strides) = (view.ints(0), view.ints(1), view.ints(2));
+    let rank = starts.len();
+    let mut varying = Vec::new();
+    for axis in 0..rank {
+        if let Some(start) = writer.start(index, axis)? {
+            varying.push((axis, start));
+        }
+    }
+    if varying.is_empty() && writer.is_fixed(node) {
+        return writer.copy(node);
+    }
+    let target = writer.physical_of(to)?;
+    let mut value = writer.value(from);
+    // First what starts at a fixed place.
+    let (mut low, mut high) = (vec![0; rank], Vec::with_capacity(rank));
+    for axis in 0..rank {
+        if varying.iter().any(|&(varying, _)| varying == axis) {
+            high.push(writer.ty(value).dims()[axis] as i64);
+            continue;
+        }
+        low[axis] = starts[axis];
+        let limit = match symbol(writer, to, axis) {
+            None => limits[axis] as u64,
+            // Of a symbol only a stride of 1 is known to be right.
+            Some(_) if strides[axis] != 1 => return Err(NoRule),
+            Some(_) => starts[axis] as u64 + target.dims()[axis],
+        };
+        let missing = limit.saturating_sub(writer.ty(value).dims()[axis]);
+        value = writer.widened(value, axis, 0, missing)?;
+        high.push(limit as i64);
+    }
+    value = writer.op(OpCode::Slice, attrs::slice(&low, &high, strides), &[value])?;
+    for (axis, start) in varying {
+        let count = target.dims()[axis];
+        if strides[axis] != 1 {
+            return Err(NoRule);
+        }
+        // A fixed number of elements is there. Of a symbol the last ones may be behind everything, and then the start would be moved.
+        let behind = if symbol(writer, to, axis).is_some() { count } else { 0 };
+        value = writer.widened(value, axis, 0, behind)?;
+        value = writer.taken(value, axis, start, count)?;
+    }
+    Ok(Refs::from_slice(&[value]))
+}
+
+/// Along a symbol each operand is put behind the true elements of those before it.
+fn concatenate(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let axis = node.signature().attrs().view().int(0) as usize;
+    let to = result(node)?;
+    let symbols: Vec<Option<Symbol>> =
+        node.operands().iter().map(|&operand| symbol(writer, operand, axis)).collect();
+    if symbols.iter().all(Option::is_none) && symbol(writer, to, axis).is_none() {
+        return writer.copy(node);
+    }
+    let count = writer.physical_of(to)?.dims()[axis];
+    let operands = writer.operands(node);
+    let mut value = writer.fitted(operands[0], axis, count)?;
+    let mut offset = extent(writer, operands[0], axis, symbols[0])?;
+    for (&operand, &symbol) in operands.iter().zip(&symbols).skip(1) {
+        value = match symbol {
+            // All of it fits, since the true result has it.
+            None => {
+                let mut operands = writer.at(value, axis, offset)?;
+                operands.insert(1, operand);
+                writer.op(OpCode::DynamicUpdateSlice, Attrs::none(), &operands)?
+            }
+            // Its padding would push it to the front. So it is moved by a slice, and taken from its place on.
+            Some(_) => {
+                let wide = writer.widened(operand, axis, count, count)?;
+                let all = writer.int(i32::try_from(count).map_err(|_| NoRule)?)?;
+                let start = writer.op(OpCode::Subtract, Attrs::none(), &[all, offset])?;
+                let moved = writer.taken(wide, axis, start, count)?;
+                let shape = writer.ty(value).shape().clone();
+                let is_behind = writer.places(&shape, axis, Comparison::Ge, offset)?;
+                writer.op(OpCode::Select, Attrs::none(), &[is_behind, moved, value])?
+            }
+        };
+        let more = extent(writer, operand, axis, symbol)?;
+        offset = writer.op(OpCode::Add, Attrs::none(), &[offset, more])?;
+    }
+    // The value of an only operand is an operand.
+    if operands.len() == 1 {
+        let shape: Shape = writer.ty(value).shape().clone();
+        value = writer.op(OpCode::Reshape, attrs::reshape(shape), &[value])?;
+    }
+    Ok(Refs::from_slice(&[value]))
+}
+
+/// The true size of an operand along an axis, `i32`.
+fn extent(writer: &mut Writer<'_>, operand: Ref, axis: usize, symbol: Option<Symbol>) -> Result<Ref> {
+    match symbol {
+        Some(symbol) => Ok(writer.size(symbol)),
+        None => {
+            let size = writer.ty(operand).dims()[axis];
+            writer.int(i32::try_from(size).map_err(|_| NoRule)?)
+        }
+    }
+}
+
+/// Along a symbol: what is added in front stays in front; behind the true elements comes what is added behind.
+fn pad(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let (from, to) = (node.operands()[0], result(node)?);
+    let view = node.signature().attrs().view();
+    let (low, interior) = (view.ints(0), view.ints(2));
+    let mut high = view.ints(1).to_vec();
+    let target = writer.physical_of(to)?;
+    let operands = writer.operands(node);
+    let mut behind = Vec::new();
+    for axis in 0..low.len() {
+        let Some(size) = symbol(writer, from, axis) else {
+            // Elements between those of a fixed size are in fixed places.
+            continue;
+        };
+        if low[axis] < 0 || view.ints(1)[axis] < 0 || interior[axis] != 0 {
+            return Err(NoRule);
+        }
+        let has = low[axis] as u64 + writer.ty(operands[0]).dims()[axis];
+        high[axis] = target.dims()[axis] as i64 - has as i64;
+        behind.push((axis, size));
+    }
+    // What is cut off is padding.
+    let mut value = operands[0];
+    for &(axis, _) in &behind {
+        if high[axis] < 0 {
+            let count = writer.ty(value).dims()[axis] - high[axis].unsigned_abs();
+            value = writer.fitted(value, axis, count)?;
+            high[axis] = 0;
+        }
+    }
+    value = writer.op(OpCode::Pad, attrs::pad(low, &high, interior), &[value, operands[1]])?;
+    for (axis, size) in behind {
+        let size = writer.size(size);
+        let first = writer.int(i32::try_from(low[axis]).map_err(|_| NoRule)?)?;
+        let end = writer.op(OpCode::Add, Attrs::none(), &[first, size])?;
+        let shape = writer.ty(value).shape().clone();
+        let is_padding = writer.places(&shape, axis, Comparison::Ge, end)?;
+        let padding = writer.broadcast(operands[1], &shape)?;
+        value = writer.op(OpCode::Select, Attrs::none(), &[is_padding, padding, value])?;
+    }
+    Ok(Refs::from_slice(&[value]))
+}
+
+/// An op that works along some axes, which are fixed, and in each place of the others by itself.
+fn apart(writer: &mut Writer<'_>, node: &Node, along: &[i64]) -> Result<Refs> {
+    let fixed = |&operand: &Ref| along.iter().all(|&axis| symbol(writer, operand, axis as usize).is_none());
+    if !node.operands().iter().all(fixed) {
+        return Err(NoRule);
+    }
+    writer.copy(node)
+}
+
+fn matrices(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let is_fixed = |&operand: &Ref| {
+        let dims = writer.dims(operand);
+        dims.iter().rev().take(2).all(Option::is_none)
+    };
+    if !node.operands().iter().all(is_fixed) {
+        return Err(NoRule);
+    }
+    writer.copy(node)
+}
+
+/// Where a slice of `count` elements may start in an axis: as the op moves it, but by the true size.
+fn moved_inside(writer: &mut Writer<'_>, start: Ref, size: Symbol, count: u64) -> Result<Ref> {
+    let dtype = writer.ty(start).dtype();
+    // An index of a type that cannot say the size is never moved from above by it.
+    if dtype.bits() < 32 {
+        return Err(NoRule);
+    }
+    let size = writer.size(size);
+    let count = writer.int(i32::try_from(count).map_err(|_| NoRule)?)?;
+    let last = writer.op(OpCode::Subtract, Attrs::none(), &[size, count])?;
+    let last = writer.op(OpCode::Convert, attrs::convert(dtype), &[last])?;
+    writer.op(OpCode::Minimum, Attrs::none(), &[start, last])
+}
+
+/// Starts are moved inside the true size. Of an axis that is taken as a whole, every start is 0.
+fn dynamic_slice(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let (from, to) = (node.operands()[0], result(node)?);
+    let target = writer.physical_of(to)?;
+    let mut operands = writer.operands(node);
+    let sizes: Vec<i64> = target.dims().iter().map(|&size| size as i64).collect();
+    for axis in 0..sizes.len() {
+        match (symbol(writer, from, axis), symbol(writer, to, axis)) {
+            (Some(size), None) => {
+                operands[1 + axis] = moved_inside(writer, operands[1 + axis], size, target.dims()[axis])?;
+            }
+            (from, to) if from == to => {}
+            _ => return Err(NoRule),
+        }
+    }
+    let value = writer.op(OpCode::DynamicSlice, attrs::dynamic_slice(&sizes), &operands)?;
+    Ok(Refs::from_slice(&[value]))
+}
+
+/// As [`dynamic_slice`]. An update of the whole axis brings its own padding.
+fn dynamic_update_slice(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let (from, update) = (node.operands()[0], node.operands()[1]);
+    let mut operands = writer.operands(node);
+    for axis in 0..writer.dims(from).len() {
+        match (symbol(writer, from, axis), symbol(writer, update, axis)) {
+            (Some(size), None) => {
+                let count = writer.ty(operands[1]).dims()[axis];
+                operands[2 + axis] = moved_inside(writer, operands[2 + axis], size, count)?;
+            }
+            (from, update) if from == update => {}
+            _ => return Err(NoRule),
+        }
+    }
+    writer.call(node, Attrs::none(), &operands)
+}
+
+/// Along a symbol, what is behind the true size becomes the value that changes nothing.
+fn reduce(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let signature = node.signature();
+    let axes = signature.attrs().view().ints(0);
+    let mut operands = writer.operands(node);
+    let inputs = operands.len() / 2;
+    for (input, operand) in operands.iter_mut().take(inputs).enumerate() {
+        let old = node.operands()[input];
+        for &axis in axes {
+            let Some(size) = symbol(writer, old, axis as usize) else { continue };
+            let op = combiner(node).ok_or(NoRule)?;
+            let dtype = writer.ty(*operand).dtype();
+            // The body may convert what it combines; then what changes nothing is of another type.
+            if signature.results()[0].dtype() != dtype {
+                return Err(NoRule);
+            }
+            *operand = writer.masked(*operand, axis as usize, size, neutral(op, dtype))?;
+        }
+    }
+    writer.call(node, signature.attrs().clone(), &operands)
+}
+
+/// The op that the body of a reduction consists of, if it is one that has a neutral value.
+fn combiner(node: &Node) -> Option<OpCode> {
+    let [body] = node.signature().bodies() else { return None };
+    let [only] = body.graph().nodes() else { return None };
+    let op = only.signature().op();
+    let has_neutral = matches!(
+        op,
+        OpCode::Add
+            | OpCode::Multiply
+            | OpCode::Maximum
+            | OpCode::Minimum
+            | OpCode::And
+            | OpCode::Or
+            | OpCode::Xor
+    );
+    let mut params = only.operands().to_vec();
+    params.sort_unstable();
+    let is_of_both = params == [Ref::Param(0), Ref::Param(1)] && body.returns() == [Ref::Result(0)];
+    (has_neutral && is_of_both).then_some(op)
+}
+
+/// Products over a symbol get zeros on both sides: padding may be infinite. Rows, columns and batches are apart.
+fn dot_general(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    let signature = node.signature();
+    let dims = signature.attrs().view().group(0);
+    let mut operands = writer.operands(node);
+    for (side, contracted) in [dims.ints(2), dims.ints(3)].into_iter().enumerate() {
+        for &axis in contracted {
+            let Some(size) = symbol(writer, node.operands()[side], axis as usize) else { continue };
+            let dtype = writer.ty(operands[side]).dtype();
+            // It has no zero.
+            if dtype == crate::dtype::DType::F8E8M0FNU {
+                return Err(NoRule);
+            }
+            let zero = neutral(OpCode::Add, dtype);
+            operands[side] = writer.masked(operands[side], axis as usize, size, zero)?;
+        }
+    }
+    writer.call(node, signature.attrs().clone(), &operands)
+}
+
+/// Each index by itself; those in padding may be anything, and in any order. What is looked up is fixed.
+fn gather(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
+    if !writer.dims(node.operands()[0]).iter().all(Option::is_none) {
+        return Err(NoRule);
+    }
+    let mut values = node.signature().attrs().values().to_vec();
+    values[2] = false.into();
+    let operands = writer.operands(node);
+    writer.call(node, values.into_iter().collect(), &operands)
+}
