@@ -667,3 +667,25 @@ fn several_threads_share_everything() {
     });
     assert_eq!(counters().destroy_errors, 0);
 }
+
+/// XLA keeps external references in a list without a lock, and ends the process if one is lost.
+#[test]
+fn a_buffer_is_read_by_several_threads_at_once() {
+    let Some(client) = client(1) else { return };
+    for round in 0..300 {
+        let data = [round as f32; 4];
+        let buffer = upload(&client, &[2, 2], &data);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let reference = ExternalReference::new(&buffer).expect("shared");
+                        assert!(!reference.pointer().is_null());
+                        drop(reference);
+                        assert_eq!(download::<f32>(&buffer), data);
+                    }
+                });
+            }
+        });
+    }
+}

@@ -23,6 +23,7 @@ use super::error::{Code, Error, count_destroy};
 use super::event::Event;
 use super::read::{self, HostCopy};
 use super::types::{dtype, tensor_type};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
 /// allocation each.
@@ -54,6 +55,8 @@ pub struct Buffer {
     index: u32,
     /// Slot of the device in the client.
     device: u32,
+    /// Held over the calls that are not for several threads at a time; see [`Buffer::alone`].
+    alone: Mutex<()>,
 }
 
 // SAFETY: holds because PJRT buffers may be used and destroyed on any thread, several threads at a time (see the
@@ -78,7 +81,7 @@ impl Buffer {
         let Some(raw) = NonNull::new(raw) else {
             return Err(Error::layer(Code::Internal, function, "the plugin returned no buffer"));
         };
-        Ok(Buffer { raw, home: Arc::clone(home), index, device })
+        Ok(Buffer { raw, home: Arc::clone(home), index, device, alone: Mutex::new(()) })
     }
 
     /// [`Buffer::from_raw`] for a buffer without siblings, of which the plugin knows the device.
@@ -102,6 +105,13 @@ impl Buffer {
             buffer.device = client.device_slot(out.device, "PJRT_Buffer_Device")?;
         }
         Ok(buffer)
+    }
+
+    /// To be held over calls for external references and for the layout. XLA's side of the C API keeps both with the buffer, in a list and an
+    /// optional value without a lock: when two threads read a buffer at once, a reference was lost, and the process ended when the
+    /// buffer was destroyed (API 0.81).
+    pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.alone.lock()
     }
 
     #[inline]
@@ -378,8 +388,10 @@ impl<B: Deref<Target = Buffer>> ExternalReference<B> {
     pub fn new(buffer: B) -> Result<ExternalReference<B>, Error> {
         let api = buffer.api();
         let raw = buffer.raw();
-        // SAFETY: holds because `buffer` is alive.
+        let alone = buffer.alone();
+        // SAFETY: holds because `buffer` is alive, and no other thread is in such a call.
         unsafe { call!(api, PJRT_Buffer_IncreaseExternalReferenceCount_Args { buffer: raw }) }?;
+        drop(alone);
         let mut reference = ExternalReference { buffer, address: 0 };
         // SAFETY: holds because `buffer` is alive.
         let out = unsafe { call!(api, PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args { buffer: raw }) }?;
@@ -403,7 +415,8 @@ impl<B: Deref<Target = Buffer>> ExternalReference<B> {
 impl<B: Deref<Target = Buffer>> Drop for ExternalReference<B> {
     fn drop(&mut self) {
         let buffer = &*self.buffer;
-        // SAFETY: holds because `buffer` is alive, and `new` took the reference that is given back.
+        let _alone = buffer.alone();
+        // SAFETY: holds because `buffer` is alive, `new` took the reference that is given back, and no other thread is in such a call.
         let outcome = unsafe {
             call!(buffer.api(), PJRT_Buffer_DecreaseExternalReferenceCount_Args { buffer: buffer.raw() })
         };

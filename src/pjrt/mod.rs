@@ -29,7 +29,8 @@
 //! be used from any thread, by several threads at a time, without outside locking; frameworks use it so. Objects
 //! have no thread of their own: they may be destroyed on another thread than the one that made them. An object must not
 //! be destroyed while a call uses it. All of that holds here by construction: calls borrow the handle (`&self`), and
-//! only the last owner destroys. On this the `Send` and `Sync` of [`Client`], [`Device`], [`Memory`], [`Buffer`],
+//! only the last owner destroys. Where XLA's side of the C API does not keep the contract, calls on a buffer are made one at a time
+//! (`Buffer::alone`). On this the `Send` and `Sync` of [`Client`], [`Device`], [`Memory`], [`Buffer`],
 //! [`Executable`] and [`Event`] rest.
 //!
 //! A process that forks must not use PJRT in the child: the plugin's threads are not there.

@@ -215,8 +215,10 @@ impl Order {
         if rank < 2 {
             return Ok(None);
         }
-        // SAFETY: holds because the buffer is alive.
+        let alone = buffer.alone();
+        // SAFETY: holds because the buffer is alive, and no other thread is in such a call.
         let out = unsafe { call!(buffer.api(), PJRT_Buffer_GetMemoryLayout_Args { buffer: buffer.raw() }) };
+        drop(alone);
         let Some(out) = optional(out)? else { return Ok(None) };
         if out.layout.type_ != PJRT_Buffer_MemoryLayout_Type_PJRT_Buffer_MemoryLayout_Type_Tiled {
             return Ok(None);
