@@ -19,6 +19,44 @@ use crate::pjrt::{ClientOptions, Flag, Value};
 /// Makes the soft boundary rule of a new stream.
 type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 
+/// Which regions are padded when a dimension varies; see [`EngineConfig::shape_classes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ShapeClasses {
+    /// None: each size is compiled by itself.
+    Off,
+    /// Those in which no element is made of several along a dimension that varies: padding cannot change what they compute.
+    #[default]
+    Unmasked,
+    /// Those that sum or multiply along such a dimension too: what is behind the true size is masked. Sums may be taken in another order, and so
+    /// differ in their last digits.
+    Masked,
+}
+
+/// What sizes that vary are padded to; see [`EngineConfig::size_buckets`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Buckets {
+    /// 8, 12, 16, 24, 32, 48 and so on, each power of two and half as much again: at most half is wasted, and a size that grows to
+    /// `n` has `2 log2(n)` executables.
+    #[default]
+    Halves,
+    /// 8, 16, 32 and so on.
+    Powers,
+    /// Multiples of a number; of 0, the sizes themselves.
+    Multiples(u64),
+}
+
+impl Buckets {
+    /// What a size is padded to.
+    #[must_use]
+    pub fn of(self, size: u64) -> u64 {
+        match self {
+            Buckets::Halves => fuseline_fusion::class::bucket(size),
+            Buckets::Powers => size.max(8).checked_next_power_of_two().unwrap_or(size),
+            Buckets::Multiples(step) => size.checked_next_multiple_of(step).unwrap_or(size),
+        }
+    }
+}
+
 /// How an engine is set up. Every setting has a default that needs no thought.
 ///
 /// ```
@@ -43,6 +81,8 @@ pub struct EngineConfig {
     interpret_cold: bool,
     specialise: bool,
     quick: bool,
+    classes: ShapeClasses,
+    buckets: Buckets,
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
@@ -80,6 +120,8 @@ impl EngineConfig {
             interpret_cold: true,
             specialise: true,
             quick: true,
+            classes: ShapeClasses::default(),
+            buckets: Buckets::default(),
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
@@ -196,6 +238,25 @@ impl EngineConfig {
     #[must_use]
     pub fn quick_compiles(mut self, quick: bool) -> EngineConfig {
         self.quick = quick;
+        self
+    }
+
+    /// Which regions are padded to a few sizes when a dimension varies. Default: [`ShapeClasses::Unmasked`].
+    ///
+    /// From the third size on at which the same ops are new, all sizes of a *bucket* share one executable: the region's inputs are copied into
+    /// larger ones, and what lies within the true sizes is copied out of the results. A size that comes ten times gets an executable of its own
+    /// besides, in the background. Sizes are told by [`Event::Padded`](crate::Event::Padded), and why there are none by
+    /// [`Event::NotPadded`](crate::Event::NotPadded). On XLA's CPU backend, in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions.
+    #[must_use]
+    pub fn shape_classes(mut self, which: ShapeClasses) -> EngineConfig {
+        self.classes = which;
+        self
+    }
+
+    /// What sizes that vary are padded to. Default: [`Buckets::Halves`].
+    #[must_use]
+    pub fn size_buckets(mut self, buckets: Buckets) -> EngineConfig {
+        self.buckets = buckets;
         self
     }
 
@@ -357,6 +418,12 @@ impl EngineConfig {
 
     pub(crate) fn interprets_cold_regions(&self) -> bool {
         self.interpret_cold && self.numerics == Numerics::Fast && !self.compares_regions()
+    }
+
+    /// Which regions are padded, and to what.
+    pub(crate) fn classes(&self) -> (ShapeClasses, Buckets) {
+        let is_free = self.numerics == Numerics::Fast && !self.compares_regions() && self.replicas == 1;
+        (if is_free { self.classes } else { ShapeClasses::Off }, self.buckets)
     }
 
     pub(crate) fn checks_finite(&self) -> bool {

@@ -93,6 +93,8 @@ counters! {
     specialised,
     /// Regions that the interpreter ran because they were new.
     interpreted,
+    /// Regions that ran padded, by the executable for several sizes.
+    padded,
     /// Regions that ran op by op after all.
     fallbacks,
     /// Times that memory ran out, in a compile, an execution or a transfer.

@@ -17,7 +17,7 @@ use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{ColdRegions, Flow, KnownRegions};
+use crate::execute::{Classes, ColdRegions, Flow, KnownRegions};
 use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::Pool;
@@ -47,8 +47,12 @@ pub(crate) struct EngineShared {
     flows: Mutex<Vec<Weak<Flow>>>,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Pool<Task>,
-    /// What is interpreted until it is compiled, and the thread that does it; nothing if all is compiled at once.
-    cold: Option<(ColdRegions, Pool<Task>)>,
+    /// What is interpreted until it is compiled, if anything is.
+    cold: Option<ColdRegions>,
+    /// What is padded to sizes that have executables, if anything is.
+    classes: Option<Classes>,
+    /// The thread that does both.
+    interpret: Option<Pool<Task>>,
 }
 
 impl EngineShared {
@@ -67,9 +71,12 @@ impl EngineShared {
             task();
         };
         let compile = Pool::start("compile", compile_threads, run);
-        let interprets = config.interprets_cold_regions() && device.is_near_host();
-        let interpret = interprets.then(|| Pool::start("interpret", 1, run));
-        let interpret = interpret.transpose().map_err(threads)?;
+        let is_near = device.is_near_host();
+        let cold = (is_near && config.interprets_cold_regions()).then(ColdRegions::new);
+        let (which, buckets) = config.classes();
+        let classes = Classes::new(which, buckets).filter(|_| is_near);
+        let is_needed = cold.is_some() || classes.is_some();
+        let interpret = is_needed.then(|| Pool::start("interpret", 1, run)).transpose().map_err(threads)?;
         Ok(Arc::new(EngineShared {
             device,
             cache: MemoryCache::new(config.cache()),
@@ -84,7 +91,9 @@ impl EngineShared {
             flows: Mutex::new(Vec::new()),
             drive: Arc::new(drive.map_err(threads)?),
             compile: compile.map_err(threads)?,
-            cold: interpret.map(|pool| (ColdRegions::new(), pool)),
+            cold,
+            classes,
+            interpret,
             config,
         }))
     }
@@ -125,9 +134,19 @@ impl EngineShared {
         &self.compile
     }
 
-    /// The regions that are interpreted before they are compiled, if any are, and the thread that does it.
-    pub(crate) fn cold(&self) -> Option<&(ColdRegions, Pool<Task>)> {
+    /// The regions that are interpreted before they are compiled, if any are.
+    pub(crate) fn cold(&self) -> Option<&ColdRegions> {
         self.cold.as_ref()
+    }
+
+    /// The regions that are padded to sizes that have executables, if any are.
+    pub(crate) fn classes(&self) -> Option<&Classes> {
+        self.classes.as_ref()
+    }
+
+    /// The thread that runs both.
+    pub(crate) fn interpret_pool(&self) -> Option<&Pool<Task>> {
+        self.interpret.as_ref()
     }
 
     /// A stream has been made.
@@ -200,7 +219,7 @@ impl Drop for EngineShared {
     fn drop(&mut self) {
         // No stream is left, so nobody waits for what is still queued; the threads finish it and end.
         self.compile.shut_down();
-        if let Some((_, interpret)) = &self.cold {
+        if let Some(interpret) = &self.interpret {
             interpret.shut_down();
         }
         self.drive.shut_down();

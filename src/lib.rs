@@ -112,7 +112,7 @@ mod timeline;
 mod trace;
 mod value;
 
-pub use config::EngineConfig;
+pub use config::{Buckets, EngineConfig, ShapeClasses};
 pub use counters::Counters;
 pub use device::{Fault, FaultPoint, MemoryPlan};
 pub use einsum::einsum;

@@ -1,5 +1,5 @@
 //! Regions at several sizes, and the padded ones that compute them: the same numbers, whatever the padding holds.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 

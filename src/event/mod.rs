@@ -185,7 +185,23 @@ pub enum Event {
         /// How many there are before it waits for its executable.
         of: u32,
     },
-    /// The interpreter failed; the region is compiled.
+    /// A region runs padded to sizes for which there is an executable, since sizes vary and it has none of its own.
+    Padded {
+        /// Which one.
+        region: RegionRef,
+        /// The key of the region that it is padded to.
+        bucket: RegionKey,
+        /// The sizes that vary, each with what it is padded to.
+        sizes: Vec<(u64, u64)>,
+    },
+    /// Sizes of a region vary, and it is not padded. Told once for the same ops.
+    NotPadded {
+        /// Which one.
+        region: RegionRef,
+        /// Why.
+        why: String,
+    },
+    /// The interpreter, or the executable for several sizes, failed; the region is compiled.
     NotInterpreted {
         /// Which one.
         region: RegionRef,
@@ -322,6 +338,8 @@ impl Event {
             Event::RecompileStorm { .. } => "recompile_storm",
             Event::Interpreted { .. } => "interpreted",
             Event::NotInterpreted { .. } => "not_interpreted",
+            Event::Padded { .. } => "padded",
+            Event::NotPadded { .. } => "not_padded",
             Event::Shadowed { .. } => "shadowed",
             Event::Compared { .. } => "compared",
             Event::Poisoned { .. } => "poisoned",
@@ -358,6 +376,8 @@ impl Event {
             | Event::RecompileStorm { region, .. }
             | Event::Interpreted { region, .. }
             | Event::NotInterpreted { region, .. }
+            | Event::Padded { region, .. }
+            | Event::NotPadded { region, .. }
             | Event::Shadowed { region }
             | Event::Compared { region, .. }
             | Event::Poisoned { region, .. }
@@ -441,6 +461,14 @@ impl fmt::Display for Event {
             }
             Event::NotInterpreted { region, why } => {
                 write!(f, "{region} is compiled since the interpreter failed: {why}")
+            }
+            Event::Padded { region, bucket, sizes } => {
+                write!(f, "{region} runs by {}, which is for several sizes:", bucket.short())?;
+                let size = |&(size, padded): &(u64, u64)| format!(" {size} padded to {padded}");
+                f.write_str(&sizes.iter().map(size).collect::<Vec<_>>().join(","))
+            }
+            Event::NotPadded { region, why } => {
+                write!(f, "sizes of {region} vary, and each is compiled by itself: {why}")
             }
             Event::Shadowed { region } => {
                 write!(f, "{region} runs op by op until it is known whether it gives the same as a whole")
@@ -605,6 +633,7 @@ impl EventSink for TracingSink {
             | Event::Fallback { .. }
             | Event::OutOfMemory { .. }
             | Event::NotInterpreted { .. }
+            | Event::NotPadded { .. }
             | Event::RecompileStorm { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }

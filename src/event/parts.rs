@@ -106,7 +106,7 @@ impl fmt::Display for Varying {
         }?;
         let advice = match self.what {
             Varies::Dimension { .. } => {
-                "pad it to a few sizes, or keep it at its largest and mask what is not used"
+                "let the engine pad it (EngineConfig::shape_classes), or keep it at its largest and mask what is not used"
             }
             Varies::Type { .. } => "convert it to one type first",
             Varies::Attribute { .. } => "where it is a place, say it by an operand (dynamic_slice, gather)",

@@ -30,7 +30,7 @@ use super::job::{Job, Step};
 use super::recent::Recent;
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
-use crate::error::Stage;
+use crate::error::{RegionRef, Stage};
 use crate::event::Event;
 use crate::limits::MAX_COLD_REGIONS;
 use crate::schedule::Pool;
@@ -39,7 +39,7 @@ use crate::sync::Mutex;
 use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 
 /// Most executions of a region that are interpreted.
-const MOST_RUNS: u32 = 10;
+pub(super) const MOST_RUNS: u32 = 10;
 
 /// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16 to 100 ops with products and sums, 0.4 to
 /// 1.2 s for 500 to 800 (33 cases of `fuseline bench`, 2026-11-22).
@@ -58,11 +58,16 @@ pub(super) fn compile_time(graph: &Graph) -> Duration {
     COMPILE + graph.nodes().iter().map(op).sum::<Duration>()
 }
 
-/// How often a new region is interpreted before it is compiled.
-fn runs(graph: &Graph) -> u32 {
+/// How often a region can be interpreted in the time of its compile. 0 if it cannot be interpreted.
+pub(super) fn break_even(graph: &Graph) -> u32 {
     let Some(once) = interp::estimate(graph) else { return 0 };
     let runs = compile_time(graph).as_nanos() / once.as_nanos().max(1);
-    u32::try_from(runs).unwrap_or(MOST_RUNS).min(MOST_RUNS)
+    u32::try_from(runs).unwrap_or(u32::MAX)
+}
+
+/// How often a new region is interpreted before it is compiled.
+fn runs(graph: &Graph) -> u32 {
+    break_even(graph).min(MOST_RUNS)
 }
 
 /// One interpreted execution.
@@ -77,7 +82,13 @@ pub(super) struct Run {
 impl Run {
     /// Whether the compile is started now.
     pub(super) fn starts_compile(self) -> bool {
-        self.number == if self.of < MOST_RUNS { 1 } else { 2 }
+        self.number
+            == match self.of {
+                ..MOST_RUNS => 1,
+                MOST_RUNS => 2,
+                // Half of the time is enough for most compiles, and most sizes do not come so often.
+                more => more / 2,
+            }
     }
 }
 
@@ -110,7 +121,12 @@ impl ColdRegions {
 
     /// The first execution of a region, if it is to be interpreted.
     pub(super) fn first(&self, key: RegionKey, graph: &Graph) -> Option<Run> {
-        let run = Run { number: 1, of: runs(graph) };
+        self.first_of(key, runs(graph))
+    }
+
+    /// The first of so many.
+    pub(super) fn first_of(&self, key: RegionKey, of: u32) -> Option<Run> {
+        let run = Run { number: 1, of };
         if run.of == 0 {
             return None;
         }
@@ -125,13 +141,13 @@ impl ColdRegions {
 }
 
 /// The results asked for, in order, or why there are none.
-type Interpreted = Result<Vec<Buffer>, DeviceError>;
+pub(super) type Interpreted = Result<Vec<Buffer>, DeviceError>;
 
 /// Where the interpreter leaves its results for the job.
 pub(super) struct Slot(Mutex<Option<Interpreted>>);
 
 /// A parameter of a region.
-enum Param {
+pub(super) enum Param {
     Value(Arc<ValueCell>),
     Scalar(Scalar),
 }
@@ -143,24 +159,15 @@ impl Job {
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
         engine.emit(|| Event::Interpreted { region, run: run.number, of: run.of });
-        let slot = Arc::new(Slot(Mutex::new(None)));
         let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
-        let (info, owner, result) = (self.info.clone(), stream.clone(), slot.clone());
-        pool.push(Box::new(move || {
-            let since = owner.engine().is_observed().then(Instant::now);
-            let interpret = || interpreted(&info, &params, &outputs, &owner);
-            let outcome = catch_unwind(AssertUnwindSafe(interpret))
-                .unwrap_or_else(|_| Err(failed("the interpreter panicked")));
+        let (info, owner) = (self.info.clone(), stream.clone());
+        Slot::filled_by(region, pool, stream, move || {
+            let results = interpreted(&info, &params, &outputs, &owner);
             // The job may be its inputs' last reader.
             drop(params);
-            if let Some(since) = since {
-                owner.engine().emit(|| Event::Completed { region, took: since.elapsed() });
-            }
-            *result.0.lock() = Some(outcome);
-            owner.notify();
-        }));
-        slot
+            results
+        })
     }
 
     /// Hands out what the interpreter has made; or the job, which is to be compiled.
@@ -181,9 +188,10 @@ impl Job {
                 let region = self.info.reference;
                 let engine = stream.engine();
                 engine.emit(|| Event::NotInterpreted { region, why: error.message });
-                if let Some((cold, _)) = engine.cold() {
+                if let Some(cold) = engine.cold() {
                     cold.give_up(region.key);
                 }
+                self.leaves_bucket(stream);
                 Err(self)
             }
         }
@@ -191,17 +199,39 @@ impl Job {
 }
 
 impl Slot {
+    /// A slot for the results of a region that `work` makes on a thread of the pool.
+    pub(super) fn filled_by(
+        region: RegionRef,
+        pool: &Pool<Task>,
+        stream: &Arc<StreamShared>,
+        work: impl FnOnce() -> Interpreted + Send + 'static,
+    ) -> Arc<Slot> {
+        let slot = Arc::new(Slot(Mutex::new(None)));
+        let (owner, result) = (stream.clone(), slot.clone());
+        pool.push(Box::new(move || {
+            let since = owner.engine().is_observed().then(Instant::now);
+            let outcome = catch_unwind(AssertUnwindSafe(work))
+                .unwrap_or_else(|_| Err(failed("the interpreter panicked")));
+            if let Some(since) = since {
+                owner.engine().emit(|| Event::Completed { region, took: since.elapsed() });
+            }
+            *result.0.lock() = Some(outcome);
+            owner.notify();
+        }));
+        slot
+    }
+
     /// The results, once they are there.
     pub(super) fn take(&self) -> Option<Interpreted> {
         self.0.lock().take()
     }
 }
 
-fn failed(message: impl Into<String>) -> DeviceError {
+pub(super) fn failed(message: impl Into<String>) -> DeviceError {
     DeviceError::new(Stage::Execute, message)
 }
 
-fn param(value: &Arc<ValueCell>) -> Param {
+pub(super) fn param(value: &Arc<ValueCell>) -> Param {
     match value.outcome().get() {
         Some(Outcome::Scalar(scalar)) => Param::Scalar(*scalar),
         _ => Param::Value(value.clone()),

@@ -10,6 +10,7 @@ use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
+use super::classes::Bucketed;
 use super::cold::{Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste};
 use super::known::Missed;
@@ -23,7 +24,7 @@ use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
 /// Where a job stands.
-enum State {
+pub(super) enum State {
     /// An executable has to be looked for.
     Wanted,
     /// It is being compiled for this job.
@@ -42,7 +43,9 @@ enum State {
     InUnits,
     /// It is not wanted yet.
     Cold(Run),
-    /// It is not wanted yet, and the interpreter is at it.
+    /// There is none of its own, but one for its sizes and others.
+    Bucketed(Arc<Bucketed>, Hit<Executable>),
+    /// It is not wanted yet, and the interpreter or the executable of its bucket is at it.
     Interpreting(Arc<Slot>),
 }
 
@@ -218,7 +221,13 @@ impl Job {
         let engine = stream.engine();
         let key = Key::new(*self.info.reference.key.as_bytes());
         let region = self.info.reference;
-        let cold = engine.cold().filter(|_| self.may_be_cold()).map(|(cold, _)| cold);
+        if self.may_be_cold()
+            && let Some(state) = self.by_known_bucket(stream)
+        {
+            self.state = state;
+            return;
+        }
+        let cold = engine.cold().filter(|_| self.may_be_cold());
         match cold.and_then(|cold| cold.again(region.key)) {
             Some(Again::Interpret(run)) => {
                 if run.starts_compile()
@@ -235,12 +244,7 @@ impl Job {
             None => {}
         }
         self.state = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
-            Lookup::Hit(hit) => {
-                engine.counters().hits.add(1);
-                engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
-                self.replace_stopgap(key, &hit, stream);
-                State::Ready(hit)
-            }
+            Lookup::Hit(hit) => self.hit(key, hit, stream),
             Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
             Lookup::InFlight(flight) => {
                 let slot = CompileSlot::new();
@@ -253,8 +257,16 @@ impl Job {
             }
             Lookup::Failed(error) => State::Known(error),
             Lookup::Claimed(claim) => {
+                let mut claim = claim;
                 if !self.was_cold {
                     self.tell_miss(stream);
+                    claim = match self.by_new_bucket(claim, stream) {
+                        Ok(state) => {
+                            self.state = state;
+                            return;
+                        }
+                        Err(claim) => claim,
+                    };
                 }
                 let cold = cold.filter(|_| !self.was_cold);
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph())) {
@@ -278,8 +290,17 @@ impl Job {
         };
     }
 
+    /// It is there.
+    pub(super) fn hit(&self, key: Key, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> State {
+        let (engine, region) = (stream.engine(), self.info.reference);
+        engine.counters().hits.add(1);
+        engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
+        self.replace_stopgap(key, &hit, stream);
+        State::Ready(hit)
+    }
+
     /// Starts a compile; with a claim, for the cache too.
-    fn compile(
+    pub(super) fn compile(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
         haste: Haste,
@@ -297,7 +318,7 @@ impl Job {
     }
 
     /// Whether it is interpreted if it is new.
-    fn may_be_cold(&self) -> bool {
+    pub(super) fn may_be_cold(&self) -> bool {
         !self.was_cold && !self.is_joined() && self.mode == Mode::Fused && self.effect == Effect::Pure
     }
 
@@ -406,8 +427,23 @@ impl Job {
                         Ok(job) => job,
                         Err(instead) => return instead,
                     };
-                    match stream.engine().cold() {
-                        Some((_, pool)) => State::Interpreting(self.interpret(run, pool, stream)),
+                    match stream.engine().interpret_pool() {
+                        Some(pool) => State::Interpreting(self.interpret(run, pool, stream)),
+                        None => State::Wanted,
+                    }
+                }
+                State::Bucketed(bucketed, hit) => {
+                    self.state = State::Wanted;
+                    if self.awaits_input(stream) {
+                        self.state = State::Bucketed(bucketed, hit);
+                        return Step::Blocked(self);
+                    }
+                    self = match self.unless_an_input_failed(stream) {
+                        Ok(job) => job,
+                        Err(instead) => return instead,
+                    };
+                    match stream.engine().interpret_pool() {
+                        Some(pool) => State::Interpreting(self.run_padded(bucketed, hit, pool, stream)),
                         None => State::Wanted,
                     }
                 }

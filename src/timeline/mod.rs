@@ -52,18 +52,53 @@ fn place(region: &RegionRef) -> Place {
 /// What is kept of an event.
 #[derive(Clone, Debug)]
 enum What {
-    Sealed { region: RegionRef, boundary: Boundary, mode: Mode, asked: Option<Site> },
-    Hit { region: RegionRef },
-    Missed { region: RegionRef, why: Arc<str> },
-    InUnits { region: RegionRef, units: usize },
-    Compiled { region: RegionRef, took: Nanos },
-    Interpreted { region: RegionRef },
-    Completed { region: RegionRef, took: Nanos },
-    Waited { region: RegionRef, wait: Wait, took: Nanos },
+    Sealed {
+        region: RegionRef,
+        boundary: Boundary,
+        mode: Mode,
+        asked: Option<Site>,
+    },
+    Hit {
+        region: RegionRef,
+    },
+    Missed {
+        region: RegionRef,
+        why: Arc<str>,
+    },
+    InUnits {
+        region: RegionRef,
+        units: usize,
+    },
+    Compiled {
+        region: RegionRef,
+        took: Nanos,
+    },
+    /// Or, on the same thread, by the executable of its bucket.
+    Interpreted {
+        region: RegionRef,
+        padded: bool,
+    },
+    Completed {
+        region: RegionRef,
+        took: Nanos,
+    },
+    Waited {
+        region: RegionRef,
+        wait: Wait,
+        took: Nanos,
+    },
     Read(Box<Read>),
-    Synchronized { stream: StreamId, site: Site, took: Nanos },
-    Warning { words: Arc<str> },
-    Mark { name: Arc<str> },
+    Synchronized {
+        stream: StreamId,
+        site: Site,
+        took: Nanos,
+    },
+    Warning {
+        words: Arc<str>,
+    },
+    Mark {
+        name: Arc<str>,
+    },
 }
 
 /// A read by the host.
@@ -241,7 +276,8 @@ impl EventSink for Timeline {
             Event::CompileFinished { region, took, .. } | Event::Specialised { region, took, .. } => {
                 What::Compiled { region: *region, took: nanos(*took) }
             }
-            Event::Interpreted { region, .. } => What::Interpreted { region: *region },
+            Event::Interpreted { region, .. } => What::Interpreted { region: *region, padded: false },
+            Event::Padded { region, .. } => What::Interpreted { region: *region, padded: true },
             Event::Completed { region, took } => What::Completed { region: *region, took: nanos(*took) },
             Event::Waited { region, wait, took } => {
                 What::Waited { region: *region, wait: *wait, took: nanos(*took) }
@@ -268,6 +304,7 @@ impl EventSink for Timeline {
             | Event::OutOfMemory { .. }
             | Event::Oversized { .. }
             | Event::NotInterpreted { .. }
+            | Event::NotPadded { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => What::Warning { words: event.to_string().into() },

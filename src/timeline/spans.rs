@@ -229,9 +229,14 @@ impl Spans {
                     let words = format!("runs as its {units} units until it is compiled");
                     source(&mut self.ends, &places, region, words);
                 }
-                What::Interpreted { region } => {
+                What::Interpreted { region, padded } => {
                     interpreted.insert(place(region), ());
-                    source(&mut self.ends, &places, region, "interpreted, since it is new".to_owned());
+                    let how = if *padded {
+                        "padded, since its size is new"
+                    } else {
+                        "interpreted, since it is new"
+                    };
+                    source(&mut self.ends, &places, region, how.to_owned());
                 }
                 What::Compiled { region, took } => {
                     let range = Range::before(at, *took);

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
 use fuseline::{
-    Counters, Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode,
+    Counters, Engine, EngineConfig, Error, Event, Mode, Origin, Result, ShapeClasses, Stage, Tensor,
+    with_mode,
 };
 
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
@@ -53,7 +54,7 @@ impl Log {
 /// What tests make their engines with: every region is compiled when it first comes, so that it is the plugin that is tested.
 /// `tests/cold.rs` has what is interpreted first.
 pub(crate) fn config() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false)
+    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
 }
 
 /// An engine on the plugin that is found; says so loudly where there is none.

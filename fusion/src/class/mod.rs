@@ -50,6 +50,9 @@ const MAX_EXAMPLES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbol(usize);
 
+/// What a symbol is in each example.
+type Sizes = SmallVec<[u64; MAX_EXAMPLES]>;
+
 /// Dimensions of a value: fixed, or a symbol.
 type Dims = SmallVec<[Option<Symbol>; 6]>;
 
@@ -261,8 +264,8 @@ fn splat(value: &Literal) -> Option<&[u8]> {
 
 /// Symbols for the sizes that differ among regions, one for each sequence of sizes, and those sequences. `None` if types differ in more than
 /// sizes, none does, or too many do.
-fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<SmallVec<[u64; 4]>>)> {
-    let (mut dims, mut sizes) = (Vec::new(), Vec::<SmallVec<[u64; 4]>>::new());
+fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<Sizes>)> {
+    let (mut dims, mut sizes) = (Vec::new(), Vec::<Sizes>::new());
     let mut rows: Vec<_> = examples.iter().map(|region| types(region.graph())).collect();
     loop {
         let each: Vec<Option<&TensorType>> = rows.iter_mut().map(Iterator::next).collect();
@@ -277,7 +280,7 @@ fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<SmallVec<[u6
             return None;
         }
         let symbol = |axis: usize| {
-            let seen: SmallVec<[u64; 4]> = each.iter().map(|ty| ty.dims()[axis]).collect();
+            let seen: Sizes = each.iter().map(|ty| ty.dims()[axis]).collect();
             if seen.iter().all(|&size| size == seen[0]) {
                 return None;
             }
@@ -293,7 +296,7 @@ fn symbols(examples: &[Arc<CanonRegion>]) -> Option<(Vec<Dims>, Vec<SmallVec<[u6
 }
 
 /// For each symbol the one whose bucket it has: itself, or one that it becomes, or came from, by a fixed number of elements more or less.
-fn leaders(region: &CanonRegion, dims: &[Dims], sizes: &[SmallVec<[u64; 4]>]) -> Vec<usize> {
+fn leaders(region: &CanonRegion, dims: &[Dims], sizes: &[Sizes]) -> Vec<usize> {
     let mut leaders: Vec<usize> = (0..sizes.len()).collect();
     let graph = region.graph();
     for node in graph.nodes() {

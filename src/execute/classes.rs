@@ -1,0 +1,426 @@
+//! Regions at sizes that vary, run by one executable for many sizes.
+//!
+//! A program with a cache that grows, or with batches that are cut short, makes a region of other types in each step. Once the same ops were new
+//! at two sizes they have a shape class ([`fuseline_fusion::class`]); from the third on, a region of it that is new is *padded*: its
+//! inputs are copied into larger ones, the executable of the bucket runs on them, and what lies within the true sizes is copied out. So a
+//! size that comes once costs no compile, and a size that stays gets an executable of its own, in the background.
+//!
+//! What is quick to interpret is interpreted until that has taken, by estimate, as long as a compile, here without the limit that a
+//! region by itself has (`cold.rs`): sizes of a triangular loop come once each. By the same measure a size gets its own executable.
+//!
+//! Input: a region that was missed. Output: a [`Bucketed`] region, and [`Slot`]s with results.
+//!
+//! Invariants:
+//! - O4: how often the regions of a bucket are interpreted before its executable is waited for follows from the record, as if they were one
+//!   region (J1). Which of two executables a region is run by then, the bucket's or its own, depends on when a compile ends.
+//! - O5: what goes wrong with a bucket costs speed: the region runs as if it had no class.
+//! - O6: regions whose sums would be in another order are padded on request only ([`ShapeClasses::Masked`]).
+//!
+//! Data is resized in the host's memory, on the interpreter's thread, so this is where interpreting is: on XLA's CPU backend, in
+//! Fused mode, with one replica and `Numerics::Fast`.
+
+use std::sync::Arc;
+
+use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
+use fuseline_fusion::class::{Padded, ShapeClass, Unclassed, resized};
+use fuseline_fusion::{OpCode, Scalar, TensorType};
+use smallvec::SmallVec;
+
+use super::cold::{Again, Interpreted, MOST_RUNS, Param, Slot, break_even, failed, param};
+use super::compile::{Compile, CompileSlot, Haste};
+use super::job::{Job, State};
+use super::recent::Recent;
+use crate::config::{Buckets, ShapeClasses};
+use crate::device::{Buffer, DeviceError, Executable};
+use crate::engine::Task;
+use crate::error::RegionRef;
+use crate::event::Event;
+use crate::limits::{MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
+use crate::schedule::Pool;
+use crate::stream::StreamShared;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::value::{Outcome, RegionInfo, ValueCell};
+
+/// Most executions of a bucket that are interpreted, and most of one region before it gets an executable of its own, however little each takes.
+const MOST_PATIENCE: u32 = 1_000;
+
+/// How often it is tried to find a class for the same ops. What differs in more than sizes time and again is not worth the looking.
+const MOST_TRIES: u32 = 8;
+
+/// A region and what it is padded to.
+pub(super) struct Bucketed {
+    padded: Padded,
+    /// The padded region.
+    info: Arc<RegionInfo>,
+    /// Types of the region's results.
+    true_types: Vec<TensorType>,
+    /// How often the bucket is interpreted before its executable is waited for.
+    patience: u32,
+    /// Executions of this region, interpreted ones too.
+    runs: AtomicU32,
+}
+
+/// Regions of the same ops.
+struct Family {
+    latest: Arc<CanonRegion>,
+    class: Option<ShapeClass>,
+    /// How often no class was found.
+    tries: u32,
+    /// Why they are not padded has been told.
+    is_told: bool,
+}
+
+struct Known {
+    /// By the sequence of their ops.
+    families: Recent<u64, Family>,
+    /// By the regions' own keys.
+    regions: Recent<RegionKey, Arc<Bucketed>>,
+}
+
+/// The shape classes seen lately.
+pub(crate) struct Classes {
+    known: Mutex<Known>,
+    which: ShapeClasses,
+    buckets: Buckets,
+}
+
+/// What there is for a region that was missed.
+enum Found {
+    Bucket(Arc<Bucketed>),
+    /// Nothing, for a reason that was not told yet.
+    Refused(Refusal),
+    Nothing,
+}
+
+/// Why regions whose sizes vary are not padded.
+enum Refusal {
+    NoRule {
+        node: usize,
+        op: OpCode,
+    },
+    /// They are on request.
+    Masked,
+}
+
+impl Classes {
+    /// None if nothing is to be padded.
+    pub(crate) fn new(which: ShapeClasses, buckets: Buckets) -> Option<Classes> {
+        let known = Known {
+            families: Recent::with_room(MAX_KNOWN_REGIONS),
+            regions: Recent::with_room(MAX_COLD_REGIONS),
+        };
+        (which != ShapeClasses::Off).then(|| Classes { known: Mutex::new(known), which, buckets })
+    }
+
+    /// The region's bucket, if it was padded before.
+    fn known(&self, key: RegionKey) -> Option<Arc<Bucketed>> {
+        self.known.lock().regions.get_mut(&key).cloned()
+    }
+
+    /// Its executable failed: the region runs without, and so do others of the same ops that were not padded yet.
+    fn give_up(&self, info: &RegionInfo) {
+        let mut known = self.known.lock();
+        known.regions.remove(&info.reference.key);
+        if let Some(family) = known.families.get_mut(&info.canon.skeleton()) {
+            family.class = None;
+            family.tries = MOST_TRIES;
+        }
+    }
+
+    /// A region was missed.
+    fn missed(&self, info: &RegionInfo, environment: &EnvFingerprint) -> Found {
+        let (canon, skeleton) = (&info.canon, info.canon.skeleton());
+        let mut known = self.known.lock();
+        let Some(family) = known.families.get_mut(&skeleton) else {
+            let family = Family { latest: canon.clone(), class: None, tries: 0, is_told: false };
+            known.families.insert(skeleton, family);
+            return Found::Nothing;
+        };
+        let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
+            Ok(Some(padded)) if padded.is_masked() && self.which != ShapeClasses::Masked => {
+                return family.refused(Refusal::Masked);
+            }
+            Ok(Some(padded)) => padded,
+            Ok(None) | Err(Unclassed::Unlike) => return Found::Nothing,
+            Err(Unclassed::NoRule { node, op }) => return family.refused(Refusal::NoRule { node, op }),
+        };
+        let bucketed = Arc::new(Bucketed::new(padded, info, environment));
+        known.regions.insert(info.reference.key, bucketed.clone());
+        Found::Bucket(bucketed)
+    }
+}
+
+impl Family {
+    /// What a region is padded to; nothing while its sizes have varied once only.
+    fn padded(
+        &mut self,
+        region: &Arc<CanonRegion>,
+        bucket: &dyn Fn(u64) -> u64,
+    ) -> Result<Option<Padded>, Unclassed> {
+        let latest = std::mem::replace(&mut self.latest, region.clone());
+        if self.tries >= MOST_TRIES {
+            return Ok(None);
+        }
+        let found = match &self.class {
+            None => ShapeClass::of(&latest, region).map(|class| (Some(class), None)),
+            Some(class) => match class.pad(region, bucket) {
+                Ok(padded) => return Ok(Some(padded)),
+                // Another size varies too.
+                Err(_) => class.with(region).and_then(|wider| {
+                    let padded = wider.pad(region, bucket)?;
+                    Ok((Some(wider), Some(padded)))
+                }),
+            },
+        };
+        match found {
+            Ok((class, padded)) => {
+                self.class = class;
+                Ok(padded)
+            }
+            Err(why) => {
+                self.class = None;
+                self.tries += 1;
+                Err(why)
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: Refusal) -> Found {
+        match std::mem::replace(&mut self.is_told, true) {
+            true => Found::Nothing,
+            false => Found::Refused(refusal),
+        }
+    }
+}
+
+impl Bucketed {
+    fn new(padded: Padded, of: &RegionInfo, environment: &EnvFingerprint) -> Bucketed {
+        let canon = padded.region().clone();
+        let (key, ops) = (canon.key(environment), canon.graph().nodes().len());
+        let sites = padded.origins().iter().map(|&node| of.address(node).1).collect();
+        let reference = RegionRef { key, ops, ..of.reference };
+        let info = Arc::new(RegionInfo { reference, canon, sites: Arc::new(sites) });
+        let results = of.canon.graph().nodes().iter().flat_map(|node| node.signature().results());
+        let true_types = results.cloned().collect();
+        let patience = break_even(of.canon.graph()).min(MOST_PATIENCE);
+        Bucketed { padded, info, true_types, patience, runs: AtomicU32::new(0) }
+    }
+
+    /// The numbers of results that have those of the region.
+    fn outputs(&self, of_region: &OutputSet) -> OutputSet {
+        of_region.iter().map(|output| self.padded.results()[output as usize]).collect()
+    }
+}
+
+impl Job {
+    /// Where the job stands if its region was padded before.
+    pub(super) fn by_known_bucket(&mut self, stream: &Arc<StreamShared>) -> Option<State> {
+        let engine = stream.engine();
+        let bucketed = engine.classes()?.known(self.info.reference.key)?;
+        let key = Key::new(*self.info.reference.key.as_bytes());
+        let claim = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
+            // Its own is better.
+            Lookup::Hit(hit) => return Some(self.hit(key, hit, stream)),
+            Lookup::Claimed(claim) => Some(claim),
+            _ => None,
+        };
+        self.by_bucket(bucketed, claim, stream).ok()
+    }
+
+    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back.
+    pub(super) fn by_new_bucket(
+        &mut self,
+        claim: Claim<Executable, DeviceError>,
+        stream: &Arc<StreamShared>,
+    ) -> Result<State, Claim<Executable, DeviceError>> {
+        let engine = stream.engine();
+        let Some(classes) = engine.classes().filter(|_| self.may_be_cold()) else { return Err(claim) };
+        match classes.missed(&self.info, engine.device().environment()) {
+            Found::Bucket(bucketed) => match self.by_bucket(bucketed, Some(claim), stream) {
+                Ok(state) => Ok(state),
+                Err(claim) => Err(claim.expect("bug: a claim is lost")),
+            },
+            Found::Refused(refusal) => {
+                let region = self.info.reference;
+                engine.emit(|| Event::NotPadded { region, why: self.words(&refusal) });
+                Err(claim)
+            }
+            Found::Nothing => Err(claim),
+        }
+    }
+
+    fn words(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::NoRule { node, op } => {
+                let (_, site) = self.info.address(*node);
+                format!("there is no rule for {op} over a size that varies (op {node}, recorded at {site})")
+            }
+            Refusal::Masked => {
+                "it sums over a size that varies, and padded the sum would be in another order; \
+                                EngineConfig::shape_classes(ShapeClasses::Masked) allows that"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Where the job stands with a bucket. `claim` is for the region itself, if it has no executable and nobody makes one; it is given back
+    /// if the bucket cannot be used.
+    fn by_bucket(
+        &mut self,
+        bucketed: Arc<Bucketed>,
+        mut claim: Option<Claim<Executable, DeviceError>>,
+        stream: &Arc<StreamShared>,
+    ) -> Result<State, Option<Claim<Executable, DeviceError>>> {
+        let engine = stream.engine();
+        let (info, needed) = (&bucketed.info, bucketed.outputs(&self.needed));
+        let bucket = info.reference.key;
+        let key = Key::new(*bucket.as_bytes());
+        let cold = engine.cold();
+        let again = cold.and_then(|cold| cold.again(bucket));
+        let runs = bucketed.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(claim) = claim.take_if(|_| runs >= bucketed.patience.max(MOST_RUNS)) {
+            // It has come so often that an executable of its own pays.
+            self.compile(Some(claim), Haste::Unhurried, stream);
+        }
+        loop {
+            let found = engine.cache().lookup(&key, info.canon.bytes(), &needed);
+            if let Some(Again::Interpret(run)) = again {
+                if let Lookup::Claimed(claim) = found
+                    && run.starts_compile()
+                {
+                    bucketed.compile(claim, Haste::Awaited, stream);
+                }
+                return Ok(State::Cold(run));
+            }
+            match found {
+                Lookup::Hit(hit) => {
+                    engine.counters().hits.add(1);
+                    return Ok(State::Bucketed(bucketed, hit));
+                }
+                Lookup::InFlight(flight) => {
+                    let slot = CompileSlot::new();
+                    let (done, stream) = (slot.clone(), stream.clone());
+                    flight.subscribe(move || {
+                        done.landed();
+                        stream.notify();
+                    });
+                    return Ok(State::Following(slot));
+                }
+                Lookup::Claimed(claim) => {
+                    let run = cold.filter(|_| again.is_none());
+                    let run = run.and_then(|cold| cold.first_of(bucket, bucketed.patience));
+                    let Some(run) = run else {
+                        // The next look-up finds it in flight.
+                        bucketed.compile(claim, Haste::Awaited, stream);
+                        continue;
+                    };
+                    if run.starts_compile() {
+                        bucketed.compile(claim, Haste::Unhurried, stream);
+                    }
+                    return Ok(State::Cold(run));
+                }
+                Lookup::Failed(_) | Lookup::Collision => {
+                    if let Some(classes) = engine.classes() {
+                        classes.give_up(&self.info);
+                    }
+                    return Err(claim);
+                }
+            }
+        }
+    }
+
+    /// Has the region run by its bucket's executable; its inputs are there.
+    pub(super) fn run_padded(
+        &self,
+        bucketed: Arc<Bucketed>,
+        hit: Hit<Executable>,
+        pool: &Pool<Task>,
+        stream: &Arc<StreamShared>,
+    ) -> Arc<Slot> {
+        let engine = stream.engine();
+        let region = self.info.reference;
+        engine.counters().padded.add(1);
+        engine.emit(|| Event::Padded {
+            region,
+            bucket: bucketed.info.reference.key,
+            sizes: bucketed.padded.sizes().to_vec(),
+        });
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+        let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
+        let owner = stream.clone();
+        Slot::filled_by(region, pool, stream, move || {
+            let results = run(&bucketed, &hit.artifact, params, &outputs, &owner);
+            // It may be the last reference to the executable.
+            drop(hit);
+            results
+        })
+    }
+
+    /// The bucket has failed, so the region runs without.
+    pub(super) fn leaves_bucket(&self, stream: &StreamShared) {
+        if let Some(classes) = stream.engine().classes() {
+            classes.give_up(&self.info);
+        }
+    }
+}
+
+impl Bucketed {
+    fn compile(&self, claim: Claim<Executable, DeviceError>, haste: Haste, stream: &Arc<StreamShared>) {
+        let outputs = claim.outputs().clone();
+        // Copies are made for it, so nothing is given to it for good.
+        let compile =
+            Compile { outputs, dying: Vec::new(), haste, quick: false, part_of: None, keeps_failures: true };
+        drop(compile.start(stream, &self.info, Some(claim)));
+    }
+}
+
+/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in their true sizes.
+fn run(
+    bucketed: &Bucketed,
+    executable: &Executable,
+    params: Vec<Param>,
+    outputs: &[u32],
+    stream: &StreamShared,
+) -> Interpreted {
+    let device = stream.engine().device();
+    let resize = |buffer: &Buffer, to: &TensorType| {
+        let bytes = device.download(buffer, 0)?;
+        device.upload(to, &resized(&bytes, buffer.ty(), to))
+    };
+    let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
+    // What is copied, and where among the arguments it goes; the others are used as they are.
+    let (mut values, mut copies) = (Vec::<Arc<ValueCell>>::new(), Vec::<Option<Buffer>>::new());
+    for (param, ty) in params.into_iter().zip(bucketed.padded.region().graph().params()) {
+        match param {
+            Param::Scalar(scalar) => scalars.push(scalar),
+            Param::Value(value) => {
+                let buffer = data(&value)?;
+                copies.push(if buffer.ty() == ty { None } else { Some(resize(buffer, ty)?) });
+                values.push(value);
+            }
+        }
+    }
+    scalars.extend_from_slice(bucketed.padded.scalars());
+    let args = values.iter().zip(&copies).map(|(value, copy)| copy.as_ref().map_or_else(|| data(value), Ok));
+    let args = args.collect::<Result<SmallVec<[&Buffer; 32]>, _>>()?;
+    let executed = device.execute(executable, &args, scalars.into_iter(), &[])?;
+    let mut results: Vec<Option<Buffer>> = executed.outputs.into_iter().map(Some).collect();
+    let made = executable.outputs();
+    let result = |&output: &u32| {
+        let place = made.binary_search(&bucketed.padded.results()[output as usize]).ok();
+        let buffer = place.and_then(|place| results[place].take());
+        let buffer = buffer.ok_or_else(|| failed("bug: the bucket's executable does not return all"))?;
+        let ty = &bucketed.true_types[output as usize];
+        if buffer.ty() == ty { Ok(buffer) } else { resize(&buffer, ty) }
+    };
+    outputs.iter().map(result).collect()
+}
+
+fn data(value: &ValueCell) -> Result<&Buffer, DeviceError> {
+    match value.outcome().get() {
+        Some(Outcome::Data { buffer, .. }) => Ok(buffer),
+        other => Err(failed(format!("bug: an input has the outcome {other:?}"))),
+    }
+}

@@ -1,0 +1,206 @@
+//! Sizes that vary: few executables for many sizes, the same numbers, and a size that stays gets its own.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fuseline::nn::{self, Attention};
+use fuseline::{
+    Buckets, Engine, EngineConfig, Event, FaultPoint, Mode, Result, ShapeClasses, Tensor, with_mode,
+};
+use support::{Log, close, plugin, wait_until};
+
+/// One compile for each region that is new, and none in a hurry: what is compiled can be counted.
+fn counted(which: ShapeClasses) -> EngineConfig {
+    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(which)
+}
+
+fn numbers(count: u64, step: f32) -> Vec<f32> {
+    (0..count).map(|index| ((index * 7 % 23) as f32 - 11.0) * step).collect()
+}
+
+/// Tokens decoded with a cache that grows, after each the result.
+fn decode(engine: &Engine, tokens: u64) -> Result<Vec<Vec<f32>>> {
+    const HEADS: u64 = 2;
+    const WIDTH: u64 = 4;
+    let one = [1, HEADS, 1, WIDTH];
+    let [mut keys, mut values] = [0.05, 0.1].map(|step| engine.tensor(&numbers(8, step), &one).unwrap());
+    let mut results = Vec::new();
+    for token in 0..tokens {
+        let input = |step: f32| engine.tensor(&numbers(8 + token, step)[token as usize..], &one);
+        let (query, key, value) = (input(0.1)?, input(0.07)?, input(0.3)?);
+        keys = Tensor::concatenate(&[&keys, &key], 2)?;
+        values = Tensor::concatenate(&[&values, &value], 2)?;
+        let (attended, _) = nn::attention(&query, &keys, &values, Attention::default())?;
+        results.push(attended.to_vec::<f32>()?);
+    }
+    results.push(keys.to_vec::<f32>()?);
+    results.push(values.to_vec::<f32>()?);
+    Ok(results)
+}
+
+#[test]
+fn a_growing_cache_compiles_once_for_each_bucket() {
+    const TOKENS: u64 = 47;
+    let log = Log::default();
+    let Some(engine) = plugin(counted(ShapeClasses::Masked).event_sink(log.sink())) else { return };
+    let expected = decode(&Engine::reference(), TOKENS).unwrap();
+    for (actual, expected) in decode(&engine, TOKENS).unwrap().iter().zip(&expected) {
+        close(actual, expected, 1e-5);
+    }
+    let counters = engine.counters();
+    // The first two sizes by themselves, then 8, 12, 16, 24, 32, 48.
+    assert_eq!((counters.compiles, counters.padded), (2 + 6, TOKENS - 2), "{counters:?}");
+    assert_eq!((counters.fallbacks, counters.poisoned), (0, 0));
+    let told = log.take().iter().find_map(|event| match event {
+        Event::Padded { .. } => Some(event.to_string()),
+        _ => None,
+    });
+    assert!(told.unwrap().ends_with("3 padded to 8, 4 padded to 8"));
+    // Once more: nothing is new.
+    decode(&engine, TOKENS).unwrap();
+    assert_eq!(engine.counters().compiles, counters.compiles);
+}
+
+#[test]
+fn buckets_are_a_matter_of_configuration() {
+    let Some(engine) = plugin(counted(ShapeClasses::Masked).size_buckets(Buckets::Multiples(64))) else {
+        return;
+    };
+    decode(&engine, 40).unwrap();
+    assert_eq!(engine.counters().compiles, 2 + 1);
+}
+
+/// O6.
+#[test]
+fn sums_over_what_varies_are_padded_on_request_only() {
+    let log = Log::default();
+    let Some(engine) = plugin(counted(ShapeClasses::default()).event_sink(log.sink())) else { return };
+    decode(&engine, 8).unwrap();
+    assert_eq!((engine.counters().compiles, engine.counters().padded), (8, 0));
+    let told: Vec<String> = log
+        .take()
+        .iter()
+        .filter(|event| matches!(event, Event::NotPadded { .. }))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("ShapeClasses::Masked"), "{told:?}");
+}
+
+/// Rows by themselves: what is padded by default.
+fn rows(engine: &Engine, count: u64) -> Result<Vec<f32>> {
+    let x = engine.tensor(&numbers(count * 3, 0.1), &[count, 3])?;
+    let weights = engine.tensor(&numbers(6, 0.2), &[3, 2])?;
+    nn::softmax(&x.matmul(&weights)?.tanh()?, -1)?.to_vec::<f32>()
+}
+
+#[test]
+fn rows_are_padded_by_default_and_without_request_nothing_else() {
+    let Some(engine) = plugin(counted(ShapeClasses::default())) else { return };
+    let Some(off) = plugin(counted(ShapeClasses::Off)) else { return };
+    for count in 1..=24 {
+        let expected = rows(&off, count).unwrap();
+        close(&rows(&engine, count).unwrap(), &expected, 1e-6);
+    }
+    // A region of 8, 12, 16 or 24 rows is the one that others are padded to.
+    assert_eq!((engine.counters().compiles, engine.counters().padded), (2 + 4, 22 - 4));
+    assert_eq!((off.counters().compiles, off.counters().padded), (24, 0));
+    // Other modes have single ops, which come in more places than one.
+    let strict = plugin(counted(ShapeClasses::default())).unwrap();
+    with_mode(Mode::Strict, || (1..=4).try_for_each(|count| rows(&strict, count).map(drop))).unwrap();
+    assert_eq!(strict.counters().padded, 0);
+}
+
+/// What takes long to run is not run padded for ever.
+#[test]
+fn a_size_that_stays_has_its_own_executable() {
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
+    let step = |size: u64| {
+        let x = engine.tensor(&vec![0.5f32; size as usize], &[size]).unwrap();
+        let y = ((&x * 2.0).unwrap().tanh().unwrap() + 1.0).unwrap();
+        assert!((y.to_vec::<f32>().unwrap()[size as usize - 1] - 1.761_594_2).abs() < 1e-5);
+    };
+    (0..4).for_each(|more| step(300_000 + more));
+    let executions = engine.counters().executions;
+    for _ in 0..40 {
+        step(300_004);
+    }
+    wait_until(&engine, |counters| counters.pending_compiles == 0);
+    let before = engine.counters();
+    assert!(before.padded > 5, "{before:?}");
+    step(300_004);
+    let after = engine.counters();
+    assert_eq!((after.padded, after.executions), (before.padded, before.executions + 1));
+    assert!(after.executions > executions);
+}
+
+/// Sizes that come once each, and are soon interpreted: nothing is compiled.
+#[test]
+fn a_triangular_loop_compiles_nothing() {
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
+    let eliminate = |engine: &Engine| -> Result<Vec<f32>> {
+        let size = 24u64;
+        let mut data = numbers(size * size, 0.01);
+        (0..size).for_each(|at| data[(at * size + at) as usize] = 5.0);
+        let mut rest = engine.tensor(&data, &[size, size])?;
+        let mut pivots = Vec::new();
+        while rest.dims()[0] > 1 {
+            let end = rest.dims()[0] as i64;
+            let part = |low: [i64; 2], high: [i64; 2]| rest.slice(&low, &high, &[1, 1]);
+            pivots.push(part([0, 0], [1, 1])?.to_vec::<f32>()?[0]);
+            let column = (part([1, 0], [end, 1])? / part([0, 0], [1, 1])?)?;
+            rest = (part([1, 1], [end, end])? - column.matmul(&part([0, 1], [1, end])?)?)?;
+        }
+        Ok(pivots)
+    };
+    let expected = eliminate(&Engine::reference()).unwrap();
+    close(&eliminate(&engine).unwrap(), &expected, 1e-4);
+    assert_eq!((engine.counters().compiles_asked, engine.counters().padded), (0, 0));
+}
+
+/// O5.
+#[test]
+fn a_bucket_that_fails_costs_speed() {
+    let failed = Arc::new(AtomicU64::new(0));
+    for stage in ["compile", "execute", "upload"] {
+        let (seen, log) = (failed.clone(), Log::default());
+        // The padded region has more ops than any other.
+        let faults = move |point| {
+            let is_bucket = |ops: usize| ops > 12;
+            let fails = match point {
+                FaultPoint::Compile { ops } => stage == "compile" && is_bucket(ops),
+                FaultPoint::Execute { ops } => stage == "execute" && is_bucket(ops),
+                // The cache, padded.
+                FaultPoint::Upload { bytes } => stage == "upload" && bytes == 2 * 8 * 4 * 4,
+                _ => false,
+            };
+            fails.then(|| {
+                seen.fetch_add(1, Ordering::Relaxed);
+                "not today"
+            })
+        };
+        let config = counted(ShapeClasses::Masked).inject_faults(faults).event_sink(log.sink());
+        let Some(engine) = plugin(config) else { return };
+        let expected = cached(&Engine::reference()).unwrap();
+        for (actual, expected) in cached(&engine).unwrap().iter().zip(&expected) {
+            close(actual, expected, 1e-5);
+        }
+        assert!(failed.swap(0, Ordering::Relaxed) > 0, "{stage}: nothing has failed");
+        assert_eq!(engine.counters().poisoned, 0, "{stage}");
+    }
+}
+
+/// A cache with a sum over it: few ops.
+fn cached(engine: &Engine) -> Result<Vec<Vec<f32>>> {
+    let mut keys = engine.tensor(&numbers(8, 0.05), &[2, 1, 4])?;
+    let mut results = Vec::new();
+    for _ in 0..5 {
+        keys = Tensor::concatenate(&[&keys, &engine.tensor(&numbers(8, 0.1), &[2, 1, 4])?], 1)?;
+        results.push(keys.tanh()?.sum(&[1])?.to_vec::<f32>()?);
+    }
+    results.push(keys.to_vec::<f32>()?);
+    Ok(results)
+}
