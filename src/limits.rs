@@ -27,6 +27,9 @@ pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 /// Regions remembered as interpreted and not yet compiled.
 pub(crate) const MAX_COLD_REGIONS: usize = 4_096;
 
+/// Padded regions remembered, each for all sizes of its bucket.
+pub(crate) const MAX_BUCKETS: usize = 256;
+
 /// How much more memory than its ops one by one a region may need as a whole: the quarter of that, if it is more than the slack of the
 /// configuration.
 pub(crate) const MAX_MORE_SHARE: u64 = 4;

@@ -36,12 +36,12 @@ use crate::device::{Buffer, DeviceError, Executable};
 use crate::engine::Task;
 use crate::error::RegionRef;
 use crate::event::Event;
-use crate::limits::{MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
+use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
 use crate::schedule::Pool;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::value::{Outcome, RegionInfo, ValueCell};
+use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
 /// Most executions of a bucket that are interpreted, and most of one region before it gets an executable of its own, however little each takes.
 const MOST_PATIENCE: u32 = 1_000;
@@ -51,11 +51,14 @@ const MOST_TRIES: u32 = 8;
 
 /// A region and what it is padded to.
 pub(super) struct Bucketed {
-    padded: Padded,
-    /// The padded region.
+    /// The padded region; regions of the same bucket share it.
     info: Arc<RegionInfo>,
-    /// Types of the region's results.
-    true_types: Vec<TensorType>,
+    /// For each result of the region, the number of the padded region's result that has it.
+    results: Vec<u32>,
+    /// The values of the parameters that the region does not have.
+    scalars: Vec<Scalar>,
+    /// The sizes that vary, each with what it is padded to.
+    sizes: Vec<(u64, u64)>,
     /// How often the bucket is interpreted before its executable is waited for.
     patience: u32,
     /// Executions of this region, interpreted ones too.
@@ -77,6 +80,8 @@ struct Known {
     families: Recent<u64, Family>,
     /// By the regions' own keys.
     regions: Recent<RegionKey, Arc<Bucketed>>,
+    /// Padded regions by their keys.
+    buckets: Recent<RegionKey, Arc<RegionInfo>>,
 }
 
 /// The shape classes seen lately.
@@ -110,6 +115,7 @@ impl Classes {
         let known = Known {
             families: Recent::with_room(MAX_KNOWN_REGIONS),
             regions: Recent::with_room(MAX_COLD_REGIONS),
+            buckets: Recent::with_room(MAX_BUCKETS),
         };
         (which != ShapeClasses::Off).then(|| Classes { known: Mutex::new(known), which, buckets })
     }
@@ -122,6 +128,9 @@ impl Classes {
     /// Its executable failed: the region runs without, and so do others of the same ops that were not padded yet.
     fn give_up(&self, info: &RegionInfo) {
         let mut known = self.known.lock();
+        if known.regions.get_mut(&info.reference.key).is_none() {
+            return;
+        }
         known.regions.remove(&info.reference.key);
         if let Some(family) = known.families.get_mut(&info.canon.skeleton()) {
             family.class = None;
@@ -146,7 +155,18 @@ impl Classes {
             Ok(None) | Err(Unclassed::Unlike) => return Found::Nothing,
             Err(Unclassed::NoRule { node, op }) => return family.refused(Refusal::NoRule { node, op }),
         };
-        let bucketed = Arc::new(Bucketed::new(padded, info, environment));
+        let bucket = padded.region().key(environment);
+        let shared = match known.buckets.get_mut(&bucket) {
+            // Two regions of one key have one canonical form, but for one who has found a collision: that one goes without.
+            Some(shared) if shared.canon == *padded.region() => shared.clone(),
+            Some(_) => return Found::Nothing,
+            None => {
+                let shared = Arc::new(region_of(&padded, bucket, info));
+                known.buckets.insert(bucket, shared.clone());
+                shared
+            }
+        };
+        let bucketed = Arc::new(Bucketed::new(&padded, shared, &info.canon));
         known.regions.insert(info.reference.key, bucketed.clone());
         Found::Bucket(bucketed)
     }
@@ -195,38 +215,53 @@ impl Family {
     }
 }
 
+/// The region that another one is padded to.
+fn region_of(padded: &Padded, key: RegionKey, of: &RegionInfo) -> RegionInfo {
+    let canon = padded.region().clone();
+    let sites = padded.origins().iter().map(|&node| of.address(node).1).collect();
+    let reference = RegionRef { key, ops: canon.graph().nodes().len(), ..of.reference };
+    RegionInfo { reference, canon, sites: Arc::new(sites) }
+}
+
 impl Bucketed {
-    fn new(padded: Padded, of: &RegionInfo, environment: &EnvFingerprint) -> Bucketed {
-        let canon = padded.region().clone();
-        let (key, ops) = (canon.key(environment), canon.graph().nodes().len());
-        let sites = padded.origins().iter().map(|&node| of.address(node).1).collect();
-        let reference = RegionRef { key, ops, ..of.reference };
-        let info = Arc::new(RegionInfo { reference, canon, sites: Arc::new(sites) });
-        let results = of.canon.graph().nodes().iter().flat_map(|node| node.signature().results());
-        let true_types = results.cloned().collect();
-        let patience = break_even(of.canon.graph()).min(MOST_PATIENCE);
-        Bucketed { padded, info, true_types, patience, runs: AtomicU32::new(0) }
+    fn new(padded: &Padded, info: Arc<RegionInfo>, of: &CanonRegion) -> Bucketed {
+        Bucketed {
+            info,
+            results: padded.results().to_vec(),
+            scalars: padded.scalars().to_vec(),
+            sizes: padded.sizes().to_vec(),
+            patience: break_even(of.graph()).min(MOST_PATIENCE),
+            runs: AtomicU32::new(0),
+        }
     }
 
     /// The numbers of results that have those of the region.
     fn outputs(&self, of_region: &OutputSet) -> OutputSet {
-        of_region.iter().map(|output| self.padded.results()[output as usize]).collect()
+        of_region.iter().map(|output| self.results[output as usize]).collect()
     }
 }
 
 impl Job {
-    /// Where the job stands if its region was padded before.
-    pub(super) fn by_known_bucket(&mut self, stream: &Arc<StreamShared>) -> Option<State> {
-        let engine = stream.engine();
-        let bucketed = engine.classes()?.known(self.info.reference.key)?;
-        let key = Key::new(*self.info.reference.key.as_bytes());
-        let claim = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
-            // Its own is better.
-            Lookup::Hit(hit) => return Some(self.hit(key, hit, stream)),
-            Lookup::Claimed(claim) => Some(claim),
-            _ => None,
+    /// Where the job stands if its region was padded before and has no executable of its own; otherwise what the look-up gave.
+    pub(super) fn by_known_bucket(
+        &mut self,
+        found: Lookup<Executable, DeviceError>,
+        stream: &Arc<StreamShared>,
+    ) -> Result<State, Lookup<Executable, DeviceError>> {
+        let classes = stream.engine().classes().filter(|_| self.may_be_cold());
+        // Its own is better.
+        let classes = classes.filter(|_| !matches!(found, Lookup::Hit(_)));
+        let Some(bucketed) = classes.and_then(|classes| classes.known(self.info.reference.key)) else {
+            return Err(found);
         };
-        self.by_bucket(bucketed, claim, stream).ok()
+        let (claim, other) = match found {
+            Lookup::Claimed(claim) => (Some(claim), None),
+            other => (None, Some(other)),
+        };
+        match self.by_bucket(bucketed, claim, stream) {
+            Ok(state) => Ok(state),
+            Err(claim) => Err(claim.map(Lookup::Claimed).or(other).expect("bug: what was found is lost")),
+        }
     }
 
     /// Where the job stands if its region, which was missed, is padded; otherwise the claim back.
@@ -345,10 +380,13 @@ impl Job {
         engine.emit(|| Event::Padded {
             region,
             bucket: bucketed.info.reference.key,
-            sizes: bucketed.padded.sizes().to_vec(),
+            sizes: bucketed.sizes.clone(),
         });
         let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
-        let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
+        let output = |(index, value): &(u32, ValuePromise)| {
+            (bucketed.results[*index as usize], value.holder().ty().clone())
+        };
+        let outputs: Vec<(u32, TensorType)> = self.outputs.iter().map(output).collect();
         let owner = stream.clone();
         Slot::filled_by(region, pool, stream, move || {
             let results = run(&bucketed, &hit.artifact, params, &outputs, &owner);
@@ -376,12 +414,12 @@ impl Bucketed {
     }
 }
 
-/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in their true sizes.
+/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in their true types.
 fn run(
     bucketed: &Bucketed,
     executable: &Executable,
     params: Vec<Param>,
-    outputs: &[u32],
+    outputs: &[(u32, TensorType)],
     stream: &StreamShared,
 ) -> Interpreted {
     let device = stream.engine().device();
@@ -392,7 +430,7 @@ fn run(
     let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
     // What is copied, and where among the arguments it goes; the others are used as they are.
     let (mut values, mut copies) = (Vec::<Arc<ValueCell>>::new(), Vec::<Option<Buffer>>::new());
-    for (param, ty) in params.into_iter().zip(bucketed.padded.region().graph().params()) {
+    for (param, ty) in params.into_iter().zip(bucketed.info.canon.graph().params()) {
         match param {
             Param::Scalar(scalar) => scalars.push(scalar),
             Param::Value(value) => {
@@ -402,17 +440,16 @@ fn run(
             }
         }
     }
-    scalars.extend_from_slice(bucketed.padded.scalars());
+    scalars.extend_from_slice(&bucketed.scalars);
     let args = values.iter().zip(&copies).map(|(value, copy)| copy.as_ref().map_or_else(|| data(value), Ok));
     let args = args.collect::<Result<SmallVec<[&Buffer; 32]>, _>>()?;
     let executed = device.execute(executable, &args, scalars.into_iter(), &[])?;
     let mut results: Vec<Option<Buffer>> = executed.outputs.into_iter().map(Some).collect();
     let made = executable.outputs();
-    let result = |&output: &u32| {
-        let place = made.binary_search(&bucketed.padded.results()[output as usize]).ok();
+    let result = |(output, ty): &(u32, TensorType)| {
+        let place = made.binary_search(output).ok();
         let buffer = place.and_then(|place| results[place].take());
         let buffer = buffer.ok_or_else(|| failed("bug: the bucket's executable does not return all"))?;
-        let ty = &bucketed.true_types[output as usize];
         if buffer.ty() == ty { Ok(buffer) } else { resize(&buffer, ty) }
     };
     outputs.iter().map(result).collect()

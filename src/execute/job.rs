@@ -221,12 +221,6 @@ impl Job {
         let engine = stream.engine();
         let key = Key::new(*self.info.reference.key.as_bytes());
         let region = self.info.reference;
-        if self.may_be_cold()
-            && let Some(state) = self.by_known_bucket(stream)
-        {
-            self.state = state;
-            return;
-        }
         let cold = engine.cold().filter(|_| self.may_be_cold());
         match cold.and_then(|cold| cold.again(region.key)) {
             Some(Again::Interpret(run)) => {
@@ -243,7 +237,15 @@ impl Job {
             Some(Again::Compile) => self.was_cold = true,
             None => {}
         }
-        self.state = match engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed) {
+        let found = engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed);
+        let found = match self.by_known_bucket(found, stream) {
+            Ok(state) => {
+                self.state = state;
+                return;
+            }
+            Err(found) => found,
+        };
+        self.state = match found {
             Lookup::Hit(hit) => self.hit(key, hit, stream),
             Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
             Lookup::InFlight(flight) => {
