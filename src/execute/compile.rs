@@ -102,6 +102,7 @@ impl Compile {
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
         stream.engine().counters().compiles_asked.add(1);
+        let tag = *info.reference.key.as_bytes();
         let task = Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;
@@ -162,7 +163,7 @@ impl Compile {
         });
         match haste {
             Haste::Awaited => pool.push(task),
-            Haste::Unhurried => pool.push_unhurried(task),
+            Haste::Unhurried => pool.push_unhurried(Some(tag), task),
         }
         slot
     }

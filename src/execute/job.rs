@@ -227,6 +227,9 @@ impl Job {
                 {
                     // It will be waited for when the region has been interpreted often enough.
                     self.compile(Some(claim), Haste::Awaited, stream);
+                } else {
+                    // What was begun in case it is run again is needed.
+                    engine.compile_pool().hasten(region.key.as_bytes());
                 }
                 self.state = State::Cold(run);
                 return;
@@ -243,6 +246,7 @@ impl Job {
             }
             Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
             Lookup::InFlight(flight) => {
+                engine.compile_pool().hasten(region.key.as_bytes());
                 let slot = CompileSlot::new();
                 let (done, stream) = (slot.clone(), stream.clone());
                 flight.subscribe(move || {

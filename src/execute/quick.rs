@@ -72,37 +72,41 @@ impl Job {
         let (info, owner, stopgap) = (self.info.clone(), stream.clone(), hit.artifact.clone());
         let dying = self.dying();
         stream.engine().counters().compiles_asked.add(1);
-        stream.engine().compile_pool().push_unhurried(Box::new(move || {
-            let engine = owner.engine();
-            let region = info.reference;
-            let outputs: OutputSet = stopgap.outputs().iter().copied().collect();
-            engine.emit(|| Event::CompileStarted { region });
-            let start = Instant::now();
-            let compiled = guarded(|| engine.device().compile(&info.canon, &outputs, &dying, How::default()));
-            let took = start.elapsed();
-            match compiled {
-                Ok(executable) => {
-                    engine.counters().compiles.add(1);
-                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
-                    let size = Bytes(executable.bytes());
-                    let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
-                    let evicted = engine.cache().replace(&key, &stopgap, executable);
-                    engine.tell_evicted(&evicted.unwrap_or_default());
-                    engine.emit(|| Event::CompileFinished {
-                        region,
-                        took,
-                        size,
-                        quick: false,
-                        memory,
-                        eager: eager(&info.canon, &outputs, &dying),
-                        executable: loaded,
-                    });
+        stream.engine().compile_pool().push_unhurried(
+            None,
+            Box::new(move || {
+                let engine = owner.engine();
+                let region = info.reference;
+                let outputs: OutputSet = stopgap.outputs().iter().copied().collect();
+                engine.emit(|| Event::CompileStarted { region });
+                let start = Instant::now();
+                let compiled =
+                    guarded(|| engine.device().compile(&info.canon, &outputs, &dying, How::default()));
+                let took = start.elapsed();
+                match compiled {
+                    Ok(executable) => {
+                        engine.counters().compiles.add(1);
+                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                        let size = Bytes(executable.bytes());
+                        let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
+                        let evicted = engine.cache().replace(&key, &stopgap, executable);
+                        engine.tell_evicted(&evicted.unwrap_or_default());
+                        engine.emit(|| Event::CompileFinished {
+                            region,
+                            took,
+                            size,
+                            quick: false,
+                            memory,
+                            eager: eager(&info.canon, &outputs, &dying),
+                            executable: loaded,
+                        });
+                    }
+                    Err(error) => {
+                        engine.counters().compile_failures.add(1);
+                        engine.emit(|| Event::CompileFailed { region, message: error.message });
+                    }
                 }
-                Err(error) => {
-                    engine.counters().compile_failures.add(1);
-                    engine.emit(|| Event::CompileFailed { region, message: error.message });
-                }
-            }
-        }));
+            }),
+        );
     }
 }
