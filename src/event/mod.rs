@@ -75,7 +75,7 @@ pub enum Event {
         /// What changed most of the times. Nothing if it was never the same thing twice.
         varying: Vec<Varying>,
     },
-    /// A region was written down for the compiler. On the reference device, which has no compiler, this is what a compiler
+    /// A region was written down for the compiler, once for each of its compiles. On the reference device, which has no compiler, this is what a compiler
     /// would get.
     Lowered {
         /// Which one.

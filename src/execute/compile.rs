@@ -7,7 +7,7 @@ use std::time::Instant;
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
-use fuseline_fusion::{Bytes, lower};
+use fuseline_fusion::{Bytes, Scalar, lower};
 
 use crate::device::{Cause, DeviceError, Executable, How, aliases};
 use crate::engine::EngineShared;
@@ -69,6 +69,22 @@ pub(super) fn guarded(
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
 }
 
+/// Tells what the compiler gets of a region.
+pub(super) fn tell_lowered(
+    info: &RegionInfo,
+    outputs: &OutputSet,
+    dying: &[u32],
+    fixed: &[(u32, Scalar)],
+    engine: &EngineShared,
+) {
+    engine.emit(|| {
+        let (outputs, aliases) = aliases(&info.canon, outputs, dying);
+        let numerics = engine.device().numerics();
+        let module = lower::lower_fixed(&info.canon, &outputs, &aliases, numerics, fixed);
+        Event::Lowered { region: info.reference, outputs, module }
+    });
+}
+
 /// What the ops of a region would hold one by one.
 pub(super) fn eager(canon: &CanonRegion, outputs: &OutputSet, dying: &[u32]) -> Bytes {
     Held::of(canon.graph(), &Asked { canon, outputs, dying }).peak()
@@ -106,11 +122,7 @@ impl Compile {
         let task = Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;
-            engine.emit(|| {
-                let (outputs, aliases) = aliases(&info.canon, &outputs, &dying);
-                let module = lower::lower(&info.canon, &outputs, &aliases, engine.device().numerics());
-                Event::Lowered { region, outputs, module }
-            });
+            tell_lowered(&info, &outputs, &dying, &[], engine);
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
             let how = How { quick, ..How::default() };

@@ -21,7 +21,7 @@ use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Bytes, Graph, OpCode, Ref};
 
 use super::cold::compile_time;
-use super::compile::{eager, guarded};
+use super::compile::{eager, guarded, tell_lowered};
 use super::job::Job;
 use crate::device::{Executable, How};
 use crate::engine::EngineShared;
@@ -78,6 +78,7 @@ impl Job {
                 let engine = owner.engine();
                 let region = info.reference;
                 let outputs: OutputSet = stopgap.outputs().iter().copied().collect();
+                tell_lowered(&info, &outputs, &dying, &[], engine);
                 engine.emit(|| Event::CompileStarted { region });
                 let start = Instant::now();
                 let compiled =

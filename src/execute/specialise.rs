@@ -6,7 +6,7 @@ use std::time::Instant;
 use fuseline_cache::{Artifact as _, OutputSet};
 use fuseline_fusion::Bytes;
 
-use super::compile::guarded;
+use super::compile::{guarded, tell_lowered};
 use super::job::Job;
 use crate::device::{Choice, Executable, Fixed, How};
 use crate::event::Event;
@@ -48,6 +48,7 @@ impl Job {
                 let region = info.reference;
                 let outputs: OutputSet = general.outputs().iter().copied().collect();
                 let dying: Vec<u32> = general.reusable().iter().map(|&(_, param)| param).collect();
+                tell_lowered(&info, &outputs, &dying, &fixed, engine);
                 let start = Instant::now();
                 let compile = || {
                     engine.device().compile(
