@@ -59,6 +59,8 @@ pub(super) enum Haste {
     Awaited,
     /// What it is for runs by other means until then.
     Unhurried,
+    /// Another executable of the region does, until then and if it fails: that is not remembered.
+    Dispensable,
 }
 
 /// A compile, of which a panic is an error.
@@ -142,7 +144,7 @@ impl Compile {
                     match oversized(&executable, eager, part_of, region, engine) {
                         Some(error) => {
                             let error = Arc::new(error);
-                            if let Some(claim) = claim {
+                            if let Some(claim) = claim.filter(|_| haste != Haste::Dispensable) {
                                 engine.tell_evicted(&claim.refuse(error.clone()));
                             }
                             Err(error)
@@ -163,7 +165,11 @@ impl Compile {
                     engine.emit(|| Event::CompileFailed { region, message });
                     let error = Arc::new(error);
                     // Nobody waits for an unhurried one, and so nobody would free memory and try again.
-                    let is_kept = !error.is_out_of_memory() || keeps_failures || haste == Haste::Unhurried;
+                    let is_kept = match haste {
+                        Haste::Awaited => !error.is_out_of_memory() || keeps_failures,
+                        Haste::Unhurried => true,
+                        Haste::Dispensable => false,
+                    };
                     if let Some(claim) = claim.filter(|_| is_kept) {
                         engine.tell_evicted(&claim.fail(error.clone()));
                     }
@@ -175,7 +181,7 @@ impl Compile {
         });
         match haste {
             Haste::Awaited => pool.push(task),
-            Haste::Unhurried => pool.push_unhurried(Some(tag), task),
+            Haste::Unhurried | Haste::Dispensable => pool.push_unhurried(Some(tag), task),
         }
         slot
     }

@@ -242,6 +242,7 @@ impl Job {
                 engine.counters().hits.add(1);
                 engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
                 self.replace_stopgap(key, &hit, stream);
+                self.note_surplus(key, &hit, stream);
                 State::Ready(hit)
             }
             Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
