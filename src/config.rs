@@ -299,7 +299,8 @@ impl EngineConfig {
         self
     }
 
-    /// Threads that compile, at least 1. Default: one less than there are cores, but 2 at least and 4 at most.
+    /// Threads that compile what somebody waits for, at least 1; half as many, at low priority (a nice value 10 higher, on Linux), do so for
+    /// what nobody waits for. Default: one less than there are cores, but 2 at least and 4 at most.
     #[must_use]
     pub fn compile_threads(mut self, threads: usize) -> EngineConfig {
         self.compile_threads = threads.max(1);

@@ -20,7 +20,7 @@ use crate::event::{Event, Events, call_user};
 use crate::execute::{Classes, ColdRegions, Flow, KnownRegions};
 use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Inside, Plugin, discover};
-use crate::schedule::Pool;
+use crate::schedule::{Pool, Priority, Workers};
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -46,7 +46,7 @@ pub(crate) struct EngineShared {
     /// What is in flight of each stream, for those who wait for memory.
     flows: Mutex<Vec<Weak<Flow>>>,
     drive: Arc<Pool<Arc<StreamShared>>>,
-    compile: Pool<Task>,
+    compile: Workers<Task>,
     /// What is interpreted until it is compiled, if anything is.
     cold: Option<ColdRegions>,
     /// What is padded to sizes that have executables, if anything is.
@@ -59,7 +59,7 @@ impl EngineShared {
     fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
         let (drive_threads, compile_threads) = config.threads();
-        let drive = Pool::start("drive", drive_threads, |stream: Arc<StreamShared>| {
+        let drive = Pool::start("drive", drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
             let inside = Inside::enter();
             stream.run_queued();
             // It may be the last reference to everything.
@@ -70,13 +70,14 @@ impl EngineShared {
             let _inside = Inside::enter();
             task();
         };
-        let compile = Pool::start("compile", compile_threads, run);
+        let compile = Workers::start("compile", compile_threads, run);
         let is_near = device.is_near_host();
         let cold = (is_near && config.interprets_cold_regions()).then(ColdRegions::new);
         let (which, buckets) = config.classes();
         let classes = Classes::new(which, buckets).filter(|_| is_near);
         let is_needed = cold.is_some() || classes.is_some();
-        let interpret = is_needed.then(|| Pool::start("interpret", 1, run)).transpose().map_err(threads)?;
+        let interpret = is_needed.then(|| Pool::start("interpret", 1, Priority::Normal, run));
+        let interpret = interpret.transpose().map_err(threads)?;
         Ok(Arc::new(EngineShared {
             device,
             cache: MemoryCache::new(config.cache()),
@@ -130,7 +131,7 @@ impl EngineShared {
         &self.drive
     }
 
-    pub(crate) fn compile_pool(&self) -> &Pool<Task> {
+    pub(crate) fn compile_pool(&self) -> &Workers<Task> {
         &self.compile
     }
 

@@ -325,6 +325,16 @@ impl fmt::Debug for ValueRef {
     }
 }
 
+impl ValueRef {
+    /// Whether this is the only reference. The region that has it and has seen the value's release is its last reader then, and may reuse its
+    /// memory (V2).
+    pub(crate) fn is_last(&self) -> bool {
+        let is_last = Arc::strong_count(&self.0) == 1;
+        debug_assert!(!is_last || !self.0.has_handles(), "bug: {self:?} is to be reused and has a handle");
+        is_last
+    }
+}
+
 impl TraceValue for ValueRef {
     fn id(&self) -> ValueId {
         self.0.id()
@@ -358,5 +368,29 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// V2.
+    #[test]
+    fn memory_is_reused_by_the_last_reader() {
+        let cell = ValueCell::scalar(Scalar::new(1.0f32));
+        let (first, last) = (ValueRef(cell.clone()), ValueRef(cell));
+        assert!(!first.is_last());
+        first.0.release();
+        drop(first);
+        assert!(last.is_last());
+    }
+
+    /// V2, where somebody has broken it.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "is to be reused and has a handle")]
+    fn memory_with_a_handle_is_not_reused() {
+        ValueRef(ValueCell::scalar(Scalar::new(1.0f32))).is_last();
     }
 }

@@ -1,11 +1,21 @@
 //! Memory stays flat however many distinct regions a program goes through: the cache is bounded, and so is everything else
 //! that remembers regions.
-#![allow(missing_docs, clippy::print_stdout, reason = "a test, which says its figures")]
+#![allow(
+    missing_docs,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "a test, which says its figures"
+)]
 
 mod support;
 
+use std::sync::{Mutex, PoisonError};
+
 use fuseline::{Budget, Engine, EngineConfig, Result};
 use support::plugin;
+
+/// Held by the test that looks at the memory: it is the process's, and tests may be threads of one process.
+static MEMORY: Mutex<()> = Mutex::new(());
 
 /// Regions that the cache may hold.
 const BOUND: u64 = 64;
@@ -43,6 +53,7 @@ fn flat(
     settled: usize,
     allowed: u64,
 ) -> Result<()> {
+    let _alone = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     if resident().is_none() {
         println!("skipped: no /proc/self/statm here, so resident memory cannot be read");
         return Ok(());

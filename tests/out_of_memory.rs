@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::{
     Budgets, Bytes, Engine, Error, Event, Fault, FaultPoint, Literal, Mode, OpCode, Remedy, Result, Stage,
-    Tensor,
+    Tensor, TensorType,
 };
 use support::{Log, close, on_engines, vector};
 
@@ -332,6 +333,54 @@ fn the_plugin_runs_out_of_memory() {
     assert!(freed >= 2 && !parts.is_empty() && failed >= 1, "{freed} {parts:?} {failed}");
     let donated = |event: &Event| matches!(event, Event::Launched { donated, .. } if !donated.is_empty());
     assert!(events.iter().any(donated), "the state was not to be reused");
+}
+
+/// Copies nothing: it fails.
+struct Fails;
+
+impl Handler for Fails {
+    fn results(&self, operands: &[TensorType], _: &Config) -> std::result::Result<Vec<TensorType>, String> {
+        Ok(operands.to_vec())
+    }
+
+    fn run(&self, _: HandlerCall<'_>) -> std::result::Result<(), String> {
+        Err("no memory today".to_owned())
+    }
+}
+
+/// What a device reports only after it has accepted an execution is told by whoever asks for a value of that execution, or of one that
+/// depends on it, with the op that makes it. It is not tried again; the stream goes on.
+#[test]
+fn what_fails_on_the_device_is_told_where_it_is_asked_for() {
+    let target = handler::register("test.fails_later", Fails).unwrap();
+    let log = Log::default();
+    let Some(engine) = support::plugin(support::config().event_sink(log.sink())) else { return };
+    // Too much to be done within the call.
+    let x = engine.tensor(&vec![1.0f32; 1 << 16], &[1 << 16]).unwrap();
+    let made = engine.stream().call_handler(target, &[&x], Config::none()).unwrap();
+    let failing = made[0].neg().unwrap();
+    let line = line!() - 1;
+    engine.stream().flush();
+    let dependent = failing.abs().unwrap();
+    let dependent_line = line!() - 1;
+    engine.stream().flush();
+    let independent = x.sum(&[0]).unwrap();
+    engine.synchronize().unwrap();
+    for (value, op, line) in [(&failing, "negate", line), (&dependent, "abs", dependent_line)] {
+        let error = value.to_vec::<f32>().unwrap_err();
+        let said = error.to_string();
+        for words in ["no memory today", op, &format!("tests/out_of_memory.rs:{line}")] {
+            assert!(said.contains(words), "{said} does not say {words}");
+        }
+        assert_eq!((error.stage(), value.wait().is_err()), (Stage::Execute, true));
+    }
+    assert_eq!(independent.item::<f32>().unwrap(), 65_536.0);
+    assert_eq!((&x + 1.0).unwrap().to_vec::<f32>().unwrap()[0], 2.0);
+    let counters = engine.counters();
+    assert_eq!(
+        (counters.executions, counters.fallbacks, counters.poisoned, counters.out_of_memory),
+        (4, 0, 0, 0)
+    );
 }
 
 #[test]

@@ -24,6 +24,34 @@ fn input(engine: &Engine) -> Tensor {
     engine.tensor(&[1.0f32; 4], &[2, 2]).unwrap()
 }
 
+/// What the compiler gets is told of both compiles, before they begin.
+#[test]
+fn both_compiles_are_told() {
+    let log = Log::default();
+    let Some(engine) = plugin(config().event_sink(log.sink())) else { return };
+    let x = input(&engine);
+    assert_eq!((step(&x), step(&x)), (vec![2.0, 2.0], vec![2.0, 2.0]));
+    let mut told = Vec::new();
+    let mut modules = Vec::new();
+    // The end is told just after it is counted.
+    while told.last() != Some(&"slow") {
+        for event in log.take() {
+            match event {
+                Event::Lowered { module, .. } => {
+                    told.push("lowered");
+                    modules.push(module.text().to_owned());
+                }
+                Event::CompileStarted { .. } => told.push("started"),
+                Event::CompileFinished { quick, .. } => told.push(if quick { "quick" } else { "slow" }),
+                _ => {}
+            }
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(told, ["lowered", "started", "quick", "lowered", "started", "slow"]);
+    assert_eq!(modules[0], modules[1]);
+}
+
 fn compiles(log: &Log) -> Vec<bool> {
     let compile = |event| match event {
         Event::CompileFinished { quick, .. } => Some(quick),

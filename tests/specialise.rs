@@ -21,13 +21,18 @@ fn wanted(exponent: f32, rate: f32) -> Vec<f32> {
     [1.0f32, 2.0, 3.0].map(|x| x.powf(exponent) * rate).to_vec()
 }
 
-/// Bits of the scalars that were compiled in; waits for that.
-fn specialised(log: &Log) -> Vec<u64> {
+/// Bits of the scalars that were compiled in, and the modules of the region's compiles; waits for that.
+fn specialised(log: &Log) -> (Vec<u64>, Vec<String>) {
     let start = Instant::now();
+    let mut modules = Vec::new();
     loop {
         for event in log.take() {
-            if let Event::Specialised { scalars, .. } = event {
-                return scalars.into_iter().map(|(_, value)| value.bits()).collect();
+            match event {
+                Event::Lowered { module, .. } => modules.push(module.text().to_owned()),
+                Event::Specialised { scalars, .. } => {
+                    return (scalars.into_iter().map(|(_, value)| value.bits()).collect(), modules);
+                }
+                _ => {}
             }
         }
         assert!(start.elapsed() < Duration::from_secs(60), "nothing was compiled in");
@@ -46,7 +51,12 @@ fn a_scalar_that_stays_is_compiled_in_behind_a_guard() {
         let rate = i as f32;
         assert_eq!(step(&x, 2.0, rate), wanted(2.0, rate));
     }
-    assert_eq!(specialised(&log), [u64::from(2.0f32.to_bits())]);
+    let (scalars, modules) = specialised(&log);
+    assert_eq!(scalars, [u64::from(2.0f32.to_bits())]);
+    // The compiler was given the number, and that was told.
+    let [general, special] = modules.as_slice() else { panic!("{} compiles were told", modules.len()) };
+    let two = "0x00000040";
+    assert!(!general.contains(two) && special.contains(two), "{special}");
     let before = engine.counters();
     for i in 0..20 {
         let rate = i as f32;

@@ -9,6 +9,9 @@ use crate::outputs::OutputSet;
 /// Most variants of one entry. A loop needs one or two; more means that liveness flaps, and a union serves better.
 pub(crate) const MAX_VARIANTS: usize = 4;
 
+/// Most variants of one entry that are made to return less than one that serves.
+pub const MAX_NARROWED: u32 = 3;
+
 /// Most compiles of one key that may fail before it is given up.
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -45,13 +48,21 @@ pub(crate) struct State<A, E> {
     pub(crate) variants: SmallVec<[Variant<A>; 1]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     pub(crate) failure: Option<Failure<E>>,
+    /// Variants claimed to return less than others do.
+    pub(crate) narrowed: u32,
     /// The entry has left the table; whoever still holds it looks again.
     pub(crate) evicted: bool,
 }
 
 impl<A, E> State<A, E> {
     pub(crate) fn new() -> State<A, E> {
-        State { variants: SmallVec::new(), pending: SmallVec::new(), failure: None, evicted: false }
+        State {
+            variants: SmallVec::new(),
+            pending: SmallVec::new(),
+            failure: None,
+            narrowed: 0,
+            evicted: false,
+        }
     }
 
     /// The variant that serves `outputs` with the least surplus.
@@ -83,6 +94,15 @@ impl<A, E> State<A, E> {
         wanted
     }
 
+    /// Whether a variant for just `outputs` may be made besides those there are; counts it.
+    pub(crate) fn may_narrow(&mut self, outputs: &OutputSet) -> bool {
+        let is_there = self.variants.iter().any(|variant| variant.outputs == *outputs)
+            || self.pending.iter().any(|flight| flight.outputs == *outputs);
+        let may = !is_there && self.narrowed < MAX_NARROWED;
+        self.narrowed += u32::from(may);
+        may
+    }
+
     /// Adds a variant; returns the bytes of the one it replaces, if any.
     pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<u64> {
         self.failure = None;
@@ -90,7 +110,15 @@ impl<A, E> State<A, E> {
             self.variants.push(variant);
             return None;
         }
-        let least = (0..self.variants.len()).min_by_key(|&i| self.variants[i].uses)?;
+        // One whose place another can take, so that nobody waits for it again.
+        let is_dispensable = |place: &usize| {
+            let outputs = &self.variants[*place].outputs;
+            let others = self.variants.iter().enumerate().filter(|(other, _)| other != place);
+            let mut others = others.map(|(_, other)| &other.outputs).chain([&variant.outputs]);
+            others.any(|other| other.includes(outputs))
+        };
+        let uses = |place: &usize| (!is_dispensable(place), self.variants[*place].uses);
+        let least = (0..self.variants.len()).min_by_key(uses)?;
         let old = std::mem::replace(&mut self.variants[least], variant);
         Some(old.bytes)
     }

@@ -13,7 +13,9 @@
 //!
 //! One region is compiled for one or more sets of outputs ([`OutputSet`]). A variant that returns more than is asked for
 //! serves: the surplus is dropped by the caller. The number of variants of an entry is capped, and when it is reached the
-//! next compile is for the union of all of them, so that a caller whose set of live values flaps converges.
+//! next compile is for the union of all of them, so that a caller whose set of live values flaps converges. A caller that
+//! finds the surplus to cost more than a compile makes a variant without it ([`MemoryCache::claim_narrower`]), [`MAX_NARROWED`]
+//! times at most. When there is no room, a variant goes that another one includes, so that nobody waits for it again.
 //!
 //! # Single flight
 //!
@@ -35,6 +37,7 @@ mod memory;
 mod outputs;
 mod sync;
 
+pub use entry::MAX_NARROWED;
 pub use key::Key;
 pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCache, Stats};
 pub use outputs::OutputSet;

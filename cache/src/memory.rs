@@ -181,6 +181,19 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }
     }
 
+    /// The right and duty to make a variant for just `outputs`, where another serves that returns more. `None` if there is one, if it is
+    /// being made, after [`MAX_NARROWED`](crate::MAX_NARROWED) of them, and if the key has left the cache.
+    pub fn claim_narrower(&self, key: &Key, canonical: &[u8], outputs: OutputSet) -> Option<Claim<A, E>> {
+        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?.clone();
+        let mut state = entry.state.lock();
+        if state.evicted || !state.may_narrow(&outputs) {
+            return None;
+        }
+        state.pending.push(Pending { outputs: outputs.clone(), waiters: Vec::new() });
+        drop(state);
+        Some(Claim { shared: self.0.clone(), key: *key, entry, outputs, done: false })
+    }
+
     /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is dropped, if that one has left the cache.
     pub fn replace(&self, key: &Key, old: &Arc<A>, new: A) -> Option<Vec<Evicted>> {
         let entry = self.0.table.get(key).map(|entry| entry.clone())?;

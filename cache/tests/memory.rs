@@ -298,3 +298,40 @@ fn what_was_discarded_is_tried_again_later_and_what_was_refused_is_not() {
     let _ = claim(&cache, 2, &[0]).refuse(why.clone());
     assert!((0..10_000).all(|_| matches!(look(&cache, 2, &[0]), Lookup::Failed(_))));
 }
+
+fn narrow(cache: &Cache, number: u64, outputs: &[u32]) -> Option<Claim<Exe, String>> {
+    cache.claim_narrower(&key(number), &canonical(number), set(outputs))
+}
+
+#[test]
+fn a_narrower_variant_is_made_beside_the_one_that_serves() {
+    let cache = Cache::new(Budget::default());
+    assert!(narrow(&cache, 1, &[0]).is_none(), "there is nothing to narrow");
+    fill(&cache, 1, &[0, 1, 2], 7);
+    assert!(cache.claim_narrower(&key(1), &canonical(2), set(&[0])).is_none(), "other bytes");
+    assert!(narrow(&cache, 1, &[0, 1, 2]).is_none(), "it is there");
+    let claim = narrow(&cache, 1, &[0]).unwrap();
+    assert!(narrow(&cache, 1, &[0]).is_none(), "it is being made");
+    assert_eq!(hit(&cache, 1, &[0]), Some(7), "nobody waits for it");
+    let _ = claim.fulfil(Exe { number: 8, bytes: 100 });
+    assert_eq!((hit(&cache, 1, &[0]), hit(&cache, 1, &[1])), (Some(8), Some(7)));
+    // One that is given back counts.
+    drop(narrow(&cache, 1, &[1]));
+    drop(narrow(&cache, 1, &[1]));
+    assert!(narrow(&cache, 1, &[1]).is_none() && narrow(&cache, 1, &[2]).is_none(), "there is a limit");
+}
+
+/// What leaves to make room is something that another variant does as well, however little that one was used.
+#[test]
+fn the_variant_that_serves_all_stays() {
+    let cache = Cache::new(Budget::default());
+    for output in 0..3 {
+        fill(&cache, 1, &[output], output.into());
+        (0..5).for_each(|_| assert_eq!(hit(&cache, 1, &[output]), Some(output.into())));
+    }
+    fill(&cache, 1, &[0, 1, 2, 3], 4);
+    let _ = narrow(&cache, 1, &[0, 1]).unwrap().fulfil(Exe { number: 5, bytes: 100 });
+    assert_eq!((hit(&cache, 1, &[0, 1, 2, 3]), hit(&cache, 1, &[0, 1])), (Some(4), Some(5)));
+    assert_eq!(hit(&cache, 1, &[0]), Some(5), "the first of those that were used least");
+    assert_eq!(cache.stats().bytes, 400 + 8);
+}

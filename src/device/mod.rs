@@ -17,6 +17,7 @@ mod memory;
 mod packed;
 mod pjrt;
 mod reference;
+mod surplus;
 mod trial;
 
 use std::fmt;
@@ -35,6 +36,7 @@ pub(crate) use self::memory::Live;
 pub use self::memory::MemoryPlan;
 use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
+pub(crate) use self::surplus::Surplus;
 pub(crate) use self::trial::{Trial, Verdict};
 use crate::error::Stage;
 use crate::pjrt as sys;
@@ -168,6 +170,8 @@ pub(crate) struct Executable {
     fixed: Fixed,
     /// Whether others should be, if there are any.
     habit: Option<Box<Habit>>,
+    /// What it has returned in vain; nothing if another one is to take its place.
+    surplus: Option<Surplus>,
     /// It was compiled in a hurry, and another one is to take its place.
     stopgap: Option<Stopgap>,
     bytes: u64,
@@ -349,6 +353,7 @@ impl Device {
             packed: Packed::new(),
             fixed,
             habit: habit.map(Box::new),
+            surplus: (!quick).then(Surplus::new),
             stopgap: quick.then(Stopgap::new),
             bytes,
             memory,
@@ -497,6 +502,11 @@ impl Executable {
     /// What is known of the scalars of its executions, if that matters.
     pub(crate) fn habit(&self) -> Option<&Habit> {
         self.habit.as_deref()
+    }
+
+    /// What is known of the results that it returns in vain, if that matters.
+    pub(crate) fn surplus(&self) -> Option<&Surplus> {
+        self.surplus.as_ref()
     }
 
     /// Whether another executable is to take its place and nobody is making that; who is told so has to.

@@ -75,7 +75,7 @@ pub enum Event {
         /// What changed most of the times. Nothing if it was never the same thing twice.
         varying: Vec<Varying>,
     },
-    /// A region was written down for the compiler. On the reference device, which has no compiler, this is what a compiler
+    /// A region was written down for the compiler, once for each of its compiles. On the reference device, which has no compiler, this is what a compiler
     /// would get.
     Lowered {
         /// Which one.
@@ -118,6 +118,15 @@ pub enum Event {
         took: Duration,
         /// Memory that the executable holds.
         size: Bytes,
+    },
+    /// A region is compiled once more, beside what runs, without results that were not needed in many executions.
+    Narrowed {
+        /// Which one.
+        region: RegionRef,
+        /// How many results it was that nobody needed.
+        surplus: usize,
+        /// In how many executions.
+        executions: u64,
     },
     /// A compile failed.
     CompileFailed {
@@ -327,6 +336,7 @@ impl Event {
             Event::Lowered { .. } => "lowered",
             Event::CompileStarted { .. } => "compile_started",
             Event::CompileFinished { .. } => "compile_finished",
+            Event::Narrowed { .. } => "narrowed",
             Event::CompileFailed { .. } => "compile_failed",
             Event::Specialised { .. } => "specialised",
             Event::Launched { .. } => "launched",
@@ -367,6 +377,7 @@ impl Event {
             | Event::CompileStarted { region }
             | Event::CompileFinished { region, .. }
             | Event::CompileFailed { region, .. }
+            | Event::Narrowed { region, .. }
             | Event::Specialised { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
@@ -418,6 +429,12 @@ impl fmt::Display for Event {
             Event::CompileFinished { region, took, size, quick, .. } => {
                 let how = if *quick { "quickly, " } else { "" };
                 write!(f, "{region} was compiled {how}in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
+            }
+            Event::Narrowed { region, surplus, executions } => {
+                write!(
+                    f,
+                    "{region} is compiled without {surplus} outputs that nobody needed in {executions} executions"
+                )
             }
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
             Event::Specialised { region, scalars, took, .. } => write!(

@@ -335,6 +335,7 @@ impl Job {
                     return Ok(State::Bucketed(bucketed, hit));
                 }
                 Lookup::InFlight(flight) => {
+                    engine.compile_pool().hasten(bucket.as_bytes());
                     let slot = CompileSlot::new();
                     let (done, stream) = (slot.clone(), stream.clone());
                     flight.subscribe(move || {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
-use fuseline_fusion::{Bytes, lower};
+use fuseline_fusion::{Bytes, Scalar, lower};
 
 use crate::device::{Cause, DeviceError, Executable, How, aliases};
 use crate::engine::EngineShared;
@@ -59,6 +59,8 @@ pub(super) enum Haste {
     Awaited,
     /// What it is for runs by other means until then.
     Unhurried,
+    /// Another executable of the region does, until then and if it fails: that is not remembered.
+    Dispensable,
 }
 
 /// A compile, of which a panic is an error.
@@ -67,6 +69,22 @@ pub(super) fn guarded(
 ) -> Result<Executable, DeviceError> {
     let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
+}
+
+/// Tells what the compiler gets of a region.
+pub(super) fn tell_lowered(
+    info: &RegionInfo,
+    outputs: &OutputSet,
+    dying: &[u32],
+    fixed: &[(u32, Scalar)],
+    engine: &EngineShared,
+) {
+    engine.emit(|| {
+        let (outputs, aliases) = aliases(&info.canon, outputs, dying);
+        let numerics = engine.device().numerics();
+        let module = lower::lower_fixed(&info.canon, &outputs, &aliases, numerics, fixed);
+        Event::Lowered { region: info.reference, outputs, module }
+    });
 }
 
 /// What the ops of a region would hold one by one.
@@ -102,14 +120,11 @@ impl Compile {
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
         stream.engine().counters().compiles_asked.add(1);
+        let tag = *info.reference.key.as_bytes();
         let task = Box::new(move || {
             let engine = owner.engine();
             let region = info.reference;
-            engine.emit(|| {
-                let (outputs, aliases) = aliases(&info.canon, &outputs, &dying);
-                let module = lower::lower(&info.canon, &outputs, &aliases, engine.device().numerics());
-                Event::Lowered { region, outputs, module }
-            });
+            tell_lowered(&info, &outputs, &dying, &[], engine);
             engine.emit(|| Event::CompileStarted { region });
             let start = Instant::now();
             let how = How { quick, ..How::default() };
@@ -129,7 +144,7 @@ impl Compile {
                     match oversized(&executable, eager, part_of, region, engine) {
                         Some(error) => {
                             let error = Arc::new(error);
-                            if let Some(claim) = claim {
+                            if let Some(claim) = claim.filter(|_| haste != Haste::Dispensable) {
                                 engine.tell_evicted(&claim.refuse(error.clone()));
                             }
                             Err(error)
@@ -150,7 +165,11 @@ impl Compile {
                     engine.emit(|| Event::CompileFailed { region, message });
                     let error = Arc::new(error);
                     // Nobody waits for an unhurried one, and so nobody would free memory and try again.
-                    let is_kept = !error.is_out_of_memory() || keeps_failures || haste == Haste::Unhurried;
+                    let is_kept = match haste {
+                        Haste::Awaited => !error.is_out_of_memory() || keeps_failures,
+                        Haste::Unhurried => true,
+                        Haste::Dispensable => false,
+                    };
                     if let Some(claim) = claim.filter(|_| is_kept) {
                         engine.tell_evicted(&claim.fail(error.clone()));
                     }
@@ -162,7 +181,7 @@ impl Compile {
         });
         match haste {
             Haste::Awaited => pool.push(task),
-            Haste::Unhurried => pool.push_unhurried(task),
+            Haste::Unhurried | Haste::Dispensable => pool.push_unhurried(Some(tag), task),
         }
         slot
     }

@@ -230,6 +230,9 @@ impl Job {
                 {
                     // It will be waited for when the region has been interpreted often enough.
                     self.compile(Some(claim), Haste::Awaited, stream);
+                } else {
+                    // What was begun in case it is run again is needed.
+                    engine.compile_pool().hasten(region.key.as_bytes());
                 }
                 self.state = State::Cold(run);
                 return;
@@ -249,6 +252,7 @@ impl Job {
             Lookup::Hit(hit) => self.hit(key, hit, stream),
             Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
             Lookup::InFlight(flight) => {
+                engine.compile_pool().hasten(region.key.as_bytes());
                 let slot = CompileSlot::new();
                 let (done, stream) = (slot.clone(), stream.clone());
                 flight.subscribe(move || {
@@ -298,6 +302,7 @@ impl Job {
         engine.counters().hits.add(1);
         engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
         self.replace_stopgap(key, &hit, stream);
+        self.note_surplus(key, &hit, stream);
         State::Ready(hit)
     }
 

@@ -116,13 +116,10 @@ impl Job {
                 }
             }
         }
-        // Memory is reused where the region is the value's last reader: its handles are gone, and so is every other
-        // reference (V2 of `value`).
+        // Memory is reused where the region is the value's last reader.
         let may_reuse = |param: u32| {
             let input = &self.inputs[param as usize];
-            let reuse = input.dies && Arc::strong_count(&input.value.0) == 1;
-            debug_assert!(!reuse || !input.value.0.has_handles(), "bug: {:?} is in use", input.value);
-            reuse
+            input.dies && input.value.is_last()
         };
         let reusable = executable.reusable().iter();
         let kept = reusable.filter(|&&(_, param)| !may_reuse(param)).map(|&(place, _)| place).collect();

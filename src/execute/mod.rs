@@ -31,6 +31,7 @@ mod job;
 mod known;
 mod launch;
 mod memory;
+mod narrow;
 mod quick;
 mod recent;
 mod shadow;

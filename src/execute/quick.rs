@@ -21,7 +21,7 @@ use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Bytes, Graph, OpCode, Ref};
 
 use super::cold::compile_time;
-use super::compile::{eager, guarded};
+use super::compile::{eager, guarded, tell_lowered};
 use super::job::Job;
 use crate::device::{Executable, How};
 use crate::engine::EngineShared;
@@ -72,37 +72,42 @@ impl Job {
         let (info, owner, stopgap) = (self.info.clone(), stream.clone(), hit.artifact.clone());
         let dying = self.dying();
         stream.engine().counters().compiles_asked.add(1);
-        stream.engine().compile_pool().push_unhurried(Box::new(move || {
-            let engine = owner.engine();
-            let region = info.reference;
-            let outputs: OutputSet = stopgap.outputs().iter().copied().collect();
-            engine.emit(|| Event::CompileStarted { region });
-            let start = Instant::now();
-            let compiled = guarded(|| engine.device().compile(&info.canon, &outputs, &dying, How::default()));
-            let took = start.elapsed();
-            match compiled {
-                Ok(executable) => {
-                    engine.counters().compiles.add(1);
-                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
-                    let size = Bytes(executable.bytes());
-                    let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
-                    let evicted = engine.cache().replace(&key, &stopgap, executable);
-                    engine.tell_evicted(&evicted.unwrap_or_default());
-                    engine.emit(|| Event::CompileFinished {
-                        region,
-                        took,
-                        size,
-                        quick: false,
-                        memory,
-                        eager: eager(&info.canon, &outputs, &dying),
-                        executable: loaded,
-                    });
+        stream.engine().compile_pool().push_unhurried(
+            None,
+            Box::new(move || {
+                let engine = owner.engine();
+                let region = info.reference;
+                let outputs: OutputSet = stopgap.outputs().iter().copied().collect();
+                tell_lowered(&info, &outputs, &dying, &[], engine);
+                engine.emit(|| Event::CompileStarted { region });
+                let start = Instant::now();
+                let compiled =
+                    guarded(|| engine.device().compile(&info.canon, &outputs, &dying, How::default()));
+                let took = start.elapsed();
+                match compiled {
+                    Ok(executable) => {
+                        engine.counters().compiles.add(1);
+                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                        let size = Bytes(executable.bytes());
+                        let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
+                        let evicted = engine.cache().replace(&key, &stopgap, executable);
+                        engine.tell_evicted(&evicted.unwrap_or_default());
+                        engine.emit(|| Event::CompileFinished {
+                            region,
+                            took,
+                            size,
+                            quick: false,
+                            memory,
+                            eager: eager(&info.canon, &outputs, &dying),
+                            executable: loaded,
+                        });
+                    }
+                    Err(error) => {
+                        engine.counters().compile_failures.add(1);
+                        engine.emit(|| Event::CompileFailed { region, message: error.message });
+                    }
                 }
-                Err(error) => {
-                    engine.counters().compile_failures.add(1);
-                    engine.emit(|| Event::CompileFailed { region, message: error.message });
-                }
-            }
-        }));
+            }),
+        );
     }
 }

@@ -116,7 +116,7 @@ mod loom_tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::schedule::Pool;
+    use crate::schedule::{Pool, Priority};
     use crate::sync::UnsafeCell;
 
     /// An actor, what is asked of it, and what whoever works on it has seen. Demands are plain relaxed stores, as
@@ -259,7 +259,7 @@ mod loom_tests {
         loom::model(|| {
             let done = Arc::new(AtomicU32::new(0));
             let seen = done.clone();
-            let pool = Pool::start("test", 1, move |item: u32| {
+            let pool = Pool::start("test", 1, Priority::Normal, move |item: u32| {
                 seen.fetch_add(item, Ordering::Relaxed);
             })
             .expect("threads");

@@ -9,8 +9,6 @@ use crate::sync::{Condvar, Mutex};
 
 struct State<T> {
     items: VecDeque<T>,
-    /// Those that nobody waits for.
-    unhurried: VecDeque<T>,
     closed: bool,
 }
 
@@ -19,8 +17,17 @@ struct Shared<T> {
     changed: Condvar,
 }
 
-/// A fixed number of threads that call a function on the items pushed, in order; on those that nobody waits for when there are no
-/// others. A panic in the function is caught: the item is lost, the thread lives on.
+/// What a pool's threads get of the cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// As much as the thread that started them.
+    Normal,
+    /// Little while others want to run ([`thread::lower_priority`]).
+    Low,
+}
+
+/// A fixed number of threads that call a function on the items pushed, in order. A panic in the function is caught: the item is
+/// lost, the thread lives on.
 pub(crate) struct Pool<T> {
     shared: Arc<Shared<T>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -31,10 +38,11 @@ impl<T: Send + 'static> Pool<T> {
     pub(crate) fn start(
         name: &str,
         threads: usize,
+        priority: Priority,
         run: impl Fn(T) + Send + Sync + 'static,
     ) -> std::io::Result<Pool<T>> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { items: VecDeque::new(), unhurried: VecDeque::new(), closed: false }),
+            state: Mutex::new(State { items: VecDeque::new(), closed: false }),
             changed: Condvar::new(),
         });
         let pool = Pool { shared, threads: Mutex::new(Vec::new()) };
@@ -42,6 +50,9 @@ impl<T: Send + 'static> Pool<T> {
         for index in 0..threads {
             let (shared, run) = (pool.shared.clone(), run.clone());
             let work = move || {
+                if priority == Priority::Low {
+                    thread::lower_priority();
+                }
                 while let Some(item) = shared.next() {
                     // What the function works on says in its own state that it was left half done; see `execute`.
                     let _ = catch_unwind(AssertUnwindSafe(|| run(item)));
@@ -60,34 +71,31 @@ impl<T: Send + 'static> Pool<T> {
 
     /// Hands an item to the threads. After [`Pool::shut_down`] it is dropped.
     pub(crate) fn push(&self, item: T) {
-        self.push_to(item, |state| &mut state.items);
-    }
-
-    /// Hands over an item that nobody waits for. It is dropped if the pool is shut down before its turn.
-    pub(crate) fn push_unhurried(&self, item: T) {
-        self.push_to(item, |state| &mut state.unhurried);
-    }
-
-    fn push_to(&self, item: T, queue: impl FnOnce(&mut State<T>) -> &mut VecDeque<T>) {
         let mut state = self.shared.state.lock();
         if state.closed {
             drop(state);
             return;
         }
-        queue(&mut state).push_back(item);
+        state.items.push_back(item);
         drop(state);
         self.shared.changed.notify_one();
     }
 
-    /// Lets the threads finish what is queued and waited for and end, and waits for them. A thread of the pool itself may call this: it
-    /// is not waited for.
-    pub(crate) fn shut_down(&self) {
+    /// Takes back what is queued and not begun, as far as `is_wanted`.
+    pub(crate) fn take_back(&self, is_wanted: impl Fn(&T) -> bool) -> VecDeque<T> {
         let mut state = self.shared.state.lock();
-        state.closed = true;
-        let unhurried = std::mem::take(&mut state.unhurried);
-        drop(state);
-        drop(unhurried);
-        self.shared.changed.notify_all();
+        if !state.items.iter().any(&is_wanted) {
+            return VecDeque::new();
+        }
+        let (taken, left) = std::mem::take(&mut state.items).into_iter().partition(is_wanted);
+        state.items = left;
+        taken
+    }
+
+    /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool itself may call this: it is not
+    /// waited for.
+    pub(crate) fn shut_down(&self) {
+        self.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = thread::current().id();
         for handle in threads {
@@ -96,13 +104,19 @@ impl<T: Send + 'static> Pool<T> {
             }
         }
     }
+
+    /// Lets the threads end when they have finished what is queued.
+    fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
 }
 
 impl<T> Shared<T> {
     fn next(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
-            let item = state.items.pop_front().or_else(|| state.unhurried.pop_front());
+            let item = state.items.pop_front();
             if item.is_some() {
                 return item;
             }

@@ -82,6 +82,9 @@ pub(crate) mod thread {
         shuttle::thread::Builder::new().name(name).spawn(f)
     }
 
+    /// Priorities are no part of a model.
+    pub(crate) fn lower_priority() {}
+
     pub(crate) fn park_until(_deadline: Instant) {
         park();
     }

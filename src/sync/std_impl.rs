@@ -104,6 +104,19 @@ pub(crate) mod thread {
         std::thread::Builder::new().name(name).spawn(f)
     }
 
+    /// What is added to the nice value of a thread of low priority. Where all cores are busy it gets a tenth of what another thread gets
+    /// (Linux's weights are 110 and 1,024): little enough not to be noticed, and enough to end if it comes to be waited for. At 19 it would be
+    /// a seventieth.
+    #[cfg(target_os = "linux")]
+    const NICE: i32 = 10;
+
+    /// Lets the calling thread get little while others want to run, for good. On systems other than Linux, where a nice value is a process's,
+    /// and where it is not allowed, nothing happens.
+    pub(crate) fn lower_priority() {
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::nice(NICE);
+    }
+
     /// Parks until unparked or until `deadline`; may wake early.
     pub(crate) fn park_until(deadline: Instant) {
         std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));

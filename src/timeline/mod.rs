@@ -310,6 +310,7 @@ impl EventSink for Timeline {
             | Event::Panicked { .. } => What::Warning { words: event.to_string().into() },
             // Of these nothing is told.
             Event::Skipped { .. }
+            | Event::Narrowed { .. }
             | Event::CompileStarted { .. }
             | Event::InParts { .. }
             | Event::Launched { .. }

@@ -1,0 +1,41 @@
+//! Compiling executables that return no more than is needed: what [`Surplus`](crate::device::Surplus) asks for.
+
+use std::sync::Arc;
+
+use fuseline_cache::{Hit, Key};
+
+use super::cold::compile_time;
+use super::compile::{Compile, Haste};
+use super::job::Job;
+use crate::device::Executable;
+use crate::event::Event;
+use crate::stream::StreamShared;
+
+impl Job {
+    /// Notes what of an executable's results the job needs, and has one compiled that returns less if that pays.
+    pub(super) fn note_surplus(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+        let Some(surplus) = hit.artifact.surplus().filter(|_| hit.outputs != self.needed) else { return };
+        let canon = &self.info.canon;
+        let compile = || compile_time(canon.graph());
+        let Some(narrower) = surplus.note(canon, hit.artifact.outputs(), &self.needed, compile) else {
+            return;
+        };
+        let engine = stream.engine();
+        let Some(claim) = engine.cache().claim_narrower(&key, canon.bytes(), narrower.outputs) else {
+            return;
+        };
+        let (region, executions) = (self.info.reference, narrower.executions);
+        let surplus = hit.outputs.len() - claim.outputs().len();
+        engine.emit(|| Event::Narrowed { region, surplus, executions });
+        let compile = Compile {
+            outputs: claim.outputs().clone(),
+            dying: self.dying(),
+            haste: Haste::Dispensable,
+            quick: false,
+            part_of: self.part_of,
+            keeps_failures: false,
+        };
+        // It goes to the cache, where the next execution finds it.
+        let _ = compile.start(stream, &self.info, Some(claim));
+    }
+}
