@@ -5,14 +5,14 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use fuseline::{
-    Budgets, Bytes, Engine, Error, Event, Fault, FaultPoint, Literal, Mode, OpCode, Remedy, Result, Stage,
-    Tensor,
+    Budgets, Bytes, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, OpCode, Remedy, Result,
+    Stage, Tensor,
 };
-use support::{Log, close, on_engines, vector};
+use support::{Log, block_on, close, on_engines, plugin_for, vector, wait_until};
 
 fn none_left() -> Option<Fault> {
     Some(Fault::out_of_memory("no memory today"))
@@ -263,6 +263,34 @@ fn a_single_op_is_always_tried() {
     });
 }
 
+/// A region that the interpreter runs at first is compiled in the background, where nobody frees memory. That this ran out of memory is not held
+/// against the region: whoever has to wait for its executable frees some and tries again.
+#[test]
+fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
+    let log = Log::default();
+    type Record = fn(&Tensor) -> Result<Tensor>;
+    // So large that the first execution starts the compile.
+    let regions: [(usize, Record); 2] =
+        [(1 << 17, |x| x.exp()), (1 << 14, |x| ten(x).and_then(|[a, b]| a.add(&b)))];
+    for (size, record) in regions {
+        let is_meant = move |point| matches!(point, FaultPoint::Compile { .. });
+        let config = EngineConfig::new().quick_compiles(false).event_sink(log.sink());
+        let config = config.inject_faults(first(2, is_meant));
+        let Some(engine) = plugin_for("compiles in the background", config) else { return };
+        let x = vector(&engine, &vec![0.5; size]);
+        let expected = record(&x).unwrap().to_vec::<f32>().unwrap();
+        wait_until(&engine, |counters| counters.compile_failures == 1);
+        assert_eq!(engine.counters().interpreted, 1);
+        while engine.counters().executions == 0 {
+            close(&record(&x).unwrap().to_vec::<f32>().unwrap(), &expected, 1e-6);
+        }
+        let events = log.take();
+        assert_eq!((done(&events), is_poisoned(&events)), ((1, Vec::new(), 0), false), "{size}");
+        let counters = engine.counters();
+        assert_eq!((counters.compiles, counters.compile_failures, counters.out_of_memory), (1, 2, 1));
+    }
+}
+
 /// Nobody knows how far an op with an effect has come, so it is not tried again.
 #[test]
 fn an_effect_is_not_repeated() -> Result<()> {
@@ -401,25 +429,6 @@ fn transfers_are_tried_again() {
             Ok(())
         },
     );
-}
-
-/// A future's value, on this thread.
-fn block_on(read: fuseline::Read) -> Result<Literal> {
-    struct Thread(std::thread::Thread);
-    impl std::task::Wake for Thread {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Thread(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut read = std::pin::pin!(read);
-    loop {
-        match read.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(data) => return data,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 /// A joined region that does not fit runs as its units, which have executables.

@@ -7,17 +7,14 @@
 mod programs;
 mod support;
 
-use std::future::Future as _;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fuseline::{
-    Asked, Boundary, Bytes, Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Read, Result, Site,
-    Tensor, Wait, with_mode,
+    Asked, Boundary, Bytes, Engine, EngineConfig, Event, FaultPoint, Mode, Result, Site, Tensor, Wait,
+    with_mode,
 };
 use programs::Case;
-use support::{Log, on_engines, vector};
+use support::{Log, block_on, on_engines, vector};
 
 /// The next line of this file, as call sites print it.
 #[track_caller]
@@ -43,17 +40,6 @@ fn ends(events: &[Event]) -> Vec<(Boundary, Option<String>)> {
         _ => None,
     };
     events.iter().filter_map(end).collect()
-}
-
-/// Waits for a read that nobody is told to wait for.
-fn finish(mut read: Read) -> Result<Literal> {
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        match Pin::new(&mut read).poll(&mut context) {
-            Poll::Ready(data) => return data,
-            Poll::Pending => std::thread::yield_now(),
-        }
-    }
 }
 
 #[test]
@@ -86,7 +72,7 @@ fn a_read_is_told_with_its_place_and_the_region_that_it_ends() {
             let at = next_line();
             let read = y.read();
             engine.synchronize()?;
-            finish(read)?;
+            block_on(read)?;
             let y = chain()?;
             let timed = next_line();
             y.to_literal_for(Duration::from_secs(100))?;

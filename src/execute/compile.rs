@@ -149,8 +149,7 @@ impl Compile {
                     let message = error.message.clone();
                     engine.emit(|| Event::CompileFailed { region, message });
                     let error = Arc::new(error);
-                    // Nobody waits for an unhurried one, and so nobody would free memory and try again.
-                    let is_kept = !error.is_out_of_memory() || keeps_failures || haste == Haste::Unhurried;
+                    let is_kept = !error.is_out_of_memory() || keeps_failures;
                     if let Some(claim) = claim.filter(|_| is_kept) {
                         engine.tell_evicted(&claim.fail(error.clone()));
                     }

@@ -286,8 +286,8 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
-        // A single op that runs out of memory is tried again whenever it comes.
-        let keeps_failures = !self.may_free && self.ops() > 1;
+        // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
+        let keeps_failures = self.is_joined() || !self.may_free && self.ops() > 1;
         // What is joined runs as its units until its best executable is there.
         let is_hurried = claim.is_some() && !self.is_joined();
         let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
@@ -383,8 +383,10 @@ impl Job {
                 State::Known(error) => {
                     self.state = State::Wanted;
                     return match error.cause {
-                        Cause::Memory | Cause::Oversized(_) => self.in_parts(&error, stream),
-                        Cause::Other => self.give_up(&error, stream),
+                        Cause::Memory | Cause::Oversized(_) if self.ops() > 1 => {
+                            self.in_parts(&error, stream)
+                        }
+                        _ => self.give_up(&error, stream),
                     };
                 }
                 State::Short(room, hit) => {

@@ -13,7 +13,8 @@
 //! - M1: a region is tried again only if nothing of it can have happened: its inputs are there, and it has no effect on the world outside.
 //! - M2: waiting is a job's, not a thread's: the driver goes on, and the stream is notified.
 //! - M3: what did not fit as a whole is remembered with its key, so that the next execution begins with the parts; it is tried as a whole
-//!   again after as many uses as a compile that failed. Single ops are always tried.
+//!   again after as many uses as a compile that failed, until an executable of it has run. Single ops are always tried, and a compile in the
+//!   background, where nobody frees memory, counts only if nobody will ever wait for it.
 //! - M4: only an op that fails by itself fails its results.
 //!
 //! How much memory there is depends on everything that runs on the device, so whether a region runs in parts is the one thing here that the
@@ -217,8 +218,9 @@ impl Job {
         self.fail(&error, stream)
     }
 
-    /// The region runs in parts that need less at once: its units, if it was joined from some, or two halves.
+    /// The region, of several ops, runs in parts that need less at once: its units, if it was joined from some, or two halves.
     pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Step {
+        debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
         let engine = stream.engine();
         engine.counters().in_parts.add(1);
         let region = self.info.reference;

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_types,
+    clippy::disallowed_methods,
     reason = "a test, on real threads"
 )]
 
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
 use fuseline::{
-    Counters, Engine, EngineConfig, Error, Event, Mode, Origin, Result, Stage, Tensor, with_mode,
+    Counters, Engine, EngineConfig, Error, Event, Literal, Mode, Origin, Result, Stage, Tensor, with_mode,
 };
 
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
@@ -140,6 +141,25 @@ pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool
     while !is_counted(&engine.counters()) {
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A future's value, on this thread.
+pub(crate) fn block_on(read: fuseline::Read) -> Result<Literal> {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Thread(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut read = std::pin::pin!(read);
+    loop {
+        match read.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(data) => return data,
+            std::task::Poll::Pending => std::thread::park(),
+        }
     }
 }
 
