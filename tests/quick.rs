@@ -105,3 +105,32 @@ fn a_second_compile_that_fails_costs_speed() {
     let counters = engine.counters();
     assert_eq!((counters.misses, counters.hits, counters.compiles, counters.fallbacks), (1, 6, 1, 0));
 }
+
+/// Whatever could be reused in any execution may be by the executable that stays: in the second one a handle is kept.
+#[test]
+fn what_replaces_a_stopgap_reuses_memory() {
+    let Some(engine) = plugin(config()) else { return };
+    let mut x = (input(&engine) * 1.0).unwrap();
+    engine.synchronize().unwrap();
+    let mut kept = None;
+    let before = engine.counters();
+    for step in 0..40 {
+        let mut y = x.clone();
+        for _ in 0..6 {
+            y = (y.matmul(&x).unwrap() * 0.5).unwrap();
+        }
+        if step == 1 {
+            kept = Some(std::mem::replace(&mut x, y));
+        } else {
+            x = y;
+        }
+        engine.synchronize().unwrap();
+        // From here on it is the executable that stays.
+        if step == 1 {
+            wait_until(&engine, |counters| counters.compiles == before.compiles + 2);
+        }
+    }
+    assert_eq!(x.to_vec::<f32>().unwrap(), [1.0; 4]);
+    assert_eq!(engine.counters().since(&before).donations, 39, "all but that of the second step");
+    drop(kept);
+}

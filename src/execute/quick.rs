@@ -70,7 +70,11 @@ impl Job {
             return;
         }
         let (info, owner, stopgap) = (self.info.clone(), stream.clone(), hit.artifact.clone());
-        let dying = self.dying();
+        // What this execution keeps, another one may let go: the one that the stopgap was compiled for has.
+        let mut dying = self.dying();
+        dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
+        dying.sort_unstable();
+        dying.dedup();
         stream.engine().counters().compiles_asked.add(1);
         stream.engine().compile_pool().push_unhurried(Box::new(move || {
             let engine = owner.engine();
