@@ -181,6 +181,59 @@ fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
     });
 }
 
+/// A region that compiles and does not run is tried as a whole at the first execution, after 64 more, after 512 more, and then no more.
+#[test]
+fn what_compiles_but_does_not_run_is_tried_three_times() {
+    let log = Log::default();
+    let config = || {
+        support::config().event_sink(log.sink()).inject_faults(|point| match point {
+            FaultPoint::Execute { ops } if ops > 8 => none_left(),
+            _ => None,
+        })
+    };
+    on_engines(config, |engine| {
+        log.take();
+        for _ in 0..700 {
+            reads_ten(engine)?;
+        }
+        let events = log.take();
+        let whole = |event: &&Event| matches!(event, Event::CompileStarted { region } if region.ops > 8);
+        assert_eq!(events.iter().filter(whole).count(), 3);
+        let (freed, parts, failed) = done(&events);
+        assert_eq!((freed, parts.len(), failed, is_poisoned(&events)), (3, 700, 0, false));
+        Ok(())
+    });
+}
+
+/// Once it has run, what it was before counts for nothing: the next time that it does not fit is the first again.
+#[test]
+fn what_has_run_is_believed_again() {
+    let fits = Arc::new(AtomicBool::new(true));
+    let is_short = fits.clone();
+    let config = || {
+        let is_short = is_short.clone();
+        support::config().inject_faults(move |point| match point {
+            FaultPoint::Execute { ops } if ops > 8 && !is_short.load(Ordering::Relaxed) => none_left(),
+            _ => None,
+        })
+    };
+    on_engines(config, |engine| {
+        let before = engine.counters();
+        for _ in 0..6 {
+            fits.store(false, Ordering::Relaxed);
+            reads_ten(engine)?;
+            fits.store(true, Ordering::Relaxed);
+            // 64 in parts, and one as a whole.
+            for _ in 0..65 {
+                reads_ten(engine)?;
+            }
+        }
+        let did = engine.counters().since(&before);
+        assert_eq!((did.in_parts, did.poisoned), (6 * 65, 0), "{did:?}");
+        Ok(())
+    });
+}
+
 fn is_exhausted(error: &Error, words: &[&str]) {
     assert!(error.is_resource_exhausted() && error.is_retryable(), "{error}");
     let text = error.to_string();

@@ -9,7 +9,7 @@ use crate::outputs::OutputSet;
 /// Most variants of one entry. A loop needs one or two; more means that liveness flaps, and a union serves better.
 pub(crate) const MAX_VARIANTS: usize = 4;
 
-/// Most compiles of one key that may fail before it is given up.
+/// Most attempts at one key, at a compile or at an execution, that may fail before it is given up.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Lookups answered with the failure before the second attempt; eight times as many before each further one. Counted in
@@ -32,11 +32,10 @@ pub(crate) struct Pending {
     pub(crate) waiters: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// A region whose compile failed.
+/// Why there is no executable now.
 #[derive(Debug)]
 pub(crate) struct Failure<E> {
     pub(crate) error: Arc<E>,
-    attempts: u32,
     lookups_left: u32,
 }
 
@@ -45,13 +44,21 @@ pub(crate) struct State<A, E> {
     pub(crate) variants: SmallVec<[Variant<A>; 1]>,
     pub(crate) pending: SmallVec<[Pending; 1]>,
     pub(crate) failure: Option<Failure<E>>,
+    /// Attempts that failed since an executable was last said to run. That one was compiled says little: it may not fit when it runs.
+    attempts: u32,
     /// The entry has left the table; whoever still holds it looks again.
     pub(crate) evicted: bool,
 }
 
 impl<A, E> State<A, E> {
     pub(crate) fn new() -> State<A, E> {
-        State { variants: SmallVec::new(), pending: SmallVec::new(), failure: None, evicted: false }
+        State {
+            variants: SmallVec::new(),
+            pending: SmallVec::new(),
+            failure: None,
+            attempts: 0,
+            evicted: false,
+        }
     }
 
     /// The variant that serves `outputs` with the least surplus.
@@ -65,7 +72,7 @@ impl<A, E> State<A, E> {
     /// Whether a failure answers this lookup; counts it.
     pub(crate) fn gave_up(&mut self) -> Option<Arc<E>> {
         let failure = self.failure.as_mut()?;
-        if failure.attempts >= MAX_ATTEMPTS {
+        if self.attempts >= MAX_ATTEMPTS {
             return Some(failure.error.clone());
         }
         failure.lookups_left = failure.lookups_left.checked_sub(1)?;
@@ -97,13 +104,31 @@ impl<A, E> State<A, E> {
 
     /// Every lookup that no variant serves is answered with `error` from now on.
     pub(crate) fn refuse(&mut self, error: Arc<E>) {
-        self.failure = Some(Failure { error, attempts: MAX_ATTEMPTS, lookups_left: 0 });
+        self.attempts = MAX_ATTEMPTS;
+        self.failure = Some(Failure { error, lookups_left: 0 });
     }
 
     pub(crate) fn fail(&mut self, error: Arc<E>) {
-        let attempts = self.failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
-        let lookups_left = FIRST_RETRY * 8u32.pow(attempts.min(MAX_ATTEMPTS) - 1);
-        self.failure = Some(Failure { error, attempts, lookups_left });
+        self.attempts = (self.attempts + 1).min(MAX_ATTEMPTS);
+        let lookups_left = FIRST_RETRY * 8u32.pow(self.attempts - 1);
+        self.failure = Some(Failure { error, lookups_left });
+    }
+
+    /// Whether attempts have failed, and of what is there now nothing is known.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.attempts > 0 && self.failure.is_none()
+    }
+
+    /// An executable runs: what failed before counts for nothing.
+    pub(crate) fn prove(&mut self) {
+        if self.failure.is_none() {
+            self.attempts = 0;
+        }
+    }
+
+    /// Whether nothing would be forgotten with it.
+    pub(crate) fn knows_nothing(&self) -> bool {
+        self.variants.is_empty() && self.failure.is_none() && self.attempts == 0
     }
 }
 

@@ -89,6 +89,8 @@ pub struct Hit<A> {
     pub artifact: Arc<A>,
     /// The outputs that it returns; they include those asked for.
     pub outputs: OutputSet,
+    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by [`MemoryCache::prove`].
+    pub is_unproven: bool,
 }
 
 /// Answer to [`MemoryCache::lookup`].
@@ -161,7 +163,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
             if let Some(variant) = state.serving(outputs) {
                 variant.uses += 1;
                 entry.used.store(true, Ordering::Relaxed);
-                let hit = Hit { artifact: variant.artifact.clone(), outputs: variant.outputs.clone() };
+                let (artifact, outputs) = (variant.artifact.clone(), variant.outputs.clone());
+                let hit = Hit { artifact, outputs, is_unproven: state.is_unproven() };
                 self.0.counters.hits.fetch_add(1, Ordering::Relaxed);
                 return Lookup::Hit(hit);
             }
@@ -230,8 +233,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
     }
 
-    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`. Returns the
-    /// bytes that it held, if it was there.
+    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`, and is given up
+    /// as after so many of them, though it compiles each time. Returns the bytes that it held, if it was there.
     pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?.clone();
         let mut state = entry.state.lock();
@@ -241,6 +244,14 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         drop(state);
         self.0.counters.bytes.fetch_sub(variant.bytes, Ordering::Relaxed);
         Some(variant.bytes)
+    }
+
+    /// An artifact of this key turned out to be of use: attempts that failed before it count for nothing.
+    pub fn prove(&self, key: &Key, canonical: &[u8]) {
+        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);
+        if let Some(entry) = entry.map(|entry| entry.clone()) {
+            entry.state.lock().prove();
+        }
     }
 
     /// Drops every entry that is not being compiled.
@@ -316,7 +327,7 @@ impl<A, E> Shared<A, E> {
             .into_iter()
             .partition(|it| Arc::strong_count(&it.artifact) == 1);
         state.variants = used;
-        let is_empty = state.variants.is_empty() && state.failure.is_none();
+        let is_empty = state.knows_nothing();
         drop(state);
         let bytes = unused.iter().map(|variant| variant.bytes).sum::<u64>();
         self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -366,11 +377,12 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
     /// Stores the artifact and wakes the waiters; returns it and what had to leave to make room.
     pub fn fulfil(mut self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
         let artifact = Arc::new(artifact);
-        let hit = Hit { artifact: artifact.clone(), outputs: self.outputs.clone() };
+        let served = artifact.clone();
         let bytes = artifact.bytes();
         let variant = Variant { outputs: self.outputs.clone(), artifact, bytes, uses: 0 };
         let mut state = self.entry.state.lock();
         let replaced = state.add(variant).unwrap_or(0);
+        let hit = Hit { artifact: served, outputs: self.outputs.clone(), is_unproven: state.is_unproven() };
         let waiters = Entry::land(&mut state, &self.outputs);
         drop(state);
         self.done = true;

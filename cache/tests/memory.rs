@@ -121,6 +121,37 @@ fn a_later_success_forgets_the_failure() {
     assert_eq!(hit(&cache, 1, &[0]), Some(5));
 }
 
+/// What compiles each time and is discarded each time is given up like what does not compile; what was seen to be of use begins anew.
+#[test]
+fn a_discarded_artifact_is_a_failed_attempt() {
+    let why = Arc::new("no memory".to_owned());
+    let tries = |is_proven: bool| {
+        let cache = Cache::new(Budget::default());
+        let mut compiles = 0;
+        for _ in 0..100_000 {
+            match look(&cache, 1, &[0]) {
+                Lookup::Claimed(claim) => {
+                    let (hit, _) = claim.fulfil(Exe { number: compiles, bytes: 100 });
+                    assert_eq!(hit.is_unproven, compiles > 0);
+                    compiles += 1;
+                    if is_proven {
+                        cache.prove(&key(1), &canonical(1));
+                        let Lookup::Hit(hit) = look(&cache, 1, &[0]) else { panic!("it is there") };
+                        assert!(!hit.is_unproven);
+                    }
+                    cache.discard(&key(1), &canonical(1), &hit.artifact, why.clone());
+                }
+                Lookup::Failed(error) => assert_eq!(error, why),
+                other => panic!("{other:?}"),
+            }
+        }
+        compiles
+    };
+    assert_eq!(tries(false), 3);
+    // Each is the first failure, after which 64 look-ups are answered with it.
+    assert_eq!(tries(true), 100_000u64.div_ceil(65));
+}
+
 #[test]
 fn a_dropped_claim_wakes_the_waiters_and_passes_on() {
     let cache = Cache::new(Budget::default());

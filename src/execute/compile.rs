@@ -140,7 +140,7 @@ impl Compile {
                                 engine.tell_evicted(&evicted);
                                 hit
                             }
-                            None => Hit { artifact: Arc::new(executable), outputs },
+                            None => Hit { artifact: Arc::new(executable), outputs, is_unproven: false },
                         }),
                     }
                 }
