@@ -133,18 +133,19 @@ impl EngineShared {
     }
 
     /// Copies a value that has data to the host; `put` gets it, on any thread, possibly before this returns. As [`EngineShared::with_room`],
-    /// without waiting.
+    /// without waiting, and only as long as somebody else has the value: a read does not keep its memory from being reused.
     pub(crate) fn download_async(
         self: &Arc<Self>,
         value: &Arc<ValueCell>,
         put: impl FnOnce(Copied) + Send + 'static,
     ) {
-        let (engine, again, asked) = (self.clone(), value.clone(), value.ty().bytes());
+        let (engine, again, asked) = (self.clone(), Arc::downgrade(value), value.ty().bytes());
         self.download_once(value, move |copied| {
             let error = match copied {
                 Err(error) if error.is_out_of_memory() => error,
                 other => return put(other),
             };
+            let Some(again) = again.upgrade() else { return put(Err(error)) };
             engine.counters().out_of_memory.add(1);
             let owner = engine.clone();
             let remedy = engine.free_memory(move || {
