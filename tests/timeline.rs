@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use fuseline::{Engine, FaultPoint, Result, Timeline};
-use support::{on_engines, vector};
+use support::{Gate, on_engines, vector};
 
 /// What compiles take at least in these tests.
 const COMPILE: Duration = Duration::from_millis(100);
@@ -131,6 +131,41 @@ fn reads_without_waiting_are_no_waits() -> Result<()> {
     let [reads] = reads.as_slice() else { panic!("{summary}") };
     assert_eq!((reads.count, reads.unwaited, reads.waited, reads.ended), (1, 1, Duration::ZERO, 1));
     Ok(())
+}
+
+/// A read with a deadline is the caller's, whatever thread the data arrives on; one that got nothing is none.
+#[test]
+fn a_read_with_a_deadline_is_of_the_thread_that_waits() {
+    let timelines = std::cell::RefCell::new(Vec::new());
+    let gate = Gate::new();
+    let config = || {
+        let timeline = Timeline::new();
+        timelines.borrow_mut().push(timeline.clone());
+        support::config().inject_faults(gate.at_compiles()).event_sink(timeline)
+    };
+    let next = std::cell::Cell::new(0);
+    on_engines(config, |engine| {
+        let timeline = timelines.borrow()[next.replace(next.get() + 1)].clone();
+        let x = vector(engine, &vec![1.0; 1 << 20]);
+        // On this thread.
+        x.neg()?.wait()?;
+        let y = (&x + &x)?;
+        assert_eq!(y.to_literal_for(Duration::from_secs(100))?.to_vec::<f32>()?[0], 2.0);
+        let summary = timeline.summary();
+        let [reads] = summary.reads.iter().filter(|reads| reads.bytes.0 > 0).collect::<Vec<_>>()[..] else {
+            panic!("{summary}")
+        };
+        assert_eq!((summary.threads, reads.count, reads.unwaited, reads.ended), (1, 1, 0, 1), "{summary}");
+        assert!(Duration::ZERO < reads.waited && reads.waited <= summary.took);
+        timeline.clear();
+        let shut = gate.shut();
+        let late = y.tanh()?;
+        assert!(late.to_literal_for(Duration::from_millis(1)).unwrap_err().is_timeout());
+        drop(shut);
+        engine.synchronize()?;
+        assert!(timeline.summary().reads.iter().all(|reads| reads.bytes.0 == 0), "{}", timeline.summary());
+        Ok(())
+    });
 }
 
 #[test]

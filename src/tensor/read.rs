@@ -244,9 +244,15 @@ impl Tensor {
         may_wait()?;
         let deadline = Instant::now() + timeout;
         let site = here();
-        let watched = Watched::start(self, Asked::Read, &site);
-        self.stream().need_now(self.cell(), &site);
-        self.read_as(watched, site).wait(Some(deadline))
+        let mut watched = Watched::start(self, Asked::Read, &site);
+        let outcome = self.settle(Some(deadline), &site)?;
+        Watched::launched(&mut watched);
+        let literal = self.read_as(None, site).wait(Some(deadline))?;
+        // Told here: the data comes on any thread, and in vain if it comes too late.
+        if let Outcome::Data { maker, .. } = outcome {
+            Watched::end(watched, maker.as_ref(), literal.bytes().len());
+        }
+        Ok(literal)
     }
 
     /// The elements, row-major. Waits until they have been computed.
