@@ -12,10 +12,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline::{
-    Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
-    Varies, Varying, with_mode,
+    Budgets, Bytes, DType, Engine, Event, FaultPoint, HardOnly, Literal, Miss, Mode, OpCode, Result, Stage,
+    Tensor, Varies, Varying, with_mode,
 };
-use support::{Log, close, on_engines, plugin, vector};
+use support::{Log, block_on, close, on_engines, plugin, vector};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -684,4 +684,38 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
             Ok(())
         },
     );
+}
+
+/// What an engine drops when it goes.
+struct Tell(mpsc::Sender<std::thread::Thread>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current());
+    }
+}
+
+/// An engine waits for its threads when it goes, so it goes on the program's threads or on its own, though data is on its way that somebody asked for.
+#[test]
+fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
+    let me = std::thread::current().id();
+    for _ in 0..3 {
+        let (send, gone) = mpsc::channel();
+        let tell = Tell(send);
+        let config = support::config().boundary_rule(move || {
+            let _owned = &tell;
+            Box::new(HardOnly)
+        });
+        let Some(engine) = plugin(config) else { return };
+        let size = 1 << 24;
+        let x = engine.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+        let y = x.neg().unwrap();
+        y.wait().unwrap();
+        let read = y.read();
+        drop((x, y, engine));
+        let thread = gone.recv_timeout(Duration::from_secs(60)).unwrap();
+        let is_own = thread.name().is_some_and(|name| name.starts_with("fuseline-"));
+        assert!(thread.id() == me || is_own, "it went on {thread:?}");
+        assert!(block_on(read).unwrap().to_vec::<f32>().unwrap().iter().all(|&element| element == -1.0));
+    }
 }

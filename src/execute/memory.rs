@@ -139,27 +139,44 @@ impl EngineShared {
         value: &Arc<ValueCell>,
         put: impl FnOnce(Copied) + Send + 'static,
     ) {
-        let (engine, again, asked) = (self.clone(), Arc::downgrade(value), value.ty().bytes());
-        self.download_once(value, move |copied| {
-            let error = match copied {
-                Err(error) if error.is_out_of_memory() => error,
-                other => return put(other),
-            };
-            let Some(again) = again.upgrade() else { return put(Err(error)) };
-            engine.counters().out_of_memory.add(1);
-            let owner = engine.clone();
-            let remedy = engine.free_memory(move || {
-                // This may be a thread of the plugin.
-                let pool = owner.clone();
-                pool.compile_pool().push(Box::new(move || {
-                    let teller = owner.clone();
-                    owner.download_once(&again, move |copied| {
-                        put(copied.map_err(|error| teller.finally(error, asked)));
-                    });
-                }));
-            });
-            engine.tell_out_of_memory(None, error.stage, asked, remedy);
+        // The copy may end on a thread of the plugin, on which the engine must not go.
+        let (engine, again) = (Arc::downgrade(self), Arc::downgrade(value));
+        self.download_once(value, move |copied| match copied {
+            Err(error) if error.is_out_of_memory() => {
+                EngineShared::on_own_thread(&engine, move |engine| match engine.zip(again.upgrade()) {
+                    Some((engine, value)) => engine.download_again(value, error, put),
+                    None => put(Err(error)),
+                })
+            }
+            other => put(other),
         });
+    }
+
+    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of the engine's.
+    fn download_again(
+        self: Arc<Self>,
+        value: Arc<ValueCell>,
+        error: DeviceError,
+        put: impl FnOnce(Copied) + Send + 'static,
+    ) {
+        let (stage, asked) = (error.stage, value.ty().bytes());
+        self.counters().out_of_memory.add(1);
+        let weak = Arc::downgrade(&self);
+        let engine = weak.clone();
+        let again = move |running: Option<Arc<EngineShared>>| {
+            let Some(running) = running else { return put(Err(error)) };
+            running.download_once(&value, move |copied| match copied {
+                Err(error) if error.is_out_of_memory() => {
+                    EngineShared::on_own_thread(&weak, move |engine| match engine {
+                        Some(engine) => put(Err(engine.finally(error, asked))),
+                        None => put(Err(error)),
+                    });
+                }
+                other => put(other),
+            });
+        };
+        let remedy = self.free_memory(move || EngineShared::on_own_thread(&engine, again));
+        self.tell_out_of_memory(None, stage, asked, remedy);
     }
 
     fn download_once(&self, value: &ValueCell, put: impl FnOnce(Copied) + Send + 'static) {

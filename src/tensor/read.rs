@@ -315,6 +315,7 @@ impl Tensor {
     ) {
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
+        let reports = engine.reports().clone();
         let ty = self.ty().clone();
         self.stream().need_for_host(self.cell(), &site);
         let value = self.cell().clone();
@@ -327,13 +328,13 @@ impl Tensor {
                 Err(error) => put(Err(error)),
                 Ok((_, maker)) => {
                     let maker = maker.cloned();
-                    let counters = engine.clone();
                     Watched::launched(&mut watched);
+                    // On a thread of the plugin, so it must not hold the engine.
                     engine.download_async(&value, move |bytes| {
                         put(match bytes {
                             Ok(bytes) => {
                                 Watched::end(watched, maker.as_ref(), bytes.len());
-                                counters.counters().bytes_down.add(bytes.len() as u64);
+                                reports.note_down(bytes.len());
                                 Literal::from_bytes(ty, bytes).map_err(Error::from)
                             }
                             Err(error) => Err(Error::device(Arc::new(failure(error, maker.as_ref())))),
@@ -349,8 +350,8 @@ impl Tensor {
     pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
-        let engine = self.stream().engine().clone();
-        let callback = move |outcome| engine.call_back("readiness", || callback(outcome));
+        let reports = self.stream().engine().reports().clone();
+        let callback = move |outcome| reports.call_back("readiness", || callback(outcome));
         self.cell().outcome().subscribe(move || {
             let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
             if let Outcome::Scalar(_) = outcome {
@@ -388,7 +389,7 @@ impl Tensor {
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
-        let engine = self.stream().engine().clone();
+        let reports = self.stream().engine().reports().clone();
         self.cell().outcome().subscribe(move || {
             let outcome = match value.outcome().get() {
                 Some(Outcome::Failed(failure)) => Err(Error::device(failure.clone())),
@@ -396,7 +397,7 @@ impl Tensor {
                 Some(Outcome::Traced(place)) => Err(place.trace().no_data("on_ready", Site::Unknown)),
                 Some(Outcome::Abandoned) | None => Err(Error::abandoned()),
             };
-            engine.call_back("readiness", || callback(outcome));
+            reports.call_back("readiness", || callback(outcome));
         });
     }
 
