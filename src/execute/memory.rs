@@ -110,7 +110,8 @@ impl EngineShared {
         mut attempt: impl FnMut() -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         let error = match attempt() {
-            Err(error) if error.is_out_of_memory() => error,
+            // That a computation ran out of memory, as its result says when it is copied, another copy does not change.
+            Err(error) if error.is_out_of_memory() && error.stage == Stage::Transfer => error,
             other => return other,
         };
         self.counters().out_of_memory.add(1);
@@ -152,14 +153,20 @@ impl EngineShared {
         });
     }
 
-    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of the engine's.
+    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of the engine's, which waits for the computation
+    /// that makes the value: if it is that which failed, there is nothing to be tried.
     fn download_again(
         self: Arc<Self>,
         value: Arc<ValueCell>,
         error: DeviceError,
         put: impl FnOnce(Copied) + Send + 'static,
     ) {
-        let (stage, asked) = (error.stage, value.ty().bytes());
+        if let Some(Outcome::Data { buffer, .. }) = value.outcome().get()
+            && let Err(own) = buffer.wait()
+        {
+            return put(Err(own));
+        }
+        let (stage, asked) = (Stage::Transfer, value.ty().bytes());
         self.counters().out_of_memory.add(1);
         let weak = Arc::downgrade(&self);
         let engine = weak.clone();
@@ -168,7 +175,7 @@ impl EngineShared {
             running.download_once(&value, move |copied| match copied {
                 Err(error) if error.is_out_of_memory() => {
                     EngineShared::on_own_thread(&weak, move |engine| match engine {
-                        Some(engine) => put(Err(engine.finally(error, asked))),
+                        Some(engine) => put(Err(engine.finally(DeviceError { stage, ..error }, asked))),
                         None => put(Err(error)),
                     });
                 }
@@ -275,6 +282,31 @@ mod tests {
     use crate::{DType, EngineConfig};
 
     type Ended = Box<dyn FnOnce() + Send>;
+
+    /// What a computation says that ran out of memory is passed on; what a copy says is acted upon.
+    #[test]
+    fn only_the_copy_is_tried_again() {
+        let (send, told) = mpsc::channel();
+        let config = EngineConfig::new().event_sink(move |event: &Event| {
+            if let Event::OutOfMemory { remedy, .. } = event {
+                let _ = send.send(*remedy);
+            }
+        });
+        let engine = config.build_reference().unwrap();
+        let fails = |stage| {
+            let mut attempts = 0;
+            let error = DeviceError { cause: Cause::Memory, ..DeviceError::new(stage, "none left") };
+            let outcome = engine.shared().with_room(Bytes(4), || {
+                attempts += 1;
+                Err::<(), _>(error.clone())
+            });
+            (attempts, outcome.unwrap_err().message, told.try_iter().count())
+        };
+        assert_eq!(fails(Stage::Execute), (1, "none left".to_owned(), 0));
+        let (attempts, message, told) = fails(Stage::Transfer);
+        assert!((attempts, told) == (2, 2) && message.contains("4 B were asked for"), "{message}");
+        assert_eq!(engine.counters().out_of_memory, 1);
+    }
 
     /// M2: a job that is short of memory waits for what another stream has in flight, and for nothing else.
     #[test]
