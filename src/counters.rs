@@ -83,7 +83,7 @@ counters! {
     misses,
     /// Compiles that were asked for, those in the background included.
     compiles_asked,
-    /// Compiles that ended well.
+    /// Compiles that ended well; their executables are in use from then on.
     compiles,
     /// Compiles that failed.
     compile_failures,

@@ -1,13 +1,14 @@
 //! What the engine promises: same results in every mode, boundaries for stated reasons, failures with an address.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used, reason = "a test, on real threads")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test, on real threads")]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
 mod support;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -681,6 +682,35 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
                 "{varying:?}"
             );
             assert!(told[0].to_string().contains("dynamic_slice"), "{}", told[0]);
+            Ok(())
+        },
+    );
+}
+
+/// A compile is counted when its executable can be found, which whoever waits for the number relies on.
+#[test]
+fn what_is_counted_as_compiled_is_there() {
+    let known = Arc::new(Mutex::new(None::<Engine>));
+    let (send, counted) = mpsc::channel();
+    let engine = known.clone();
+    let sink = move |event: &Event| {
+        // Told by the thread that compiles, before it hands the executable over.
+        if let (Event::CompileFinished { .. }, Some(engine)) = (event, &*engine.lock().unwrap()) {
+            let _ = send.send(engine.counters().compiles);
+        }
+    };
+    on_engines(
+        || support::config().event_sink(sink.clone()),
+        |engine| {
+            *known.lock().unwrap() = Some(engine.clone());
+            let x = vector(engine, &[1.0]);
+            for round in 0..3u64 {
+                // Another region each time.
+                (0..=round).try_fold(x.clone(), |x, _| x.neg())?.wait()?;
+                assert_eq!(counted.recv().unwrap(), round);
+                assert_eq!(engine.counters().compiles, round + 1);
+            }
+            *known.lock().unwrap() = None;
             Ok(())
         },
     );

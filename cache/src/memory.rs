@@ -375,7 +375,12 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
     }
 
     /// Stores the artifact and wakes the waiters; returns it and what had to leave to make room.
-    pub fn fulfil(mut self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
+    pub fn fulfil(self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
+        self.fulfil_and(artifact, || {})
+    }
+
+    /// As [`Claim::fulfil`], and calls `note` at the moment from which on the artifact is found: the entry is locked, so it should be quick.
+    pub fn fulfil_and(mut self, artifact: A, note: impl FnOnce()) -> (Hit<A>, Vec<Evicted>) {
         let artifact = Arc::new(artifact);
         let served = artifact.clone();
         let bytes = artifact.bytes();
@@ -384,6 +389,7 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
         let replaced = state.add(variant).unwrap_or(0);
         let hit = Hit { artifact: served, outputs: self.outputs.clone(), is_unproven: state.is_unproven() };
         let waiters = Entry::land(&mut state, &self.outputs);
+        note();
         drop(state);
         self.done = true;
         self.shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -118,16 +118,19 @@ impl Compile {
             let took = start.elapsed();
             let compiled = match compiled {
                 Ok(executable) => {
-                    engine.counters().compiles.add(1);
-                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
                     let eager = eager(&info.canon, &outputs, &dying);
                     engine.emit(|| {
                         let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
                         Event::CompileFinished { region, took, size, quick, memory, eager, executable }
                     });
+                    let count = || {
+                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                        engine.counters().compiles.add(1);
+                    };
                     match oversized(&executable, eager, part_of, region, engine) {
                         Some(error) => {
+                            count();
                             let error = Arc::new(error);
                             if let Some(claim) = claim {
                                 engine.tell_evicted(&claim.refuse(error.clone()));
@@ -136,11 +139,14 @@ impl Compile {
                         }
                         None => Ok(match claim {
                             Some(claim) => {
-                                let (hit, evicted) = claim.fulfil(executable);
+                                let (hit, evicted) = claim.fulfil_and(executable, count);
                                 engine.tell_evicted(&evicted);
                                 hit
                             }
-                            None => Hit { artifact: Arc::new(executable), outputs, is_unproven: false },
+                            None => {
+                                count();
+                                Hit { artifact: Arc::new(executable), outputs, is_unproven: false }
+                            }
                         }),
                     }
                 }

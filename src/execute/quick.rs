@@ -86,8 +86,6 @@ impl Job {
             let took = start.elapsed();
             match compiled {
                 Ok(executable) => {
-                    engine.counters().compiles.add(1);
-                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
                     let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
                     let evicted = engine.cache().replace(&key, &stopgap, executable);
@@ -101,10 +99,12 @@ impl Job {
                         eager: eager(&info.canon, &outputs, &dying),
                         executable: loaded,
                     });
+                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                    engine.counters().compiles.add(1);
                 }
                 Err(error) => {
-                    engine.counters().compile_failures.add(1);
                     engine.emit(|| Event::CompileFailed { region, message: error.message });
+                    engine.counters().compile_failures.add(1);
                 }
             }
         }));
