@@ -10,11 +10,10 @@ mod support;
 use std::time::Duration;
 
 use fuseline::{
-    Asked, Boundary, Bytes, Engine, EngineConfig, Event, FaultPoint, Mode, Result, Site, Tensor, Wait,
-    with_mode,
+    Asked, Boundary, Bytes, Engine, EngineConfig, Event, Mode, Result, Site, Tensor, Wait, with_mode,
 };
 use programs::Case;
-use support::{Log, block_on, on_engines, vector};
+use support::{Gate, Log, block_on, on_engines, vector};
 
 /// The next line of this file, as call sites print it.
 #[track_caller]
@@ -95,18 +94,16 @@ fn a_read_is_told_with_its_place_and_the_region_that_it_ends() {
 #[test]
 fn what_a_region_waits_for_is_told_and_when_it_is_done() {
     let log = Log::default();
-    // So that the driver is there before the compile has ended.
-    let slow = |point: FaultPoint| {
-        if matches!(point, FaultPoint::Compile { .. }) {
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        None::<String>
-    };
-    let config = || support::config().inject_faults(slow).event_sink(log.sink());
+    let gate = Gate::new();
+    let config = || support::config().inject_faults(gate.at_compiles()).event_sink(log.sink());
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[1.0; 8]);
         let y = (&x + &x)?;
+        // The driver is there before the compile has ended: this thread is it.
+        let shut = gate.shut();
+        assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
+        drop(shut);
         y.wait()?;
         engine.synchronize()?;
         let events = log.take();
