@@ -103,6 +103,7 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         // The driver is there before the compile has ended: this thread is it.
         let shut = gate.shut();
         assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
+        assert!(engine.stream().synchronize_for(Duration::ZERO).unwrap_err().is_timeout());
         drop(shut);
         y.wait()?;
         engine.synchronize()?;
@@ -117,6 +118,8 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         assert_eq!(waits, [Wait::Compile]);
         let done = || events.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
         assert_eq!(done(), 1);
+        // The first time it ran into its deadline.
+        assert_eq!(events.iter().filter(|event| event.name() == "synchronized").count(), 1);
         // The stream goes on when its compile has ended.
         let place = |name| events.iter().position(|event| event.name() == name).unwrap();
         assert!(place("compile_finished") < place("waited") && place("waited") < place("launched"));

@@ -266,7 +266,7 @@ pub enum Event {
         /// From then until the data was there.
         data: Duration,
     },
-    /// The host has waited for everything that was recorded on a stream.
+    /// The host has waited for everything that was recorded on a stream, to its end.
     Synchronized {
         /// Which one.
         stream: StreamId,
