@@ -90,16 +90,15 @@ impl<A, E> State<A, E> {
         wanted
     }
 
-    /// Adds a variant; returns the bytes of the one it replaces, if any.
-    pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<u64> {
+    /// Adds a variant; returns the one it replaces, if any, to be dropped when nothing is locked.
+    pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<Variant<A>> {
         self.failure = None;
         if self.variants.len() < MAX_VARIANTS {
             self.variants.push(variant);
             return None;
         }
         let least = (0..self.variants.len()).min_by_key(|&i| self.variants[i].uses)?;
-        let old = std::mem::replace(&mut self.variants[least], variant);
-        Some(old.bytes)
+        Some(std::mem::replace(&mut self.variants[least], variant))
     }
 
     /// Every lookup that no variant serves is answered with `error` from now on.

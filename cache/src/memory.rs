@@ -386,14 +386,16 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
         let bytes = artifact.bytes();
         let variant = Variant { outputs: self.outputs.clone(), artifact, bytes, uses: 0 };
         let mut state = self.entry.state.lock();
-        let replaced = state.add(variant).unwrap_or(0);
+        let replaced = state.add(variant);
         let hit = Hit { artifact: served, outputs: self.outputs.clone(), is_unproven: state.is_unproven() };
         let waiters = Entry::land(&mut state, &self.outputs);
         note();
         drop(state);
         self.done = true;
         self.shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.shared.counters.bytes.fetch_sub(replaced, Ordering::Relaxed);
+        if let Some(replaced) = replaced {
+            self.shared.counters.bytes.fetch_sub(replaced.bytes, Ordering::Relaxed);
+        }
         let evicted = self.shared.shrink();
         waiters.into_iter().for_each(|wake| wake());
         (hit, evicted)

@@ -1,8 +1,13 @@
 //! What the memory tier promises, seen from outside.
-#![allow(clippy::disallowed_methods, reason = "a test, on real threads")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test, on real threads"
+)]
 
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 
 use fuseline_cache::{Artifact, Budget, Claim, Key, Lookup, MemoryCache, OutputSet};
 
@@ -328,4 +333,44 @@ fn what_was_discarded_is_tried_again_later_and_what_was_refused_is_not() {
     assert_eq!(lookups, 64);
     let _ = claim(&cache, 2, &[0]).refuse(why.clone());
     assert!((0..10_000).all(|_| matches!(look(&cache, 2, &[0]), Lookup::Failed(_))));
+}
+
+/// An artifact that looks into its cache when it goes.
+#[derive(Debug)]
+struct Nosy(Mutex<Option<MemoryCache<Nosy, String>>>);
+
+impl Artifact for Nosy {
+    fn bytes(&self) -> u64 {
+        100
+    }
+}
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        if let Some(cache) = self.0.get_mut().unwrap().take() {
+            assert!(!matches!(cache.lookup(&key(1), &canonical(1), &set(&[9])), Lookup::Failed(_)));
+        }
+    }
+}
+
+/// Artifacts go when nothing is locked: a plugin takes its time for an executable that goes.
+#[test]
+fn nothing_is_locked_when_an_artifact_goes() {
+    let cache = MemoryCache::<Nosy, String>::new(Budget::default());
+    let fill = |outputs: &[u32]| match cache.lookup(&key(1), &canonical(1), &set(outputs)) {
+        Lookup::Claimed(claim) => claim.fulfil(Nosy(Mutex::new(Some(cache.clone())))).0,
+        other => panic!("{other:?}"),
+    };
+    // Four variants and the union of all, which replaces one; then the rest.
+    for output in 0..5 {
+        drop(fill(&[output]));
+    }
+    let Lookup::Hit(hit) = cache.lookup(&key(1), &canonical(1), &set(&[0, 1, 2, 3, 4])) else {
+        panic!("no union")
+    };
+    assert!(cache.replace(&key(1), &hit.artifact, Nosy(Mutex::new(Some(cache.clone())))).is_some());
+    drop(hit);
+    assert_eq!(cache.drop_unused().len(), 1);
+    drop(fill(&[0]));
+    cache.clear();
 }
