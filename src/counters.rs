@@ -107,7 +107,7 @@ counters! {
     poisoned,
     /// Inputs whose memory was given to outputs.
     donations,
-    /// Executables that left the cache to make room.
+    /// Keys whose executables left the cache, to make room in it or because memory ran out.
     evictions,
     /// Values read by the host.
     host_reads,

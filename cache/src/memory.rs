@@ -47,7 +47,7 @@ pub struct Stats {
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
-    /// Entries evicted.
+    /// Entries evicted, to make room or since nothing was left in them.
     pub evictions: u64,
     /// Entries now.
     pub entries: u64,
@@ -109,7 +109,7 @@ pub enum Lookup<A: Artifact, E: Send + Sync + 'static> {
     Collision,
 }
 
-/// An entry that left the cache to make room.
+/// What left the cache: an entry to make room in it, or the artifacts of one because memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.

@@ -213,7 +213,8 @@ pub enum Event {
         /// Op, place and the device's words.
         why: String,
     },
-    /// An entry left the memory cache to make room.
+    /// Executables of a key left the memory cache: its entry did, to make room, or memory ran out and nobody was using them
+    /// ([`Remedy::Freed`]); what is known of a key that failed stays then.
     Evicted {
         /// Its key.
         key: RegionKey,
