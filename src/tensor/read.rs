@@ -413,6 +413,16 @@ impl Tensor {
     /// As [`Tensor::wait`], at most until `deadline` for the op to be handed to the device and then for as long as that
     /// takes.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>, site: &Site) -> Result<()> {
+        self.wait_as(deadline, site, |_| site.clone())
+    }
+
+    /// As [`Tensor::wait_until`]; told as a wait at the place that `told` says, of the op that makes the value.
+    fn wait_as(
+        &self,
+        deadline: Option<Instant>,
+        site: &Site,
+        told: impl FnOnce(Option<&Maker>) -> Site,
+    ) -> Result<()> {
         if self.cell().as_scalar().is_some() {
             return Ok(());
         }
@@ -421,6 +431,9 @@ impl Tensor {
         may_wait()?;
         Watched::launched(&mut watched);
         buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        if let Some(watched) = &mut watched {
+            watched.site = told(maker);
+        }
         Watched::end(watched, maker, 0);
         Ok(())
     }
@@ -433,19 +446,8 @@ impl Tensor {
 
     /// What Debug mode does after each op: waits for the result and looks at it.
     pub(crate) fn check(&self) -> Result<()> {
-        let unknown = Site::Unknown;
-        let mut watched = Watched::start(self, Asked::Wait, &unknown);
-        if self.cell().as_scalar().is_none() {
-            let (buffer, maker) = data(self.settle(None, &unknown)?, &unknown)?;
-            may_wait()?;
-            Watched::launched(&mut watched);
-            buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
-            // It is the call that waits.
-            if let (Some(watched), Some(maker)) = (&mut watched, maker) {
-                watched.site = maker.address().1;
-            }
-            Watched::end(watched, maker, 0);
-        }
+        // It is the call that waits.
+        self.wait_as(None, &Site::Unknown, |maker| maker.map_or(Site::Unknown, |maker| maker.address().1))?;
         let engine = self.stream().engine();
         if !engine.config().checks_finite() || !self.dtype().is_float() {
             return Ok(());
