@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Bytes, Engine, Event, MemoryPlan, Result, Tensor};
-use support::{Log, block_on, plugin};
+use support::{Log, block_on, plugin, plugin_for};
 
 /// Parameters are square; the first has the first side, and so on, again and again.
 const SIDES: [u64; 4] = [32, 24, 16, 8];
@@ -80,10 +80,8 @@ fn check(name: &str, states: u64, regions: &[(MemoryPlan, Bytes)], jax: Bytes) {
 #[test]
 fn a_parameter_update_allocates_nothing() -> Result<()> {
     let log = Log::default();
-    let Ok(engine) = support::config().event_sink(log.sink()).build() else {
-        println!("skipped: what updates allocate: there is no plugin");
-        return Ok(());
-    };
+    let config = support::config().event_sink(log.sink());
+    let Some(engine) = plugin_for("what updates allocate", config) else { return Ok(()) };
     let targets = [squares(&engine, -1.0)?, squares(&engine, 1.0)?];
 
     let mut states: Vec<AdamState> =

@@ -389,10 +389,8 @@ fn the_plugin_runs_out_of_memory() {
     let log = Log::default();
     // One region, whatever its size.
     let budgets = Budgets { bytes: Bytes(u64::MAX), ..Budgets::default() };
-    let Ok(engine) = support::config().region_budgets(budgets).event_sink(log.sink()).build() else {
-        println!("skipped: memory of the plugin: there is no plugin");
-        return;
-    };
+    let config = support::config().region_budgets(budgets).event_sink(log.sink());
+    let Some(engine) = plugin_for("memory of the plugin", config) else { return };
     let x = vector(&engine, &[1.0, 2.0]);
     let state = (&x + 1.0).unwrap();
     engine.synchronize().unwrap();
@@ -537,8 +535,7 @@ fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
 fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     let log = Log::default();
     let config = || support::config().event_sink(log.sink());
-    let Ok(engine) = config().memory_slack(Bytes(0)).build() else {
-        println!("skipped: plans of the plugin: there is no plugin");
+    let Some(engine) = plugin_for("plans of the plugin", config().memory_slack(Bytes(0))) else {
         return Ok(());
     };
     let data: Vec<f32> = (0..256 * 256).map(|index| (index % 101) as f32).collect();

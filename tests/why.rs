@@ -13,7 +13,7 @@ use fuseline::{
     Asked, Boundary, Bytes, Engine, EngineConfig, Event, Mode, Result, Site, Tensor, Wait, with_mode,
 };
 use programs::Case;
-use support::{Gate, Log, block_on, on_engines, vector};
+use support::{Gate, Log, block_on, on_engines, plugin, vector};
 
 /// The next line of this file, as call sites print it.
 #[track_caller]
@@ -133,9 +133,7 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
 #[test]
 fn what_is_interpreted_is_waited_for_too() {
     let log = Log::default();
-    let Ok(engine) = EngineConfig::new().event_sink(log.sink()).build() else {
-        return println!("skipped: there is no plugin");
-    };
+    let Some(engine) = plugin(EngineConfig::new().event_sink(log.sink())) else { return };
     let x = vector(&engine, &[1.0; 8]);
     (&x + &x).unwrap().wait().unwrap();
     let events = log.take();
@@ -260,9 +258,7 @@ fn the_measured_programs_have_no_faults_but_one() {
     // Ten windows of 64 boundaries.
     const STEPS: usize = 640;
     let log = Log::default();
-    let Ok(engine) = EngineConfig::new().event_sink(log.sink()).build() else {
-        return println!("skipped: there is no plugin");
-    };
+    let Some(engine) = plugin(EngineConfig::new().event_sink(log.sink())) else { return };
     for name in ["mlp", "decode", "kmeans", "norms", "chain", "logistic"] {
         let case = Case::all().into_iter().find(|case| case.quick && case.name.starts_with(name)).unwrap();
         let run = |engine: &Engine| -> Result<()> {
