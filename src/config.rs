@@ -286,13 +286,13 @@ impl EngineConfig {
     }
 
     /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and what it returns is the failure that this one has: a message, or [`Fault::out_of_memory`]. Default: none.
+    /// transfer, and what it returns is the failure that this one has. Default: none.
     #[must_use]
-    pub fn inject_faults<F: Into<Fault>>(
+    pub fn inject_faults(
         mut self,
-        plan: impl Fn(FaultPoint) -> Option<F> + Send + Sync + 'static,
+        plan: impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.faults = Some(Arc::new(move |point| plan(point).map(Into::into)));
+        self.faults = Some(Arc::new(plan));
         self
     }
 

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline::{
-    Budgets, Bytes, DType, Engine, Event, FaultPoint, HardOnly, Literal, Miss, Mode, OpCode, Result, Stage,
-    Tensor, Varies, Varying, with_mode,
+    Budgets, Bytes, DType, Engine, Event, Fault, FaultPoint, HardOnly, Literal, Miss, Mode, OpCode, Result,
+    Stage, Tensor, Varies, Varying, with_mode,
 };
 use support::{Log, block_on, close, on_engines, plugin, vector};
 
@@ -418,7 +418,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
     let log = Log::default();
     let config = || {
         support::config().event_sink(log.sink()).inject_faults(|point| match point {
-            FaultPoint::Compile { ops } if ops > 1 => Some("too many ops for today".to_owned()),
+            FaultPoint::Compile { ops } if ops > 1 => Some(Fault::new("too many ops for today")),
             _ => None,
         })
     };
@@ -448,7 +448,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
 fn a_failure_poisons_exactly_what_depends_on_it() {
     let config = || {
         support::config().inject_faults(|point| match point {
-            FaultPoint::Execute { ops: 2 } => Some("the device is on fire".to_owned()),
+            FaultPoint::Execute { ops: 2 } => Some(Fault::new("the device is on fire")),
             _ => None,
         })
     };
@@ -467,7 +467,7 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
         counted.store(0, Ordering::Relaxed);
         support::config().mode(Mode::Strict).inject_faults(move |point| match point {
             FaultPoint::Execute { .. } => {
-                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| "the device is on fire".to_owned())
+                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| Fault::new("the device is on fire"))
             }
             _ => None,
         })

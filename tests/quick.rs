@@ -88,7 +88,7 @@ fn a_second_compile_that_fails_costs_speed() {
     let count = AtomicU32::new(0);
     let faults = move |point: fuseline::FaultPoint| match point {
         fuseline::FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) == 1 => {
-            Some("the compiler is tired".to_owned())
+            Some(fuseline::Fault::new("the compiler is tired"))
         }
         _ => None,
     };

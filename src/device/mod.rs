@@ -66,7 +66,7 @@ pub enum FaultPoint {
     },
 }
 
-/// A fault that is planned for a point; a message is a fault that is not for want of memory.
+/// A fault that is planned for a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     message: String,
@@ -74,22 +74,16 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Something fails, not for want of memory.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Fault {
+        Fault { message: message.into(), cause: Cause::Other }
+    }
+
     /// Memory runs out.
     #[must_use]
     pub fn out_of_memory(message: impl Into<String>) -> Fault {
         Fault { message: message.into(), cause: Cause::Memory }
-    }
-}
-
-impl From<String> for Fault {
-    fn from(message: String) -> Fault {
-        Fault { message, cause: Cause::Other }
-    }
-}
-
-impl From<&str> for Fault {
-    fn from(message: &str) -> Fault {
-        message.to_owned().into()
     }
 }
 

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
 use fuseline::{
-    Counters, Engine, EngineConfig, Error, Event, FaultPoint, Literal, Mode, Origin, Result, Stage, Tensor,
-    with_mode,
+    Counters, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, Origin, Result, Stage,
+    Tensor, with_mode,
 };
 
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
@@ -172,7 +172,7 @@ impl Gate {
     }
 
     /// A plan of faults without faults: compiles wait here.
-    pub(crate) fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<String> + Send + Sync + use<> {
+    pub(crate) fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + use<> {
         let gate = self.clone();
         move |point| {
             if matches!(point, FaultPoint::Compile { .. }) {
