@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fuseline_fusion::{Literal, TensorType};
 use smallvec::SmallVec;
 
-use super::memory::{Live, Share};
+use super::memory::{Holdings, Share};
 use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
@@ -85,7 +85,7 @@ impl Data {
 }
 
 impl Buffer {
-    pub(super) fn of(data: Data, live: &Arc<Live>) -> Buffer {
+    pub(super) fn of(data: Data, live: &Arc<Holdings>) -> Buffer {
         let bytes = data.ty().bytes().0.saturating_mul(data.replicas() as u64);
         Buffer { data, _share: Share::of(live, bytes) }
     }

@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, Each, after};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
-pub(crate) use self::memory::Live;
+pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
 use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
@@ -138,7 +138,7 @@ pub(crate) struct Device {
     kind: Kind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
-    live: Arc<Live>,
+    live: Arc<Holdings>,
     #[cfg(test)]
     later: Option<Later>,
 }
@@ -241,7 +241,7 @@ impl Device {
             kind: Kind::Pjrt(Box::new(device)),
             faults,
             environment,
-            live: Live::new(),
+            live: Holdings::new(),
             #[cfg(test)]
             later: None,
         }
@@ -255,7 +255,7 @@ impl Device {
             kind: Kind::Reference(replicas),
             faults,
             environment: fingerprint(&description),
-            live: Live::new(),
+            live: Holdings::new(),
             #[cfg(test)]
             later: None,
         }
@@ -382,7 +382,7 @@ impl Device {
     }
 
     /// What values hold.
-    pub(crate) fn live(&self) -> &Live {
+    pub(crate) fn live(&self) -> &Holdings {
         &self.live
     }
 

@@ -71,7 +71,7 @@ pub(super) fn guarded(
 
 /// What the ops of a region would hold one by one.
 pub(super) fn eager(canon: &CanonRegion, outputs: &OutputSet, dying: &[u32]) -> Bytes {
-    Held::of(canon.graph(), &Asked { canon, outputs, dying }).peak()
+    Held::of(canon.graph(), &Request { canon, outputs, dying }).peak()
 }
 
 /// One compile: everything that it depends on, and nothing else.
@@ -174,13 +174,13 @@ impl Compile {
 }
 
 /// What a compile was asked for.
-struct Asked<'a> {
+struct Request<'a> {
     canon: &'a CanonRegion,
     outputs: &'a OutputSet,
     dying: &'a [u32],
 }
 
-impl Ends for Asked<'_> {
+impl Ends for Request<'_> {
     fn is_lifted(&self, param: u32) -> bool {
         self.canon.lifted()[param as usize]
     }

@@ -80,14 +80,12 @@ pub(super) enum Step {
     Done,
     /// It waits; the stream will be notified.
     Blocked(Box<Job>),
-    /// It runs op by op instead, or in parts.
-    Split(Vec<EngineRegion>),
-    /// It runs in parts because it needs so much memory as a whole.
-    Parts(Vec<EngineRegion>, Bytes),
+    /// It runs op by op instead, or in parts; with what it needs as a whole, if it is for that.
+    Parts(Vec<EngineRegion>, Option<Bytes>),
 }
 
 /// The ends of a region.
-struct Ends {
+struct Edges {
     inputs: Vec<Input<ValueRef>>,
     live: Vec<(u32, ValuePromise)>,
     boundary: Boundary,
@@ -121,7 +119,7 @@ impl Job {
         let live = (0u32..).zip(outputs).filter(|(_, output)| output.live);
         let live = live.map(|(index, output)| (index, output.value)).collect();
         let asked = asked.filter(|_| boundary == Boundary::HostRead);
-        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, asked, all }, stream)
+        Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
     /// The region that a whole tape is. `None` for one that nobody needs.
@@ -140,12 +138,12 @@ impl Job {
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo { reference, canon: template.canon.clone(), sites });
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
-        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, asked, all }, stream)
+        Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    fn of(info: Arc<RegionInfo>, ends: Ends, stream: &StreamShared) -> Option<Box<Job>> {
+    fn of(info: Arc<RegionInfo>, ends: Edges, stream: &StreamShared) -> Option<Box<Job>> {
         let engine = stream.engine();
-        let Ends { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
+        let Edges { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
         let needed: OutputSet = outputs.iter().map(|&(index, _)| index).collect();
         let bytes = outputs.iter().map(|(_, value)| value.holder().ty().bytes());
         let bytes = bytes.fold(Bytes(0), Bytes::saturating_add);
@@ -432,7 +430,7 @@ impl Job {
                     self.state = State::InUnits;
                     return match self.or_units(stream) {
                         Ok(job) => Step::Blocked(job),
-                        Err(units) => Step::Split(units),
+                        Err(units) => Step::Parts(units, None),
                     };
                 }
             };
@@ -513,7 +511,7 @@ impl Job {
         engine.counters().fallbacks.add(1);
         let region = self.info.reference;
         engine.emit(|| Event::Fallback { region, why });
-        Step::Split(self.into_region().split())
+        Step::Parts(self.into_region().split(), None)
     }
 
     pub(super) fn into_region(self) -> EngineRegion {

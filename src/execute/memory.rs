@@ -262,10 +262,11 @@ impl Job {
             parts: parts.iter().map(|part| part.sites.len()).collect(),
             why: why.message.clone(),
         });
-        match why.cause {
-            Cause::Oversized(whole) => Step::Parts(parts, whole),
-            _ => Step::Split(parts),
-        }
+        let whole = match why.cause {
+            Cause::Oversized(whole) => Some(whole),
+            Cause::Memory | Cause::Other => None,
+        };
+        Step::Parts(parts, whole)
     }
 }
 

@@ -60,7 +60,7 @@ enum What {
     Interpreted { region: RegionRef },
     Completed { region: RegionRef, took: Nanos },
     Waited { region: RegionRef, wait: Wait, took: Nanos },
-    Read(Box<Read>),
+    Read(Box<HostRead>),
     Synchronized { stream: StreamId, site: Site, took: Nanos },
     Warning { words: Arc<str> },
     Mark { name: Arc<str> },
@@ -68,7 +68,7 @@ enum What {
 
 /// A read by the host.
 #[derive(Clone, Debug)]
-struct Read {
+struct HostRead {
     stream: StreamId,
     site: Site,
     asked: Asked,
@@ -289,7 +289,7 @@ impl EventSink for Timeline {
                 What::Waited { region: *region, wait: *wait, took: nanos(*took) }
             }
             Event::HostRead { stream, site, asked, region, bytes, launch, data } => {
-                What::Read(Box::new(Read {
+                What::Read(Box::new(HostRead {
                     stream: *stream,
                     site: site.clone(),
                     asked: *asked,

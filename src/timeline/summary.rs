@@ -479,7 +479,7 @@ mod tests {
     use fuseline_fusion::region::{Boundary, Mode};
     use fuseline_fusion::{RegionSeq, StreamId};
 
-    use super::super::{Moment, Read, What};
+    use super::super::{HostRead, Moment, What};
     use super::*;
     use crate::event::Wait;
 
@@ -501,7 +501,7 @@ mod tests {
             ]),
             None => moments.push(moment(20, 0, What::Hit { region })),
         }
-        let read = Read {
+        let read = HostRead {
             stream,
             site: Site::Unknown,
             asked: Asked::Read,
