@@ -10,7 +10,8 @@ mod support;
 use std::time::Duration;
 
 use fuseline::{
-    Asked, Boundary, Bytes, Engine, EngineConfig, Event, Mode, Result, Site, Tensor, Wait, with_mode,
+    Asked, Boundary, Bytes, Engine, EngineConfig, Event, FaultPoint, Mode, Result, Site, Tensor, Wait,
+    with_mode,
 };
 use programs::Case;
 use support::{Gate, Log, block_on, on_engines, plugin, vector};
@@ -133,9 +134,16 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
 #[test]
 fn what_is_interpreted_is_waited_for_too() {
     let log = Log::default();
-    let Some(engine) = plugin(EngineConfig::new().event_sink(log.sink())) else { return };
+    let gate = Gate::new();
+    let held = gate.at(|point| matches!(point, FaultPoint::Execute { .. }));
+    let config = EngineConfig::new().inject_faults(held).event_sink(log.sink());
+    let Some(engine) = plugin(config) else { return };
     let x = vector(&engine, &[1.0; 8]);
-    (&x + &x).unwrap().wait().unwrap();
+    let y = (&x + &x).unwrap();
+    let shut = gate.shut();
+    assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
+    drop(shut);
+    y.wait().unwrap();
     let events = log.take();
     let waited = |event: &Event| matches!(event, Event::Waited { wait: Wait::Interpreter, .. });
     assert!(

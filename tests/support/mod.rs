@@ -171,15 +171,23 @@ impl Gate {
         drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
     }
 
-    /// A plan of faults without faults: compiles wait here.
-    pub(crate) fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + use<> {
+    /// A plan of faults without faults: what is meant waits here.
+    pub(crate) fn at<M: Fn(FaultPoint) -> bool>(
+        &self,
+        meant: M,
+    ) -> impl Fn(FaultPoint) -> Option<Fault> + use<M> {
         let gate = self.clone();
         move |point| {
-            if matches!(point, FaultPoint::Compile { .. }) {
+            if meant(point) {
                 gate.pass();
             }
             None
         }
+    }
+
+    /// As [`Gate::at`], of all compiles.
+    pub(crate) fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<Fault> + use<> {
+        self.at(|point| matches!(point, FaultPoint::Compile { .. }))
     }
 }
 
