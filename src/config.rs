@@ -212,8 +212,8 @@ impl EngineConfig {
 
     /// Whether small regions are interpreted the first times, up to 10, instead of waiting for a compile. Default: yes.
     ///
-    /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. What is run only
-    /// once is then never compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
+    /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. A small
+    /// region that is run once is then not compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
     /// ones as [`Numerics::Fast`] allows; how often it is used follows from the program alone, so by this a program gives the same in each run.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
@@ -348,13 +348,13 @@ impl EngineConfig {
     }
 
     /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and what it returns is the failure that this one has: a message, or [`Fault::out_of_memory`]. Default: none.
+    /// transfer, and what it returns is the failure that this one has. Default: none.
     #[must_use]
-    pub fn inject_faults<F: Into<Fault>>(
+    pub fn inject_faults(
         mut self,
-        plan: impl Fn(FaultPoint) -> Option<F> + Send + Sync + 'static,
+        plan: impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.faults = Some(Arc::new(move |point| plan(point).map(Into::into)));
+        self.faults = Some(Arc::new(plan));
         self
     }
 

@@ -83,7 +83,7 @@ counters! {
     misses,
     /// Compiles that were asked for, those in the background included.
     compiles_asked,
-    /// Compiles that ended well.
+    /// Compiles that ended well; their executables are in use from then on.
     compiles,
     /// Compiles that failed.
     compile_failures,
@@ -109,7 +109,7 @@ counters! {
     poisoned,
     /// Inputs whose memory was given to outputs.
     donations,
-    /// Executables that left the cache to make room.
+    /// Keys whose executables left the cache, to make room in it or because memory ran out.
     evictions,
     /// Values read by the host.
     host_reads,

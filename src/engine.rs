@@ -29,14 +29,21 @@ use crate::tensor::{Tensor, here};
 /// What a thread of a pool does.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
+/// Where an engine tells and counts what happens. Threads of the plugin have this and not the engine: when an engine goes it waits for its
+/// threads, and these may be waiting for the plugin's.
+#[derive(Clone)]
+pub(crate) struct Reports {
+    events: Events,
+    counters: Arc<Live>,
+}
+
 /// What the streams of an engine share. Lives as long as any of its streams and tensors.
 pub(crate) struct EngineShared {
     config: EngineConfig,
     device: Device,
     cache: MemoryCache<Executable, DeviceError>,
     known: KnownRegions,
-    events: Events,
-    counters: Live,
+    reports: Reports,
     captures: Captures,
     custom_ops: CustomOps,
     /// The latest failures, for those who ask the engine rather than the values.
@@ -46,7 +53,7 @@ pub(crate) struct EngineShared {
     /// What is in flight of each stream, for those who wait for memory.
     flows: Mutex<Vec<Weak<Flow>>>,
     drive: Arc<Pool<Arc<StreamShared>>>,
-    compile: Workers<Task>,
+    compile: Arc<Workers<Task>>,
     /// What is interpreted until it is compiled, if anything is.
     cold: Option<ColdRegions>,
     /// What is padded to sizes that have executables, if anything is.
@@ -82,8 +89,7 @@ impl EngineShared {
             device,
             cache: MemoryCache::new(config.cache()),
             known: KnownRegions::new(),
-            events: Events::to(config.sink()),
-            counters: Live::new(),
+            reports: Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) },
             captures: Captures::new(),
             custom_ops: CustomOps::new(),
             failures: Mutex::new(VecDeque::new()),
@@ -91,7 +97,7 @@ impl EngineShared {
             streams: AtomicU32::new(0),
             flows: Mutex::new(Vec::new()),
             drive: Arc::new(drive.map_err(threads)?),
-            compile: compile.map_err(threads)?,
+            compile: Arc::new(compile.map_err(threads)?),
             cold,
             classes,
             interpret,
@@ -116,7 +122,12 @@ impl EngineShared {
     }
 
     pub(crate) fn counters(&self) -> &Live {
-        &self.counters
+        &self.reports.counters
+    }
+
+    /// Where it is told and counted what happens, for what must not hold the engine.
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.reports
     }
 
     pub(crate) fn captures(&self) -> &Captures {
@@ -131,8 +142,19 @@ impl EngineShared {
         &self.drive
     }
 
-    pub(crate) fn compile_pool(&self) -> &Workers<Task> {
+    pub(crate) fn compile_pool(&self) -> &Arc<Workers<Task>> {
         &self.compile
+    }
+
+    /// Calls `task` on a thread of the engine's, from any thread; at once, without the engine, if that is gone.
+    pub(crate) fn on_own_thread(
+        engine: &Weak<EngineShared>,
+        task: impl FnOnce(Option<Arc<EngineShared>>) + Send + 'static,
+    ) {
+        let Some(engine) = engine.upgrade() else { return task(None) };
+        let pool = engine.compile.clone();
+        // What was upgraded goes there: it may be the last reference by then.
+        pool.push(Box::new(move || task(Some(engine))));
     }
 
     /// The regions that are interpreted before they are compiled, if any are.
@@ -164,16 +186,16 @@ impl EngineShared {
 
     /// Whether somebody looks at events.
     pub(crate) fn is_observed(&self) -> bool {
-        self.events.is_observed()
+        self.reports.events.is_observed()
     }
 
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
-        self.events.emit(event);
+        self.reports.events.emit(event);
     }
 
     /// The sink, for what outlives the engine.
     pub(crate) fn events(&self) -> &Events {
-        &self.events
+        &self.reports.events
     }
 
     /// Keeps a failure for [`EngineShared::take_failures`], once however many values it poisons.
@@ -193,16 +215,8 @@ impl EngineShared {
         std::mem::take(&mut *self.failures.lock())
     }
 
-    /// Calls a callback of the user's from wherever the engine is; see [`call_user`].
-    pub(crate) fn call_back(&self, callback: &'static str, f: impl FnOnce()) {
-        if let Err(message) = call_user(f) {
-            self.counters.panics.add(1);
-            self.emit(|| Event::Panicked { callback, message });
-        }
-    }
-
     pub(crate) fn tell_evicted(&self, evicted: &[Evicted]) {
-        self.counters.evictions.add(evicted.len() as u64);
+        self.counters().evictions.add(evicted.len() as u64);
         for entry in evicted {
             self.emit(|| Event::Evicted {
                 key: RegionKey::from_bytes(*entry.key.as_bytes()),
@@ -213,6 +227,21 @@ impl EngineShared {
 
     pub(crate) fn mode(&self) -> Mode {
         mode_of(self.mode.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+}
+
+impl Reports {
+    /// Counts data that was copied to the host.
+    pub(crate) fn note_down(&self, bytes: usize) {
+        self.counters.bytes_down.add(bytes as u64);
+    }
+
+    /// Calls a callback of the user's from wherever the engine is; see [`call_user`].
+    pub(crate) fn call_back(&self, callback: &'static str, f: impl FnOnce()) {
+        if let Err(message) = call_user(f) {
+            self.counters.panics.add(1);
+            self.events.emit(|| Event::Panicked { callback, message });
+        }
     }
 }
 
@@ -404,9 +433,9 @@ impl Engine {
     /// What the engine has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let mut counters = self.0.shared.counters.read();
+        let mut counters = self.0.shared.counters().read();
         let cache = self.0.shared.cache.stats();
-        counters.panics += self.0.shared.events.panics();
+        counters.panics += self.0.shared.events().panics();
         counters.cached_executables = cache.entries;
         counters.cached_bytes = Bytes(cache.bytes);
         (counters.live_values, counters.live_bytes) = self.0.shared.device.live().read();

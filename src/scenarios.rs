@@ -20,7 +20,7 @@ use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, TensorType};
 
 use crate::config::EngineConfig;
-use crate::device::{Device, FaultPoint};
+use crate::device::{Device, Fault, FaultPoint};
 use crate::embed::{Call, Session, ValueHandle};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -114,7 +114,7 @@ fn one_compile_per_key(size: Size) {
             if let FaultPoint::Compile { .. } = point {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
-            None::<String>
+            None
         })
         .build_reference()
         .unwrap();
@@ -224,7 +224,7 @@ fn eviction_during_use(size: Size) {
 /// fails those that use it and nobody else.
 fn compiles_that_fail(size: Size) {
     let engine = small(EngineConfig::new().inject_faults(|point| match point {
-        FaultPoint::Compile { ops } if ops > 1 => Some("too many".to_owned()),
+        FaultPoint::Compile { ops } if ops > 1 => Some(Fault::new("too many")),
         _ => None,
     }));
     let held = engine.clone();

@@ -307,11 +307,13 @@ impl StreamShared {
         self.run_here();
         let fenced = (*fence).as_ref().wait(deadline);
         let took = start.elapsed();
-        self.engine.emit(|| Event::Synchronized { stream: self.id, site: site.clone(), took });
         match fenced {
-            Some(Fenced::Done) => Ok(()),
+            Some(Fenced::Done) => {
+                self.engine.emit(|| Event::Synchronized { stream: self.id, site: site.clone(), took });
+                Ok(())
+            }
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
-            None => Err(Error::timeout(start.elapsed(), format!("stream {}", self.id))),
+            None => Err(Error::timeout(took, format!("stream {}", self.id))),
         }
     }
 

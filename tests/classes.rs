@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuseline::nn::{self, Attention};
 use fuseline::{
-    Buckets, Engine, EngineConfig, Event, FaultPoint, Mode, Result, ShapeClasses, Tensor, with_mode,
+    Buckets, Engine, EngineConfig, Event, Fault, FaultPoint, Mode, Result, ShapeClasses, Tensor, with_mode,
 };
 use support::{Log, close, plugin, wait_until};
 
@@ -179,7 +179,7 @@ fn a_bucket_that_fails_costs_speed() {
             };
             fails.then(|| {
                 seen.fetch_add(1, Ordering::Relaxed);
-                "not today"
+                Fault::new("not today")
             })
         };
         let config = counted(ShapeClasses::Masked).inject_faults(faults).event_sink(log.sink());

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fuseline::{Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Numerics, with_mode};
+use fuseline::{Engine, EngineConfig, Event, Fault, FaultPoint, Literal, Mode, Numerics, with_mode};
 use support::{Log, plugin, step, vector, wait_until};
 
 #[test]
@@ -104,7 +104,7 @@ fn what_the_interpreter_fails_on_is_compiled() {
     let log = Log::default();
     let config = EngineConfig::new().event_sink(log.sink()).inject_faults(move |point| match point {
         FaultPoint::Execute { ops } if ops > 1 && asked.swap(false, Ordering::Relaxed) => {
-            Some("no interpreter today".to_owned())
+            Some(Fault::new("no interpreter today"))
         }
         _ => None,
     });
@@ -169,7 +169,7 @@ fn runs_of_a_program_are_alike() {
 #[test]
 fn failures_go_through_cold_regions() {
     let config = EngineConfig::new().inject_faults(|point| match point {
-        FaultPoint::Execute { ops: 1 } => Some("the device is on fire".to_owned()),
+        FaultPoint::Execute { ops: 1 } => Some(Fault::new("the device is on fire")),
         _ => None,
     });
     let Some(engine) = plugin(config) else { return };

@@ -18,8 +18,8 @@ use fuseline::fusion::op::{
 use fuseline::fusion::program::Check;
 use fuseline::fusion::{DTypeSet, Signature, interp};
 use fuseline::{
-    Attrs, Body, DType, Engine, EngineConfig, Event, FaultPoint, Groups, Literal, Mode, OpCode, Result,
-    Stage, Stream, Tensor, TensorType, with_mode,
+    Attrs, Body, DType, Engine, EngineConfig, Event, Fault, FaultPoint, Groups, Literal, Mode, OpCode,
+    Result, Stage, Stream, Tensor, TensorType, with_mode,
 };
 use support::{Log, close, engines, on_engines, plugin};
 
@@ -577,8 +577,8 @@ fn what_does_not_fit_the_replicas_is_refused_where_it_is_recorded() {
 fn a_failure_is_that_of_all_replicas() {
     let config = || {
         config(2).mode(Mode::Strict).inject_faults(|point| match point {
-            FaultPoint::Download { bytes: 4 } => Some("the line is cut".to_owned()),
-            FaultPoint::Execute { ops: 2 } => Some("the device is on fire".to_owned()),
+            FaultPoint::Download { bytes: 4 } => Some(Fault::new("the line is cut")),
+            FaultPoint::Execute { ops: 2 } => Some(Fault::new("the device is on fire")),
             _ => None,
         })
     };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use fuseline::nn::{self, Adam, AdamState};
 use fuseline::{Bytes, Engine, Event, MemoryPlan, Result, Tensor};
-use support::Log;
+use support::{Log, block_on, plugin, plugin_for};
 
 /// Parameters are square; the first has the first side, and so on, again and again.
 const SIDES: [u64; 4] = [32, 24, 16, 8];
@@ -80,10 +80,8 @@ fn check(name: &str, states: u64, regions: &[(MemoryPlan, Bytes)], jax: Bytes) {
 #[test]
 fn a_parameter_update_allocates_nothing() -> Result<()> {
     let log = Log::default();
-    let Ok(engine) = support::config().event_sink(log.sink()).build() else {
-        println!("skipped: what updates allocate: there is no plugin");
-        return Ok(());
-    };
+    let config = support::config().event_sink(log.sink());
+    let Some(engine) = plugin_for("what updates allocate", config) else { return Ok(()) };
     let targets = [squares(&engine, -1.0)?, squares(&engine, 1.0)?];
 
     let mut states: Vec<AdamState> =
@@ -110,5 +108,27 @@ fn a_parameter_update_allocates_nothing() -> Result<()> {
         parameters[0].0.sum(&[0, 1])?.item::<f32>().map(drop)
     })?;
     check("momentum", 2, &momentum, JAX_MOMENTUM);
+    Ok(())
+}
+
+/// A copy to the host that is on its way keeps nothing from being reused, and gets what it was asked for.
+#[test]
+fn what_is_being_read_is_reused() -> Result<()> {
+    const ROUNDS: usize = 10;
+    let Some(engine) = plugin(support::config()) else { return Ok(()) };
+    let size = 1 << 21;
+    let mut x = engine.tensor(&vec![0.0f32; size], &[size as u64])?;
+    let mut reads = Vec::new();
+    for _ in 0..ROUNDS {
+        x = (&x + 1.0)?;
+        engine.stream().flush();
+        reads.push(x.read());
+    }
+    engine.synchronize()?;
+    assert_eq!(engine.counters().donations, ROUNDS as u64);
+    for (round, read) in reads.into_iter().enumerate() {
+        let data = block_on(read)?.to_vec::<f32>()?;
+        assert!(data.iter().all(|&element| element == (round + 1) as f32), "round {round}: {}", data[0]);
+    }
     Ok(())
 }

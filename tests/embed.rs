@@ -14,8 +14,8 @@ use fuseline::fusion::op::attrs;
 use fuseline::fusion::program::Program;
 use fuseline::pjrt::{AlignedBytes, bytes_of};
 use fuseline::{
-    DType, EngineConfig, Error, Event, FaultPoint, Literal, Mode, OpCode, Origin, Result, Shape, Site, Stage,
-    TensorType,
+    DType, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, OpCode, Origin, Result, Shape, Site,
+    Stage, TensorType,
 };
 use support::{Log, on_engines};
 
@@ -374,7 +374,7 @@ fn callbacks_say_ready_or_why_not() {
     let log = Log::default();
     let config = || {
         support::config().mode(Mode::Strict).event_sink(log.sink()).inject_faults(|point| match point {
-            FaultPoint::Upload { bytes: 12 } => Some("no room".to_owned()),
+            FaultPoint::Upload { bytes: 12 } => Some(Fault::new("no room")),
             _ => None,
         })
     };
@@ -444,7 +444,7 @@ fn callbacks_say_ready_or_why_not() {
 fn errors_are_data_with_op_call_site_and_region() {
     let config = || {
         support::config().mode(Mode::Strict).inject_faults(|point| match point {
-            FaultPoint::Compile { .. } => Some("no compiler today".to_owned()),
+            FaultPoint::Compile { .. } => Some(Fault::new("no compiler today")),
             _ => None,
         })
     };

@@ -1,21 +1,22 @@
 //! What the engine promises: same results in every mode, boundaries for stated reasons, failures with an address.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used, reason = "a test, on real threads")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test, on real threads")]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
 mod support;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline::{
-    Budgets, Bytes, DType, Engine, Event, FaultPoint, Literal, Miss, Mode, OpCode, Result, Stage, Tensor,
-    Varies, Varying, with_mode,
+    Budgets, Bytes, DType, Engine, Event, Fault, FaultPoint, HardOnly, Literal, Miss, Mode, OpCode, Result,
+    Stage, Tensor, Varies, Varying, with_mode,
 };
-use support::{Log, close, on_engines, plugin, vector};
+use support::{Log, block_on, close, on_engines, plugin, vector};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
@@ -417,7 +418,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
     let log = Log::default();
     let config = || {
         support::config().event_sink(log.sink()).inject_faults(|point| match point {
-            FaultPoint::Compile { ops } if ops > 1 => Some("too many ops for today".to_owned()),
+            FaultPoint::Compile { ops } if ops > 1 => Some(Fault::new("too many ops for today")),
             _ => None,
         })
     };
@@ -447,7 +448,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
 fn a_failure_poisons_exactly_what_depends_on_it() {
     let config = || {
         support::config().inject_faults(|point| match point {
-            FaultPoint::Execute { ops: 2 } => Some("the device is on fire".to_owned()),
+            FaultPoint::Execute { ops: 2 } => Some(Fault::new("the device is on fire")),
             _ => None,
         })
     };
@@ -466,7 +467,7 @@ fn a_failure_poisons_exactly_what_depends_on_it() {
         counted.store(0, Ordering::Relaxed);
         support::config().mode(Mode::Strict).inject_faults(move |point| match point {
             FaultPoint::Execute { .. } => {
-                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| "the device is on fire".to_owned())
+                (counted.fetch_add(1, Ordering::Relaxed) == 1).then(|| Fault::new("the device is on fire"))
             }
             _ => None,
         })
@@ -684,4 +685,67 @@ fn a_recompile_storm_is_told_once_with_what_varies() {
             Ok(())
         },
     );
+}
+
+/// A compile is counted when its executable can be found, which whoever waits for the number relies on.
+#[test]
+fn what_is_counted_as_compiled_is_there() {
+    let known = Arc::new(Mutex::new(None::<Engine>));
+    let (send, counted) = mpsc::channel();
+    let engine = known.clone();
+    let sink = move |event: &Event| {
+        // Told by the thread that compiles, before it hands the executable over.
+        if let (Event::CompileFinished { .. }, Some(engine)) = (event, &*engine.lock().unwrap()) {
+            let _ = send.send(engine.counters().compiles);
+        }
+    };
+    on_engines(
+        || support::config().event_sink(sink.clone()),
+        |engine| {
+            *known.lock().unwrap() = Some(engine.clone());
+            let x = vector(engine, &[1.0]);
+            for round in 0..3u64 {
+                // Another region each time.
+                (0..=round).try_fold(x.clone(), |x, _| x.neg())?.wait()?;
+                assert_eq!(counted.recv().unwrap(), round);
+                assert_eq!(engine.counters().compiles, round + 1);
+            }
+            *known.lock().unwrap() = None;
+            Ok(())
+        },
+    );
+}
+
+/// What an engine drops when it goes.
+struct Tell(mpsc::Sender<std::thread::Thread>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::thread::current());
+    }
+}
+
+/// An engine waits for its threads when it goes, so it goes on the program's threads or on its own, though data is on its way that somebody asked for.
+#[test]
+fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
+    let me = std::thread::current().id();
+    for _ in 0..3 {
+        let (send, gone) = mpsc::channel();
+        let tell = Tell(send);
+        let config = support::config().boundary_rule(move || {
+            let _owned = &tell;
+            Box::new(HardOnly)
+        });
+        let Some(engine) = plugin(config) else { return };
+        let size = 1 << 24;
+        let x = engine.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+        let y = x.neg().unwrap();
+        y.wait().unwrap();
+        let read = y.read();
+        drop((x, y, engine));
+        let thread = gone.recv_timeout(Duration::from_secs(60)).unwrap();
+        let is_own = thread.name().is_some_and(|name| name.starts_with("fuseline-"));
+        assert!(thread.id() == me || is_own, "it went on {thread:?}");
+        assert!(block_on(read).unwrap().to_vec::<f32>().unwrap().iter().all(|&element| element == -1.0));
+    }
 }

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::op::{Entropy, Seeded};
-use fuseline::{Budgets, Engine, Event, FaultPoint, Mode, Result, Tensor, with_mode};
+use fuseline::{Budgets, Engine, Event, Fault, FaultPoint, Mode, Result, Tensor, with_mode};
 use support::{Log, on_engines, plugin, vector, wait_until};
 
 /// Units of 16 ops.
@@ -82,7 +82,7 @@ fn a_joined_region_that_does_not_compile_runs_as_its_units() {
     let log = Log::default();
     let config = || {
         support::config().region_budgets(small()).event_sink(log.sink()).inject_faults(|point| match point {
-            FaultPoint::Compile { ops } if ops > 16 => Some("too many ops for today".to_owned()),
+            FaultPoint::Compile { ops } if ops > 16 => Some(Fault::new("too many ops for today")),
             _ => None,
         })
     };

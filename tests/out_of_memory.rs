@@ -5,15 +5,15 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::{
-    Budgets, Bytes, Engine, Error, Event, Fault, FaultPoint, Literal, Mode, OpCode, Remedy, Result, Stage,
-    Tensor, TensorType,
+    Budgets, Bytes, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, OpCode, Remedy, Result,
+    Stage, Tensor, TensorType,
 };
-use support::{Log, close, on_engines, vector};
+use support::{Log, block_on, close, on_engines, plugin_for, vector, wait_until};
 
 fn none_left() -> Option<Fault> {
     Some(Fault::out_of_memory("no memory today"))
@@ -182,6 +182,59 @@ fn what_does_not_compile_for_want_of_memory_runs_in_halves() {
     });
 }
 
+/// A region that compiles and does not run is tried as a whole at the first execution, after 64 more, after 512 more, and then no more.
+#[test]
+fn what_compiles_but_does_not_run_is_tried_three_times() {
+    let log = Log::default();
+    let config = || {
+        support::config().event_sink(log.sink()).inject_faults(|point| match point {
+            FaultPoint::Execute { ops } if ops > 8 => none_left(),
+            _ => None,
+        })
+    };
+    on_engines(config, |engine| {
+        log.take();
+        for _ in 0..700 {
+            reads_ten(engine)?;
+        }
+        let events = log.take();
+        let whole = |event: &&Event| matches!(event, Event::CompileStarted { region } if region.ops > 8);
+        assert_eq!(events.iter().filter(whole).count(), 3);
+        let (freed, parts, failed) = done(&events);
+        assert_eq!((freed, parts.len(), failed, is_poisoned(&events)), (3, 700, 0, false));
+        Ok(())
+    });
+}
+
+/// Once it has run, what it was before counts for nothing: the next time that it does not fit is the first again.
+#[test]
+fn what_has_run_is_believed_again() {
+    let fits = Arc::new(AtomicBool::new(true));
+    let is_short = fits.clone();
+    let config = || {
+        let is_short = is_short.clone();
+        support::config().inject_faults(move |point| match point {
+            FaultPoint::Execute { ops } if ops > 8 && !is_short.load(Ordering::Relaxed) => none_left(),
+            _ => None,
+        })
+    };
+    on_engines(config, |engine| {
+        let before = engine.counters();
+        for _ in 0..6 {
+            fits.store(false, Ordering::Relaxed);
+            reads_ten(engine)?;
+            fits.store(true, Ordering::Relaxed);
+            // 64 in parts, and one as a whole.
+            for _ in 0..65 {
+                reads_ten(engine)?;
+            }
+        }
+        let did = engine.counters().since(&before);
+        assert_eq!((did.in_parts, did.poisoned), (6 * 65, 0), "{did:?}");
+        Ok(())
+    });
+}
+
 fn is_exhausted(error: &Error, words: &[&str]) {
     assert!(error.is_resource_exhausted() && error.is_retryable(), "{error}");
     let text = error.to_string();
@@ -264,6 +317,34 @@ fn a_single_op_is_always_tried() {
     });
 }
 
+/// A region that the interpreter runs at first is compiled in the background, where nobody frees memory. That this ran out of memory is not held
+/// against the region: whoever has to wait for its executable frees some and tries again.
+#[test]
+fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
+    let log = Log::default();
+    type Record = fn(&Tensor) -> Result<Tensor>;
+    // So large that the first execution starts the compile.
+    let regions: [(usize, Record); 2] =
+        [(1 << 17, |x| x.exp()), (1 << 14, |x| ten(x).and_then(|[a, b]| a.add(&b)))];
+    for (size, record) in regions {
+        let is_meant = move |point| matches!(point, FaultPoint::Compile { .. });
+        let config = EngineConfig::new().quick_compiles(false).event_sink(log.sink());
+        let config = config.inject_faults(first(2, is_meant));
+        let Some(engine) = plugin_for("compiles in the background", config) else { return };
+        let x = vector(&engine, &vec![0.5; size]);
+        let expected = record(&x).unwrap().to_vec::<f32>().unwrap();
+        wait_until(&engine, |counters| counters.compile_failures == 1);
+        assert_eq!(engine.counters().interpreted, 1);
+        while engine.counters().executions == 0 {
+            close(&record(&x).unwrap().to_vec::<f32>().unwrap(), &expected, 1e-6);
+        }
+        let events = log.take();
+        assert_eq!((done(&events), is_poisoned(&events)), ((1, Vec::new(), 0), false), "{size}");
+        let counters = engine.counters();
+        assert_eq!((counters.compiles, counters.compile_failures, counters.out_of_memory), (1, 2, 1));
+    }
+}
+
 /// Nobody knows how far an op with an effect has come, so it is not tried again.
 #[test]
 fn an_effect_is_not_repeated() -> Result<()> {
@@ -309,10 +390,8 @@ fn the_plugin_runs_out_of_memory() {
     let log = Log::default();
     // One region, whatever its size.
     let budgets = Budgets { bytes: Bytes(u64::MAX), ..Budgets::default() };
-    let Ok(engine) = support::config().region_budgets(budgets).event_sink(log.sink()).build() else {
-        println!("skipped: memory of the plugin: there is no plugin");
-        return;
-    };
+    let config = support::config().region_budgets(budgets).event_sink(log.sink());
+    let Some(engine) = plugin_for("memory of the plugin", config) else { return };
     let x = vector(&engine, &[1.0, 2.0]);
     let state = (&x + 1.0).unwrap();
     engine.synchronize().unwrap();
@@ -452,25 +531,6 @@ fn transfers_are_tried_again() {
     );
 }
 
-/// A future's value, on this thread.
-fn block_on(read: fuseline::Read) -> Result<Literal> {
-    struct Thread(std::thread::Thread);
-    impl std::task::Wake for Thread {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Thread(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut read = std::pin::pin!(read);
-    loop {
-        match read.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(data) => return data,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
 /// A joined region that does not fit runs as its units, which have executables.
 #[test]
 fn what_was_joined_runs_in_units() {
@@ -524,8 +584,7 @@ fn sweep(plate: &Tensor, inside: &Tensor) -> Result<Tensor> {
 fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     let log = Log::default();
     let config = || support::config().event_sink(log.sink());
-    let Ok(engine) = config().memory_slack(Bytes(0)).build() else {
-        println!("skipped: plans of the plugin: there is no plugin");
+    let Some(engine) = plugin_for("plans of the plugin", config().memory_slack(Bytes(0))) else {
         return Ok(());
     };
     let data: Vec<f32> = (0..256 * 256).map(|index| (index % 101) as f32).collect();

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuseline::{Engine, Event, FaultPoint, Mode, Numerics, Result, with_mode};
+use fuseline::{Engine, Event, Fault, FaultPoint, Mode, Numerics, Result, with_mode};
 use support::{Log, on_engines, plugin, plugin_for, step, vector, wait_until};
 
 /// Waits until an engine has compared so many executables.
@@ -49,7 +49,7 @@ fn a_region_in_trial_runs_op_by_op() {
     let config = || {
         // The comparison never ends well.
         support::config().compare_regions(true).inject_faults(|point| match point {
-            FaultPoint::Download { .. } => Some("no way to the host".to_owned()),
+            FaultPoint::Download { .. } => Some(Fault::new("no way to the host")),
             _ => None,
         })
     };
@@ -75,7 +75,7 @@ fn a_check_that_fails_fails_nothing_and_is_made_again() {
         let counted = AtomicUsize::new(0);
         support::config().compare_regions(true).inject_faults(move |point| match point {
             FaultPoint::Execute { ops } if ops > 1 && counted.fetch_add(1, Ordering::Relaxed) < 3 => {
-                Some("the device is busy".to_owned())
+                Some(Fault::new("the device is busy"))
             }
             _ => None,
         })

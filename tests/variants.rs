@@ -6,7 +6,7 @@ mod support;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fuseline::{Counters, Engine, Event, FaultPoint, Tensor};
+use fuseline::{Counters, Engine, Event, Fault, FaultPoint, Tensor};
 use support::{Log, plugin, wait_until};
 
 /// Elements of the values that may be kept: with that many, 200 executions waste a compile.
@@ -138,7 +138,7 @@ fn a_narrower_one_that_does_not_compile_is_forgotten() {
     let count = AtomicU32::new(0);
     let config = support::config().inject_faults(move |point| match point {
         FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) == 1 => {
-            Some("the compiler is tired".to_owned())
+            Some(Fault::new("the compiler is tired"))
         }
         _ => None,
     });

@@ -7,17 +7,14 @@
 mod programs;
 mod support;
 
-use std::future::Future as _;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fuseline::{
-    Asked, Boundary, Bytes, Engine, EngineConfig, Event, FaultPoint, Literal, Mode, Read, Result, Site,
-    Tensor, Wait, with_mode,
+    Asked, Boundary, Bytes, Engine, EngineConfig, Event, FaultPoint, Mode, Result, Site, Tensor, Wait,
+    with_mode,
 };
 use programs::Case;
-use support::{Log, on_engines, vector};
+use support::{Gate, Log, block_on, on_engines, plugin, vector};
 
 /// The next line of this file, as call sites print it.
 #[track_caller]
@@ -43,17 +40,6 @@ fn ends(events: &[Event]) -> Vec<(Boundary, Option<String>)> {
         _ => None,
     };
     events.iter().filter_map(end).collect()
-}
-
-/// Waits for a read that nobody is told to wait for.
-fn finish(mut read: Read) -> Result<Literal> {
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        match Pin::new(&mut read).poll(&mut context) {
-            Poll::Ready(data) => return data,
-            Poll::Pending => std::thread::yield_now(),
-        }
-    }
 }
 
 #[test]
@@ -86,7 +72,7 @@ fn a_read_is_told_with_its_place_and_the_region_that_it_ends() {
             let at = next_line();
             let read = y.read();
             engine.synchronize()?;
-            finish(read)?;
+            block_on(read)?;
             let y = chain()?;
             let timed = next_line();
             y.to_literal_for(Duration::from_secs(100))?;
@@ -109,18 +95,17 @@ fn a_read_is_told_with_its_place_and_the_region_that_it_ends() {
 #[test]
 fn what_a_region_waits_for_is_told_and_when_it_is_done() {
     let log = Log::default();
-    // So that the driver is there before the compile has ended.
-    let slow = |point: FaultPoint| {
-        if matches!(point, FaultPoint::Compile { .. }) {
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        None::<String>
-    };
-    let config = || support::config().inject_faults(slow).event_sink(log.sink());
+    let gate = Gate::new();
+    let config = || support::config().inject_faults(gate.at_compiles()).event_sink(log.sink());
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[1.0; 8]);
         let y = (&x + &x)?;
+        // The driver is there before the compile has ended: this thread is it.
+        let shut = gate.shut();
+        assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
+        assert!(engine.stream().synchronize_for(Duration::ZERO).unwrap_err().is_timeout());
+        drop(shut);
         y.wait()?;
         engine.synchronize()?;
         let events = log.take();
@@ -134,6 +119,8 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         assert_eq!(waits, [Wait::Compile]);
         let done = || events.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
         assert_eq!(done(), 1);
+        // The first time it ran into its deadline.
+        assert_eq!(events.iter().filter(|event| event.name() == "synchronized").count(), 1);
         // The stream goes on when its compile has ended.
         let place = |name| events.iter().position(|event| event.name() == name).unwrap();
         assert!(place("compile_finished") < place("waited") && place("waited") < place("launched"));
@@ -147,11 +134,16 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
 #[test]
 fn what_is_interpreted_is_waited_for_too() {
     let log = Log::default();
-    let Ok(engine) = EngineConfig::new().event_sink(log.sink()).build() else {
-        return println!("skipped: there is no plugin");
-    };
+    let gate = Gate::new();
+    let held = gate.at(|point| matches!(point, FaultPoint::Execute { .. }));
+    let config = EngineConfig::new().inject_faults(held).event_sink(log.sink());
+    let Some(engine) = plugin(config) else { return };
     let x = vector(&engine, &[1.0; 8]);
-    (&x + &x).unwrap().wait().unwrap();
+    let y = (&x + &x).unwrap();
+    let shut = gate.shut();
+    assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
+    drop(shut);
+    y.wait().unwrap();
     let events = log.take();
     let waited = |event: &Event| matches!(event, Event::Waited { wait: Wait::Interpreter, .. });
     assert!(
@@ -274,9 +266,7 @@ fn the_measured_programs_have_no_faults_but_one() {
     // Ten windows of 64 boundaries.
     const STEPS: usize = 640;
     let log = Log::default();
-    let Ok(engine) = EngineConfig::new().event_sink(log.sink()).build() else {
-        return println!("skipped: there is no plugin");
-    };
+    let Some(engine) = plugin(EngineConfig::new().event_sink(log.sink())) else { return };
     for name in ["mlp", "decode", "kmeans", "norms", "chain", "logistic"] {
         let case = Case::all().into_iter().find(|case| case.quick && case.name.starts_with(name)).unwrap();
         let run = |engine: &Engine| -> Result<()> {

@@ -12,7 +12,7 @@ pub(crate) const MAX_VARIANTS: usize = 4;
 /// Most variants of one entry that are made to return less than one that serves.
 pub const MAX_NARROWED: u32 = 3;
 
-/// Most compiles of one key that may fail before it is given up.
+/// Most attempts at one key, at a compile or at an execution, that may fail before it is given up.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Lookups answered with the failure before the second attempt; eight times as many before each further one. Counted in
@@ -35,11 +35,10 @@ pub(crate) struct Pending {
     pub(crate) waiters: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// A region whose compile failed.
+/// Why there is no executable now.
 #[derive(Debug)]
 pub(crate) struct Failure<E> {
     pub(crate) error: Arc<E>,
-    attempts: u32,
     lookups_left: u32,
 }
 
@@ -50,6 +49,8 @@ pub(crate) struct State<A, E> {
     pub(crate) failure: Option<Failure<E>>,
     /// Variants claimed to return less than others do.
     pub(crate) narrowed: u32,
+    /// Attempts that failed since an executable was last said to run. That one was compiled says little: it may not fit when it runs.
+    attempts: u32,
     /// The entry has left the table; whoever still holds it looks again.
     pub(crate) evicted: bool,
 }
@@ -61,6 +62,7 @@ impl<A, E> State<A, E> {
             pending: SmallVec::new(),
             failure: None,
             narrowed: 0,
+            attempts: 0,
             evicted: false,
         }
     }
@@ -76,7 +78,7 @@ impl<A, E> State<A, E> {
     /// Whether a failure answers this lookup; counts it.
     pub(crate) fn gave_up(&mut self) -> Option<Arc<E>> {
         let failure = self.failure.as_mut()?;
-        if failure.attempts >= MAX_ATTEMPTS {
+        if self.attempts >= MAX_ATTEMPTS {
             return Some(failure.error.clone());
         }
         failure.lookups_left = failure.lookups_left.checked_sub(1)?;
@@ -103,8 +105,8 @@ impl<A, E> State<A, E> {
         may
     }
 
-    /// Adds a variant; returns the bytes of the one it replaces, if any.
-    pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<u64> {
+    /// Adds a variant; returns the one it replaces, if any, to be dropped when nothing is locked.
+    pub(crate) fn add(&mut self, variant: Variant<A>) -> Option<Variant<A>> {
         self.failure = None;
         if self.variants.len() < MAX_VARIANTS {
             self.variants.push(variant);
@@ -119,19 +121,36 @@ impl<A, E> State<A, E> {
         };
         let uses = |place: &usize| (!is_dispensable(place), self.variants[*place].uses);
         let least = (0..self.variants.len()).min_by_key(uses)?;
-        let old = std::mem::replace(&mut self.variants[least], variant);
-        Some(old.bytes)
+        Some(std::mem::replace(&mut self.variants[least], variant))
     }
 
     /// Every lookup that no variant serves is answered with `error` from now on.
     pub(crate) fn refuse(&mut self, error: Arc<E>) {
-        self.failure = Some(Failure { error, attempts: MAX_ATTEMPTS, lookups_left: 0 });
+        self.attempts = MAX_ATTEMPTS;
+        self.failure = Some(Failure { error, lookups_left: 0 });
     }
 
     pub(crate) fn fail(&mut self, error: Arc<E>) {
-        let attempts = self.failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
-        let lookups_left = FIRST_RETRY * 8u32.pow(attempts.min(MAX_ATTEMPTS) - 1);
-        self.failure = Some(Failure { error, attempts, lookups_left });
+        self.attempts = (self.attempts + 1).min(MAX_ATTEMPTS);
+        let lookups_left = FIRST_RETRY * 8u32.pow(self.attempts - 1);
+        self.failure = Some(Failure { error, lookups_left });
+    }
+
+    /// Whether attempts have failed, and of what is there now nothing is known.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.attempts > 0 && self.failure.is_none()
+    }
+
+    /// An executable runs: what failed before counts for nothing.
+    pub(crate) fn prove(&mut self) {
+        if self.failure.is_none() {
+            self.attempts = 0;
+        }
+    }
+
+    /// Whether nothing would be forgotten with it.
+    pub(crate) fn knows_nothing(&self) -> bool {
+        self.variants.is_empty() && self.failure.is_none() && self.attempts == 0
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Stats {
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
-    /// Entries evicted.
+    /// Entries evicted, to make room or since nothing was left in them.
     pub evictions: u64,
     /// Entries now.
     pub entries: u64,
@@ -89,6 +89,8 @@ pub struct Hit<A> {
     pub artifact: Arc<A>,
     /// The outputs that it returns; they include those asked for.
     pub outputs: OutputSet,
+    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by [`MemoryCache::prove`].
+    pub is_unproven: bool,
 }
 
 /// Answer to [`MemoryCache::lookup`].
@@ -107,7 +109,7 @@ pub enum Lookup<A: Artifact, E: Send + Sync + 'static> {
     Collision,
 }
 
-/// An entry that left the cache to make room.
+/// What left the cache: an entry to make room in it, or the artifacts of one because memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its key.
@@ -161,7 +163,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
             if let Some(variant) = state.serving(outputs) {
                 variant.uses += 1;
                 entry.used.store(true, Ordering::Relaxed);
-                let hit = Hit { artifact: variant.artifact.clone(), outputs: variant.outputs.clone() };
+                let (artifact, outputs) = (variant.artifact.clone(), variant.outputs.clone());
+                let hit = Hit { artifact, outputs, is_unproven: state.is_unproven() };
                 self.0.counters.hits.fetch_add(1, Ordering::Relaxed);
                 return Lookup::Hit(hit);
             }
@@ -243,8 +246,8 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
     }
 
-    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`. Returns the
-    /// bytes that it held, if it was there.
+    /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`, and is given up
+    /// as after so many of them, though it compiles each time. Returns the bytes that it held, if it was there.
     pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?.clone();
         let mut state = entry.state.lock();
@@ -254,6 +257,14 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         drop(state);
         self.0.counters.bytes.fetch_sub(variant.bytes, Ordering::Relaxed);
         Some(variant.bytes)
+    }
+
+    /// An artifact of this key turned out to be of use: attempts that failed before it count for nothing.
+    pub fn prove(&self, key: &Key, canonical: &[u8]) {
+        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);
+        if let Some(entry) = entry.map(|entry| entry.clone()) {
+            entry.state.lock().prove();
+        }
     }
 
     /// Drops every entry that is not being compiled.
@@ -329,7 +340,7 @@ impl<A, E> Shared<A, E> {
             .into_iter()
             .partition(|it| Arc::strong_count(&it.artifact) == 1);
         state.variants = used;
-        let is_empty = state.variants.is_empty() && state.failure.is_none();
+        let is_empty = state.knows_nothing();
         drop(state);
         let bytes = unused.iter().map(|variant| variant.bytes).sum::<u64>();
         self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -377,18 +388,27 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
     }
 
     /// Stores the artifact and wakes the waiters; returns it and what had to leave to make room.
-    pub fn fulfil(mut self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
+    pub fn fulfil(self, artifact: A) -> (Hit<A>, Vec<Evicted>) {
+        self.fulfil_and(artifact, || {})
+    }
+
+    /// As [`Claim::fulfil`], and calls `note` at the moment from which on the artifact is found: the entry is locked, so it should be quick.
+    pub fn fulfil_and(mut self, artifact: A, note: impl FnOnce()) -> (Hit<A>, Vec<Evicted>) {
         let artifact = Arc::new(artifact);
-        let hit = Hit { artifact: artifact.clone(), outputs: self.outputs.clone() };
+        let served = artifact.clone();
         let bytes = artifact.bytes();
         let variant = Variant { outputs: self.outputs.clone(), artifact, bytes, uses: 0 };
         let mut state = self.entry.state.lock();
-        let replaced = state.add(variant).unwrap_or(0);
+        let replaced = state.add(variant);
+        let hit = Hit { artifact: served, outputs: self.outputs.clone(), is_unproven: state.is_unproven() };
         let waiters = Entry::land(&mut state, &self.outputs);
+        note();
         drop(state);
         self.done = true;
         self.shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.shared.counters.bytes.fetch_sub(replaced, Ordering::Relaxed);
+        if let Some(replaced) = replaced {
+            self.shared.counters.bytes.fetch_sub(replaced.bytes, Ordering::Relaxed);
+        }
         let evicted = self.shared.shrink();
         waiters.into_iter().for_each(|wake| wake());
         (hit, evicted)

@@ -1,8 +1,13 @@
 //! What the memory tier promises, seen from outside.
-#![allow(clippy::disallowed_methods, reason = "a test, on real threads")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "a test, on real threads"
+)]
 
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 
 use fuseline_cache::{Artifact, Budget, Claim, Key, Lookup, MemoryCache, OutputSet};
 
@@ -119,6 +124,37 @@ fn a_later_success_forgets_the_failure() {
     // The loop ended with a claim, which it dropped: the right went back.
     fill(&cache, 1, &[0], 5);
     assert_eq!(hit(&cache, 1, &[0]), Some(5));
+}
+
+/// What compiles each time and is discarded each time is given up like what does not compile; what was seen to be of use begins anew.
+#[test]
+fn a_discarded_artifact_is_a_failed_attempt() {
+    let why = Arc::new("no memory".to_owned());
+    let tries = |is_proven: bool| {
+        let cache = Cache::new(Budget::default());
+        let mut compiles = 0;
+        for _ in 0..100_000 {
+            match look(&cache, 1, &[0]) {
+                Lookup::Claimed(claim) => {
+                    let (hit, _) = claim.fulfil(Exe { number: compiles, bytes: 100 });
+                    assert_eq!(hit.is_unproven, compiles > 0);
+                    compiles += 1;
+                    if is_proven {
+                        cache.prove(&key(1), &canonical(1));
+                        let Lookup::Hit(hit) = look(&cache, 1, &[0]) else { panic!("it is there") };
+                        assert!(!hit.is_unproven);
+                    }
+                    cache.discard(&key(1), &canonical(1), &hit.artifact, why.clone());
+                }
+                Lookup::Failed(error) => assert_eq!(error, why),
+                other => panic!("{other:?}"),
+            }
+        }
+        compiles
+    };
+    assert_eq!(tries(false), 3);
+    // Each is the first failure, after which 64 look-ups are answered with it.
+    assert_eq!(tries(true), 100_000u64.div_ceil(65));
 }
 
 #[test]
@@ -334,4 +370,44 @@ fn the_variant_that_serves_all_stays() {
     assert_eq!((hit(&cache, 1, &[0, 1, 2, 3]), hit(&cache, 1, &[0, 1])), (Some(4), Some(5)));
     assert_eq!(hit(&cache, 1, &[0]), Some(5), "the first of those that were used least");
     assert_eq!(cache.stats().bytes, 400 + 8);
+}
+
+/// An artifact that looks into its cache when it goes.
+#[derive(Debug)]
+struct Nosy(Mutex<Option<MemoryCache<Nosy, String>>>);
+
+impl Artifact for Nosy {
+    fn bytes(&self) -> u64 {
+        100
+    }
+}
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        if let Some(cache) = self.0.get_mut().unwrap().take() {
+            assert!(!matches!(cache.lookup(&key(1), &canonical(1), &set(&[9])), Lookup::Failed(_)));
+        }
+    }
+}
+
+/// Artifacts go when nothing is locked: a plugin takes its time for an executable that goes.
+#[test]
+fn nothing_is_locked_when_an_artifact_goes() {
+    let cache = MemoryCache::<Nosy, String>::new(Budget::default());
+    let fill = |outputs: &[u32]| match cache.lookup(&key(1), &canonical(1), &set(outputs)) {
+        Lookup::Claimed(claim) => claim.fulfil(Nosy(Mutex::new(Some(cache.clone())))).0,
+        other => panic!("{other:?}"),
+    };
+    // Four variants and the union of all, which replaces one; then the rest.
+    for output in 0..5 {
+        drop(fill(&[output]));
+    }
+    let Lookup::Hit(hit) = cache.lookup(&key(1), &canonical(1), &set(&[0, 1, 2, 3, 4])) else {
+        panic!("no union")
+    };
+    assert!(cache.replace(&key(1), &hit.artifact, Nosy(Mutex::new(Some(cache.clone())))).is_some());
+    drop(hit);
+    assert_eq!(cache.drop_unused().len(), 1);
+    drop(fill(&[0]));
+    cache.clear();
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fuseline_fusion::{Literal, TensorType};
 use smallvec::SmallVec;
 
-use super::memory::{Live, Share};
+use super::memory::{Holdings, Share};
 use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
@@ -85,7 +85,7 @@ impl Data {
 }
 
 impl Buffer {
-    pub(super) fn of(data: Data, live: &Arc<Live>) -> Buffer {
+    pub(super) fn of(data: Data, live: &Arc<Holdings>) -> Buffer {
         let bytes = data.ty().bytes().0.saturating_mul(data.replicas() as u64);
         Buffer { data, _share: Share::of(live, bytes) }
     }
@@ -142,21 +142,27 @@ impl Buffer {
         }
     }
 
-    /// The data of one replica, dense, row-major, once all of them have computed it.
+    /// The data of one replica, dense, row-major, once all of them have computed it. The error of the computation is one of
+    /// [`Stage::Execute`], that of the copy one of [`Stage::Transfer`].
     pub(super) fn to_host(&self, replica: usize) -> Result<Vec<u8>> {
         match &self.data {
             Data::Pjrt(each) => {
                 if each.len() > 1 {
                     self.wait()?;
                 }
-                each[replica].to_host().map_err(failed)
+                each[replica].to_host().map_err(|error| self.not_copied(&error))
             }
             Data::Reference(each) => Ok(each[replica].bytes().to_vec()),
         }
     }
 
+    /// Why a copy failed: because its data could not be computed, which the data itself knows, or by itself.
+    fn not_copied(&self, error: &sys::Error) -> DeviceError {
+        self.wait().err().unwrap_or_else(|| DeviceError::pjrt(Stage::Transfer, error))
+    }
+
     /// As [`Buffer::to_host`] of the first replica, without waiting: `callback` gets the data, on any thread, possibly before
-    /// this returns.
+    /// this returns. Where the copy says why it failed, it is not known whether the computation had: [`Buffer::wait`] tells.
     pub(super) fn to_host_async(&self, callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static) {
         let each = match &self.data {
             Data::Pjrt(each) => each,

@@ -78,8 +78,8 @@ impl Habit {
 
     /// Notes an execution; `scalar` is the value of a parameter.
     pub(crate) fn choose(&self, scalar: impl Fn(u32) -> Option<Scalar>) -> Choice {
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         for (index, fixable) in self.fixable.iter().enumerate() {
             let Some(value) = scalar(fixable.param) else { return Choice::General };
             match state.latest.get_mut(index) {
@@ -95,7 +95,10 @@ impl Habit {
                 if special.fixed().iter().all(is) {
                     return Choice::Special(special.clone());
                 }
-                state.special = Special::None;
+                let gone = std::mem::replace(&mut state.special, Special::None);
+                drop(guard);
+                // The plugin takes its time for an executable that goes.
+                drop(gone);
                 return Choice::General;
             }
             Special::None => {}
@@ -117,7 +120,9 @@ impl Habit {
 
     /// How a compile ended.
     pub(crate) fn compiled(&self, special: Option<Arc<Executable>>) {
-        self.state.lock().special = special.map_or(Special::None, Special::Ready);
+        let special = special.map_or(Special::None, Special::Ready);
+        let before = std::mem::replace(&mut self.state.lock().special, special);
+        drop(before);
     }
 }
 

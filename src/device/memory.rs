@@ -68,14 +68,14 @@ impl fmt::Display for MemoryPlan {
 
 /// What the values of an engine hold on its device.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct Holdings {
     values: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Live {
-    pub(super) fn new() -> Arc<Live> {
-        Arc::new(Live { values: AtomicU64::new(0), bytes: AtomicU64::new(0) })
+impl Holdings {
+    pub(super) fn new() -> Arc<Holdings> {
+        Arc::new(Holdings { values: AtomicU64::new(0), bytes: AtomicU64::new(0) })
     }
 
     /// Number of values with data, and their bytes on all replicas.
@@ -84,14 +84,14 @@ impl Live {
     }
 }
 
-/// The part of one value in [`Live`], for as long as it has data.
+/// The part of one value in [`Holdings`], for as long as it has data.
 pub(crate) struct Share {
-    live: Arc<Live>,
+    live: Arc<Holdings>,
     bytes: u64,
 }
 
 impl Share {
-    pub(super) fn of(live: &Arc<Live>, bytes: u64) -> Share {
+    pub(super) fn of(live: &Arc<Holdings>, bytes: u64) -> Share {
         // Relaxed: nothing is read because of it.
         live.values.fetch_add(1, Ordering::Relaxed);
         live.bytes.fetch_add(bytes, Ordering::Relaxed);

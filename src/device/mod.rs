@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, Each, after};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
-pub(crate) use self::memory::Live;
+pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
 use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
@@ -68,7 +68,7 @@ pub enum FaultPoint {
     },
 }
 
-/// A fault that is planned for a point; a message is a fault that is not for want of memory.
+/// A fault that is planned for a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     message: String,
@@ -76,22 +76,16 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Something fails, not for want of memory.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Fault {
+        Fault { message: message.into(), cause: Cause::Other }
+    }
+
     /// Memory runs out.
     #[must_use]
     pub fn out_of_memory(message: impl Into<String>) -> Fault {
         Fault { message: message.into(), cause: Cause::Memory }
-    }
-}
-
-impl From<String> for Fault {
-    fn from(message: String) -> Fault {
-        Fault { message, cause: Cause::Other }
-    }
-}
-
-impl From<&str> for Fault {
-    fn from(message: &str) -> Fault {
-        message.to_owned().into()
     }
 }
 
@@ -146,7 +140,7 @@ pub(crate) struct Device {
     kind: Kind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
-    live: Arc<Live>,
+    live: Arc<Holdings>,
     #[cfg(test)]
     later: Option<Later>,
 }
@@ -251,7 +245,7 @@ impl Device {
             kind: Kind::Pjrt(Box::new(device)),
             faults,
             environment,
-            live: Live::new(),
+            live: Holdings::new(),
             #[cfg(test)]
             later: None,
         }
@@ -265,7 +259,7 @@ impl Device {
             kind: Kind::Reference(replicas),
             faults,
             environment: fingerprint(&description),
-            live: Live::new(),
+            live: Holdings::new(),
             #[cfg(test)]
             later: None,
         }
@@ -393,7 +387,7 @@ impl Device {
     }
 
     /// What values hold.
-    pub(crate) fn live(&self) -> &Live {
+    pub(crate) fn live(&self) -> &Holdings {
         &self.live
     }
 

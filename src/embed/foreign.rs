@@ -1,7 +1,6 @@
 //! Memory and buffers of others, by pointer: the seam's unsafe calls. What is done with the pointers stands in `pjrt`.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use fuseline_fusion::{Site, TensorType};
 
@@ -25,11 +24,8 @@ impl Session {
         (data, len): (*const u8, usize),
         release: impl FnOnce() + Send + 'static,
     ) -> Result<ValueHandle> {
-        let engine = Arc::downgrade(self.0.engine.shared());
-        let release = move || match engine.upgrade() {
-            Some(engine) => engine.call_back("release", release),
-            None => drop(crate::event::call_user(release)),
-        };
+        let reports = self.0.engine.shared().reports().clone();
+        let release = move || reports.call_back("release", release);
         // SAFETY: holds because the caller vouches for the memory until `release` is called.
         let data = unsafe { HostData::foreign(data, len, release) };
         self.keep_tensor(

@@ -128,8 +128,8 @@ impl Session {
         callback: impl FnOnce(ValueHandle, Result<Literal>) + Send + 'static,
     ) -> Result<()> {
         told(self.tensor(value, "read_async")).map(|tensor| {
-            let engine = tensor.stream().engine().clone();
-            tensor.deliver(asking(), move |data| engine.call_back("read", || callback(value, data)));
+            let reports = tensor.stream().engine().reports().clone();
+            tensor.deliver(asking(), move |data| reports.call_back("read", || callback(value, data)));
         })
     }
 

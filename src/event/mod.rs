@@ -238,7 +238,8 @@ pub enum Event {
         /// Op, place and the device's words.
         why: String,
     },
-    /// An entry left the memory cache to make room.
+    /// Executables of a key left the memory cache: its entry did, to make room, or memory ran out and nobody was using them
+    /// ([`Remedy::Freed`]); what is known of a key that failed stays then.
     Evicted {
         /// Its key.
         key: RegionKey,
@@ -291,7 +292,7 @@ pub enum Event {
         /// From then until the data was there.
         data: Duration,
     },
-    /// The host has waited for everything that was recorded on a stream.
+    /// The host has waited for everything that was recorded on a stream, to its end.
     Synchronized {
         /// Which one.
         stream: StreamId,

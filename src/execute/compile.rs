@@ -89,7 +89,7 @@ pub(super) fn tell_lowered(
 
 /// What the ops of a region would hold one by one.
 pub(super) fn eager(canon: &CanonRegion, outputs: &OutputSet, dying: &[u32]) -> Bytes {
-    Held::of(canon.graph(), &Asked { canon, outputs, dying }).peak()
+    Held::of(canon.graph(), &Request { canon, outputs, dying }).peak()
 }
 
 /// One compile: everything that it depends on, and nothing else.
@@ -133,16 +133,19 @@ impl Compile {
             let took = start.elapsed();
             let compiled = match compiled {
                 Ok(executable) => {
-                    engine.counters().compiles.add(1);
-                    engine.counters().compile_nanos.add(took.as_nanos() as u64);
                     let size = Bytes(executable.bytes());
                     let eager = eager(&info.canon, &outputs, &dying);
                     engine.emit(|| {
                         let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
                         Event::CompileFinished { region, took, size, quick, memory, eager, executable }
                     });
+                    let count = || {
+                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                        engine.counters().compiles.add(1);
+                    };
                     match oversized(&executable, eager, part_of, region, engine) {
                         Some(error) => {
+                            count();
                             let error = Arc::new(error);
                             if let Some(claim) = claim.filter(|_| haste != Haste::Dispensable) {
                                 engine.tell_evicted(&claim.refuse(error.clone()));
@@ -151,11 +154,14 @@ impl Compile {
                         }
                         None => Ok(match claim {
                             Some(claim) => {
-                                let (hit, evicted) = claim.fulfil(executable);
+                                let (hit, evicted) = claim.fulfil_and(executable, count);
                                 engine.tell_evicted(&evicted);
                                 hit
                             }
-                            None => Hit { artifact: Arc::new(executable), outputs },
+                            None => {
+                                count();
+                                Hit { artifact: Arc::new(executable), outputs, is_unproven: false }
+                            }
                         }),
                     }
                 }
@@ -164,12 +170,8 @@ impl Compile {
                     let message = error.message.clone();
                     engine.emit(|| Event::CompileFailed { region, message });
                     let error = Arc::new(error);
-                    // Nobody waits for an unhurried one, and so nobody would free memory and try again.
-                    let is_kept = match haste {
-                        Haste::Awaited => !error.is_out_of_memory() || keeps_failures,
-                        Haste::Unhurried => true,
-                        Haste::Dispensable => false,
-                    };
+                    let is_kept =
+                        haste != Haste::Dispensable && (!error.is_out_of_memory() || keeps_failures);
                     if let Some(claim) = claim.filter(|_| is_kept) {
                         engine.tell_evicted(&claim.fail(error.clone()));
                     }
@@ -188,13 +190,13 @@ impl Compile {
 }
 
 /// What a compile was asked for.
-struct Asked<'a> {
+struct Request<'a> {
     canon: &'a CanonRegion,
     outputs: &'a OutputSet,
     dying: &'a [u32],
 }
 
-impl Ends for Asked<'_> {
+impl Ends for Request<'_> {
     fn is_lifted(&self, param: u32) -> bool {
         self.canon.lifted()[param as usize]
     }

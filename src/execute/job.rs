@@ -83,14 +83,12 @@ pub(super) enum Step {
     Done,
     /// It waits; the stream will be notified.
     Blocked(Box<Job>),
-    /// It runs op by op instead, or in parts.
-    Split(Vec<EngineRegion>),
-    /// It runs in parts because it needs so much memory as a whole.
-    Parts(Vec<EngineRegion>, Bytes),
+    /// It runs op by op instead, or in parts; with what it needs as a whole, if it is for that.
+    Parts(Vec<EngineRegion>, Option<Bytes>),
 }
 
 /// The ends of a region.
-struct Ends {
+struct Edges {
     inputs: Vec<Input<ValueRef>>,
     live: Vec<(u32, ValuePromise)>,
     boundary: Boundary,
@@ -124,7 +122,7 @@ impl Job {
         let live = (0u32..).zip(outputs).filter(|(_, output)| output.live);
         let live = live.map(|(index, output)| (index, output.value)).collect();
         let asked = asked.filter(|_| boundary == Boundary::HostRead);
-        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, asked, all }, stream)
+        Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
     /// The region that a whole tape is. `None` for one that nobody needs.
@@ -143,12 +141,12 @@ impl Job {
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo { reference, canon: template.canon.clone(), sites });
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
-        Job::of(info, Ends { inputs, live, boundary, mode, effect, units, asked, all }, stream)
+        Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    fn of(info: Arc<RegionInfo>, ends: Ends, stream: &StreamShared) -> Option<Box<Job>> {
+    fn of(info: Arc<RegionInfo>, ends: Edges, stream: &StreamShared) -> Option<Box<Job>> {
         let engine = stream.engine();
-        let Ends { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
+        let Edges { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
         let needed: OutputSet = outputs.iter().map(|&(index, _)| index).collect();
         let bytes = outputs.iter().map(|(_, value)| value.holder().ty().bytes());
         let bytes = bytes.fold(Bytes(0), Bytes::saturating_add);
@@ -314,8 +312,8 @@ impl Job {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
-        // A single op that runs out of memory is tried again whenever it comes.
-        let keeps_failures = !self.may_free && self.ops() > 1;
+        // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
+        let keeps_failures = self.is_joined() || !self.may_free && self.ops() > 1;
         // What is joined runs as its units until its best executable is there.
         let is_hurried = claim.is_some() && !self.is_joined();
         let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
@@ -411,8 +409,10 @@ impl Job {
                 State::Known(error) => {
                     self.state = State::Wanted;
                     return match error.cause {
-                        Cause::Memory | Cause::Oversized(_) => self.in_parts(&error, stream),
-                        Cause::Other => self.give_up(&error, stream),
+                        Cause::Memory | Cause::Oversized(_) if self.ops() > 1 => {
+                            self.in_parts(&error, stream)
+                        }
+                        _ => self.give_up(&error, stream),
                     };
                 }
                 State::Short(room, hit) => {
@@ -473,7 +473,7 @@ impl Job {
                     self.state = State::InUnits;
                     return match self.or_units(stream) {
                         Ok(job) => Step::Blocked(job),
-                        Err(units) => Step::Split(units),
+                        Err(units) => Step::Parts(units, None),
                     };
                 }
             };
@@ -554,7 +554,7 @@ impl Job {
         engine.counters().fallbacks.add(1);
         let region = self.info.reference;
         engine.emit(|| Event::Fallback { region, why });
-        Step::Split(self.into_region().split())
+        Step::Parts(self.into_region().split(), None)
     }
 
     pub(super) fn into_region(self) -> EngineRegion {

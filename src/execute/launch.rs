@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fuseline_cache::Hit;
+use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
 
@@ -49,7 +49,13 @@ impl Job {
         let executable = self.specialised(&hit.artifact, stream);
         let since = engine.is_observed().then(Instant::now);
         match self.execute(&executable, engine.device()) {
-            Ok((executed, kept)) => self.fulfil(&executable, executed, &kept, since, stream),
+            Ok((executed, kept)) => {
+                if hit.is_unproven {
+                    let key = Key::new(*region.key.as_bytes());
+                    engine.cache().prove(&key, self.info.canon.bytes());
+                }
+                self.fulfil(&executable, executed, &kept, since, stream)
+            }
             Err(error) => {
                 let gone = |&(_, param): &(i64, u32)| {
                     let outcome = self.inputs[param as usize].value.0.outcome().get();

@@ -13,7 +13,8 @@
 //! - M1: a region is tried again only if nothing of it can have happened: its inputs are there, and it has no effect on the world outside.
 //! - M2: waiting is a job's, not a thread's: the driver goes on, and the stream is notified.
 //! - M3: what did not fit as a whole is remembered with its key, so that the next execution begins with the parts; it is tried as a whole
-//!   again after as many uses as a compile that failed. Single ops are always tried.
+//!   again after as many uses as a compile that failed, until an executable of it has run. Single ops are always tried, and a compile in the
+//!   background, where nobody frees memory, counts only if nobody will ever wait for it.
 //! - M4: only an op that fails by itself fails its results.
 //!
 //! How much memory there is depends on everything that runs on the device, so whether a region runs in parts is the one thing here that the
@@ -109,7 +110,8 @@ impl EngineShared {
         mut attempt: impl FnMut() -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         let error = match attempt() {
-            Err(error) if error.is_out_of_memory() => error,
+            // That a computation ran out of memory, as its result says when it is copied, another copy does not change.
+            Err(error) if error.is_out_of_memory() && error.stage == Stage::Transfer => error,
             other => return other,
         };
         self.counters().out_of_memory.add(1);
@@ -132,32 +134,56 @@ impl EngineShared {
     }
 
     /// Copies a value that has data to the host; `put` gets it, on any thread, possibly before this returns. As [`EngineShared::with_room`],
-    /// without waiting.
+    /// without waiting, and only as long as somebody else has the value: a read does not keep its memory from being reused.
     pub(crate) fn download_async(
         self: &Arc<Self>,
         value: &Arc<ValueCell>,
         put: impl FnOnce(Copied) + Send + 'static,
     ) {
-        let (engine, again, asked) = (self.clone(), value.clone(), value.ty().bytes());
-        self.download_once(value, move |copied| {
-            let error = match copied {
-                Err(error) if error.is_out_of_memory() => error,
-                other => return put(other),
-            };
-            engine.counters().out_of_memory.add(1);
-            let owner = engine.clone();
-            let remedy = engine.free_memory(move || {
-                // This may be a thread of the plugin.
-                let pool = owner.clone();
-                pool.compile_pool().push(Box::new(move || {
-                    let teller = owner.clone();
-                    owner.download_once(&again, move |copied| {
-                        put(copied.map_err(|error| teller.finally(error, asked)));
-                    });
-                }));
-            });
-            engine.tell_out_of_memory(None, error.stage, asked, remedy);
+        // The copy may end on a thread of the plugin, on which the engine must not go.
+        let (engine, again) = (Arc::downgrade(self), Arc::downgrade(value));
+        self.download_once(value, move |copied| match copied {
+            Err(error) if error.is_out_of_memory() => {
+                EngineShared::on_own_thread(&engine, move |engine| match engine.zip(again.upgrade()) {
+                    Some((engine, value)) => engine.download_again(value, error, put),
+                    None => put(Err(error)),
+                })
+            }
+            other => put(other),
         });
+    }
+
+    /// [`EngineShared::download_async`], after an attempt that failed with `error`, on a thread of the engine's, which waits for the computation
+    /// that makes the value: if it is that which failed, there is nothing to be tried.
+    fn download_again(
+        self: Arc<Self>,
+        value: Arc<ValueCell>,
+        error: DeviceError,
+        put: impl FnOnce(Copied) + Send + 'static,
+    ) {
+        if let Some(Outcome::Data { buffer, .. }) = value.outcome().get()
+            && let Err(own) = buffer.wait()
+        {
+            return put(Err(own));
+        }
+        let (stage, asked) = (Stage::Transfer, value.ty().bytes());
+        self.counters().out_of_memory.add(1);
+        let weak = Arc::downgrade(&self);
+        let engine = weak.clone();
+        let again = move |running: Option<Arc<EngineShared>>| {
+            let Some(running) = running else { return put(Err(error)) };
+            running.download_once(&value, move |copied| match copied {
+                Err(error) if error.is_out_of_memory() => {
+                    EngineShared::on_own_thread(&weak, move |engine| match engine {
+                        Some(engine) => put(Err(engine.finally(DeviceError { stage, ..error }, asked))),
+                        None => put(Err(error)),
+                    });
+                }
+                other => put(other),
+            });
+        };
+        let remedy = self.free_memory(move || EngineShared::on_own_thread(&engine, again));
+        self.tell_out_of_memory(None, stage, asked, remedy);
     }
 
     fn download_once(&self, value: &ValueCell, put: impl FnOnce(Copied) + Send + 'static) {
@@ -217,8 +243,9 @@ impl Job {
         self.fail(&error, stream)
     }
 
-    /// The region runs in parts that need less at once: its units, if it was joined from some, or two halves.
+    /// The region, of several ops, runs in parts that need less at once: its units, if it was joined from some, or two halves.
     pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Step {
+        debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
         let engine = stream.engine();
         engine.counters().in_parts.add(1);
         let region = self.info.reference;
@@ -235,10 +262,11 @@ impl Job {
             parts: parts.iter().map(|part| part.sites.len()).collect(),
             why: why.message.clone(),
         });
-        match why.cause {
-            Cause::Oversized(whole) => Step::Parts(parts, whole),
-            _ => Step::Split(parts),
-        }
+        let whole = match why.cause {
+            Cause::Oversized(whole) => Some(whole),
+            Cause::Memory | Cause::Other => None,
+        };
+        Step::Parts(parts, whole)
     }
 }
 
@@ -255,6 +283,31 @@ mod tests {
     use crate::{DType, EngineConfig};
 
     type Ended = Box<dyn FnOnce() + Send>;
+
+    /// What a computation says that ran out of memory is passed on; what a copy says is acted upon.
+    #[test]
+    fn only_the_copy_is_tried_again() {
+        let (send, told) = mpsc::channel();
+        let config = EngineConfig::new().event_sink(move |event: &Event| {
+            if let Event::OutOfMemory { remedy, .. } = event {
+                let _ = send.send(*remedy);
+            }
+        });
+        let engine = config.build_reference().unwrap();
+        let fails = |stage| {
+            let mut attempts = 0;
+            let error = DeviceError { cause: Cause::Memory, ..DeviceError::new(stage, "none left") };
+            let outcome = engine.shared().with_room(Bytes(4), || {
+                attempts += 1;
+                Err::<(), _>(error.clone())
+            });
+            (attempts, outcome.unwrap_err().message, told.try_iter().count())
+        };
+        assert_eq!(fails(Stage::Execute), (1, "none left".to_owned(), 0));
+        let (attempts, message, told) = fails(Stage::Transfer);
+        assert!((attempts, told) == (2, 2) && message.contains("4 B were asked for"), "{message}");
+        assert_eq!(engine.counters().out_of_memory, 1);
+    }
 
     /// M2: a job that is short of memory waits for what another stream has in flight, and for nothing else.
     #[test]

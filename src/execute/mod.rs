@@ -307,8 +307,7 @@ impl Driver {
                         self.queue.push_front(Work::Job(job));
                         return Launched::Blocked;
                     }
-                    job::Step::Split(regions) => self.put_in_front(regions, None, stream),
-                    job::Step::Parts(regions, whole) => self.put_in_front(regions, Some(whole), stream),
+                    job::Step::Parts(regions, part_of) => self.put_in_front(regions, part_of, stream),
                 },
             }
         }

@@ -70,7 +70,11 @@ impl Job {
             return;
         }
         let (info, owner, stopgap) = (self.info.clone(), stream.clone(), hit.artifact.clone());
-        let dying = self.dying();
+        // What this execution keeps, another one may let go: the one that the stopgap was compiled for has.
+        let mut dying = self.dying();
+        dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
+        dying.sort_unstable();
+        dying.dedup();
         stream.engine().counters().compiles_asked.add(1);
         stream.engine().compile_pool().push_unhurried(
             None,
@@ -86,8 +90,6 @@ impl Job {
                 let took = start.elapsed();
                 match compiled {
                     Ok(executable) => {
-                        engine.counters().compiles.add(1);
-                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
                         let size = Bytes(executable.bytes());
                         let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
                         let evicted = engine.cache().replace(&key, &stopgap, executable);
@@ -101,10 +103,12 @@ impl Job {
                             eager: eager(&info.canon, &outputs, &dying),
                             executable: loaded,
                         });
+                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                        engine.counters().compiles.add(1);
                     }
                     Err(error) => {
-                        engine.counters().compile_failures.add(1);
                         engine.emit(|| Event::CompileFailed { region, message: error.message });
+                        engine.counters().compile_failures.add(1);
                     }
                 }
             }),

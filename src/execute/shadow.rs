@@ -51,17 +51,17 @@ struct Subject {
 /// A comparison that waits for the ops to end.
 struct Comparison {
     info: Arc<RegionInfo>,
-    asked: Asked,
+    question: Question,
     subjects: Vec<Subject>,
 }
 
 /// An executable that is being compared. When nobody has said how that ended, the question is open again.
-struct Asked {
+struct Question {
     executable: Arc<Executable>,
     verdict: Verdict,
 }
 
-impl Drop for Asked {
+impl Drop for Question {
     fn drop(&mut self) {
         self.executable.trial().end(std::mem::take(&mut self.verdict));
     }
@@ -86,20 +86,20 @@ impl Job {
             }
             Verdict::Pending => {}
             Verdict::Open => {
-                let asked = Asked { executable: hit.artifact.clone(), verdict: Verdict::Open };
-                if let Err(error) = self.run_in_shadow(asked, stream) {
+                let question = Question { executable: hit.artifact.clone(), verdict: Verdict::Open };
+                if let Err(error) = self.run_in_shadow(question, stream) {
                     let why = format!("it could not be compared with its ops: {}", error.message);
                     return Err(self.split(why, stream));
                 }
             }
         }
         engine.emit(|| Event::Shadowed { region });
-        Err(Step::Split(self.into_region().split()))
+        Err(Step::Parts(self.into_region().split(), None))
     }
 
     /// Runs the region as a whole, for nobody to use, and has it compared with what its ops will give.
-    fn run_in_shadow(&self, asked: Asked, stream: &Arc<StreamShared>) -> Result<(), DeviceError> {
-        let (engine, executable) = (stream.engine(), &asked.executable);
+    fn run_in_shadow(&self, question: Question, stream: &Arc<StreamShared>) -> Result<(), DeviceError> {
+        let (engine, executable) = (stream.engine(), &question.executable);
         let Bound { args, scalars, .. } = self.bind(executable)?;
         // The ops are still to read the inputs.
         let all: Vec<i64> = executable.reusable().iter().map(|&(place, _)| place).collect();
@@ -114,7 +114,7 @@ impl Job {
                 subjects.push(Subject { result, bar, fused, single });
             }
         }
-        Comparison { info: self.info.clone(), asked, subjects }.when_all_are_there(stream);
+        Comparison { info: self.info.clone(), question, subjects }.when_all_are_there(stream);
         Ok(())
     }
 }
@@ -142,7 +142,7 @@ impl Comparison {
         let region = self.info.reference;
         let Ok(difference) = self.difference(engine.device()) else { return };
         engine.counters().compared.add(1);
-        self.asked.verdict = match &difference {
+        self.question.verdict = match &difference {
             None => Verdict::Same,
             Some(difference) => {
                 engine.counters().different.add(1);

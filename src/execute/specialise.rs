@@ -62,16 +62,16 @@ impl Job {
                 let took = start.elapsed();
                 match compiled {
                     Ok(special) => {
-                        engine.counters().compiles.add(1);
-                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
                         let size = Bytes(special.bytes());
                         habit.compiled(Some(Arc::new(special)));
                         engine.emit(|| Event::Specialised { region, scalars: fixed.to_vec(), took, size });
+                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
+                        engine.counters().compiles.add(1);
                     }
                     Err(error) => {
-                        engine.counters().compile_failures.add(1);
                         habit.compiled(None);
                         engine.emit(|| Event::CompileFailed { region, message: error.message });
+                        engine.counters().compile_failures.add(1);
                     }
                 }
             }),

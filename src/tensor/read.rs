@@ -244,9 +244,15 @@ impl Tensor {
         may_wait()?;
         let deadline = Instant::now() + timeout;
         let site = here();
-        let watched = Watched::start(self, Asked::Read, &site);
-        self.stream().need_now(self.cell(), &site);
-        self.read_as(watched, site).wait(Some(deadline))
+        let mut watched = Watched::start(self, Asked::Read, &site);
+        let outcome = self.settle(Some(deadline), &site)?;
+        Watched::launched(&mut watched);
+        let literal = self.read_as(None, site).wait(Some(deadline))?;
+        // Told here: the data comes on any thread, and in vain if it comes too late.
+        if let Outcome::Data { maker, .. } = outcome {
+            Watched::end(watched, maker.as_ref(), literal.bytes().len());
+        }
+        Ok(literal)
     }
 
     /// The elements, row-major. Waits until they have been computed.
@@ -309,6 +315,7 @@ impl Tensor {
     ) {
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
+        let reports = engine.reports().clone();
         let ty = self.ty().clone();
         self.stream().need_for_host(self.cell(), &site);
         let value = self.cell().clone();
@@ -321,13 +328,13 @@ impl Tensor {
                 Err(error) => put(Err(error)),
                 Ok((_, maker)) => {
                     let maker = maker.cloned();
-                    let counters = engine.clone();
                     Watched::launched(&mut watched);
+                    // On a thread of the plugin, so it must not hold the engine.
                     engine.download_async(&value, move |bytes| {
                         put(match bytes {
                             Ok(bytes) => {
                                 Watched::end(watched, maker.as_ref(), bytes.len());
-                                counters.counters().bytes_down.add(bytes.len() as u64);
+                                reports.note_down(bytes.len());
                                 Literal::from_bytes(ty, bytes).map_err(Error::from)
                             }
                             Err(error) => Err(Error::device(Arc::new(failure(error, maker.as_ref())))),
@@ -343,8 +350,8 @@ impl Tensor {
     pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
-        let engine = self.stream().engine().clone();
-        let callback = move |outcome| engine.call_back("readiness", || callback(outcome));
+        let reports = self.stream().engine().reports().clone();
+        let callback = move |outcome| reports.call_back("readiness", || callback(outcome));
         self.cell().outcome().subscribe(move || {
             let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
             if let Outcome::Scalar(_) = outcome {
@@ -382,7 +389,7 @@ impl Tensor {
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
-        let engine = self.stream().engine().clone();
+        let reports = self.stream().engine().reports().clone();
         self.cell().outcome().subscribe(move || {
             let outcome = match value.outcome().get() {
                 Some(Outcome::Failed(failure)) => Err(Error::device(failure.clone())),
@@ -390,7 +397,7 @@ impl Tensor {
                 Some(Outcome::Traced(place)) => Err(place.trace().no_data("on_ready", Site::Unknown)),
                 Some(Outcome::Abandoned) | None => Err(Error::abandoned()),
             };
-            engine.call_back("readiness", || callback(outcome));
+            reports.call_back("readiness", || callback(outcome));
         });
     }
 
@@ -406,6 +413,16 @@ impl Tensor {
     /// As [`Tensor::wait`], at most until `deadline` for the op to be handed to the device and then for as long as that
     /// takes.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>, site: &Site) -> Result<()> {
+        self.wait_as(deadline, site, |_| site.clone())
+    }
+
+    /// As [`Tensor::wait_until`]; told as a wait at the place that `told` says, of the op that makes the value.
+    fn wait_as(
+        &self,
+        deadline: Option<Instant>,
+        site: &Site,
+        told: impl FnOnce(Option<&Maker>) -> Site,
+    ) -> Result<()> {
         if self.cell().as_scalar().is_some() {
             return Ok(());
         }
@@ -414,6 +431,9 @@ impl Tensor {
         may_wait()?;
         Watched::launched(&mut watched);
         buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        if let Some(watched) = &mut watched {
+            watched.site = told(maker);
+        }
         Watched::end(watched, maker, 0);
         Ok(())
     }
@@ -426,19 +446,8 @@ impl Tensor {
 
     /// What Debug mode does after each op: waits for the result and looks at it.
     pub(crate) fn check(&self) -> Result<()> {
-        let unknown = Site::Unknown;
-        let mut watched = Watched::start(self, Asked::Wait, &unknown);
-        if self.cell().as_scalar().is_none() {
-            let (buffer, maker) = data(self.settle(None, &unknown)?, &unknown)?;
-            may_wait()?;
-            Watched::launched(&mut watched);
-            buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
-            // It is the call that waits.
-            if let (Some(watched), Some(maker)) = (&mut watched, maker) {
-                watched.site = maker.address().1;
-            }
-            Watched::end(watched, maker, 0);
-        }
+        // It is the call that waits.
+        self.wait_as(None, &Site::Unknown, |maker| maker.map_or(Site::Unknown, |maker| maker.address().1))?;
         let engine = self.stream().engine();
         if !engine.config().checks_finite() || !self.dtype().is_float() {
             return Ok(());

@@ -4,7 +4,7 @@
 //!
 //! A [`Timeline`] keeps of each event when and on which thread it came, and the little that a summary or a picture needs; the ops and sites of
 //! a region are kept once for its key. So it takes about 150 bytes an event, at most as many events as it has room for, and of more the
-//! latest; how many were left out it says.
+//! latest; how many were left out it says. A thread is known as long as an event of it is.
 //!
 //! Times are taken where an event arrives. What took a while (a compile, a wait, a read) is an event at its end that says how long, so that a
 //! span is known only when it is over. Nothing in the engine depends on any of it.
@@ -87,7 +87,7 @@ enum What {
         wait: Wait,
         took: Nanos,
     },
-    Read(Box<Read>),
+    Read(Box<HostRead>),
     Synchronized {
         stream: StreamId,
         site: Site,
@@ -103,7 +103,7 @@ enum What {
 
 /// A read by the host.
 #[derive(Clone, Debug)]
-struct Read {
+struct HostRead {
     stream: StreamId,
     site: Site,
     asked: Asked,
@@ -135,8 +135,55 @@ struct Described {
 struct State {
     moments: VecDeque<Moment>,
     left_out: u64,
-    threads: Vec<(ThreadId, Arc<str>)>,
+    threads: Threads,
     described: FxHashMap<RegionKey, Arc<Described>>,
+}
+
+/// The threads of the moments that are kept.
+#[derive(Debug, Default)]
+struct Threads {
+    numbers: FxHashMap<ThreadId, u32>,
+    /// By number. Those that have no moments are free.
+    all: Vec<Known>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Known {
+    id: ThreadId,
+    name: Arc<str>,
+    moments: usize,
+}
+
+impl Threads {
+    /// The number of the calling thread, which has another moment.
+    fn enter(&mut self) -> u32 {
+        let thread = std::thread::current();
+        let id = thread.id();
+        if let Some(&number) = self.numbers.get(&id) {
+            self.all[number as usize].moments += 1;
+            return number;
+        }
+        let number = self.free.pop().unwrap_or(self.all.len() as u32);
+        let name = thread.name().map_or_else(|| format!("thread {number}"), str::to_owned);
+        let known = Known { id, name: name.into(), moments: 1 };
+        match self.all.get_mut(number as usize) {
+            Some(place) => *place = known,
+            None => self.all.push(known),
+        }
+        self.numbers.insert(id, number);
+        number
+    }
+
+    /// A moment of the thread with this number is forgotten.
+    fn leave(&mut self, number: u32) {
+        let known = &mut self.all[number as usize];
+        known.moments -= 1;
+        if known.moments == 0 {
+            self.numbers.remove(&known.id);
+            self.free.push(number);
+        }
+    }
 }
 
 struct Shared {
@@ -145,7 +192,8 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Events with their times. Cheap to clone; the clones are one timeline.
+/// Events with their times. Cheap to clone; the clones are one timeline. It is for one engine: regions are told apart by stream and number, which
+/// two engines both begin at 0.
 ///
 /// ```
 /// # fn main() -> fuseline::Result<()> {
@@ -190,7 +238,7 @@ impl Timeline {
         Timeline(Arc::new(Shared { start: Instant::now(), room: events.max(1), state }))
     }
 
-    /// A step of the program begins, on this thread; the one before ends.
+    /// A step of the program begins; the one before ends. Steps are the program's, whatever threads it has: mark them on one.
     pub fn mark(&self, name: impl Into<String>) {
         self.put(What::Mark { name: name.into().into() }, None);
     }
@@ -223,14 +271,12 @@ impl Timeline {
 
     /// Forgets what was recorded so far. Times go on.
     pub fn clear(&self) {
-        let mut state = self.0.state.lock();
-        state.moments.clear();
-        state.left_out = 0;
+        *self.0.state.lock() = State::default();
     }
 
     fn spans(&self) -> spans::Spans {
         let state = self.0.state.lock();
-        let threads = state.threads.iter().map(|(_, name)| name.clone()).collect();
+        let threads = state.threads.all.iter().map(|known| known.name.clone()).collect();
         let described = state.described.clone();
         let (moments, left_out) = (state.moments.iter().cloned().collect(), state.left_out);
         drop(state);
@@ -240,25 +286,21 @@ impl Timeline {
     fn put(&self, what: What, contents: Option<(&RegionRef, &SealedRegion)>) {
         // Before the lock, for which it may have to wait.
         let at = nanos(self.0.start.elapsed());
-        let thread = std::thread::current();
         let mut state = self.0.state.lock();
-        let known = state.threads.iter().position(|(id, _)| *id == thread.id());
-        let number = known.unwrap_or_else(|| {
-            let name = thread.name().map_or_else(|| format!("thread {}", state.threads.len()), str::to_owned);
-            state.threads.push((thread.id(), name.into()));
-            state.threads.len() - 1
-        });
+        let thread = state.threads.enter();
         if let Some((region, contents)) = contents
             && state.described.len() < DESCRIBED
             && !state.described.contains_key(&region.key)
         {
             state.described.insert(region.key, Arc::new(Described::of(contents)));
         }
-        if state.moments.len() == self.0.room {
-            state.moments.pop_front();
+        if state.moments.len() == self.0.room
+            && let Some(oldest) = state.moments.pop_front()
+        {
+            state.threads.leave(oldest.thread);
             state.left_out += 1;
         }
-        state.moments.push_back(Moment { at, thread: number as u32, what });
+        state.moments.push_back(Moment { at, thread, what });
     }
 }
 
@@ -283,7 +325,7 @@ impl EventSink for Timeline {
                 What::Waited { region: *region, wait: *wait, took: nanos(*took) }
             }
             Event::HostRead { stream, site, asked, region, bytes, launch, data } => {
-                What::Read(Box::new(Read {
+                What::Read(Box::new(HostRead {
                     stream: *stream,
                     site: site.clone(),
                     asked: *asked,
@@ -361,4 +403,35 @@ impl Described {
 
 fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Marks on threads of their own, one after the other.
+    fn mark_on_threads(timeline: &Timeline, threads: usize) {
+        for step in 0..threads {
+            let timeline = timeline.clone();
+            let mark = move || timeline.mark(format!("{step}"));
+            crate::sync::thread::spawn(format!("mark {step}"), mark)
+                .expect("a thread")
+                .join()
+                .expect("no panic");
+        }
+    }
+
+    #[test]
+    fn threads_are_known_as_long_as_their_events() {
+        let timeline = Timeline::with_room(10);
+        mark_on_threads(&timeline, 100);
+        let state = timeline.0.state.lock();
+        assert!(state.threads.all.len() <= 11 && state.threads.numbers.len() == 10, "{:?}", state.threads);
+        let of = |moment: &Moment| state.threads.all[moment.thread as usize].name.to_string();
+        let names: Vec<String> = state.moments.iter().map(of).collect();
+        assert_eq!(names, (90..100).map(|step| format!("mark {step}")).collect::<Vec<_>>());
+        drop(state);
+        timeline.clear();
+        assert_eq!(timeline.0.state.lock().threads.all.len(), 0);
+    }
 }

@@ -472,3 +472,70 @@ fn list(f: &mut fmt::Formatter<'_>, title: &str, items: &[impl fmt::Display]) ->
         more => write!(f, "\n  and {more} more"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fuseline_fusion::canon::RegionKey;
+    use fuseline_fusion::region::{Boundary, Mode};
+    use fuseline_fusion::{RegionSeq, StreamId};
+
+    use super::super::{HostRead, Moment, What};
+    use super::*;
+    use crate::event::Wait;
+
+    /// A step of 100 ns that waits from the 20th to the 90th: until the 80th for what is said, and then for the device.
+    fn step(wait: Option<Wait>) -> Summary {
+        let stream = StreamId(0);
+        let region = RegionRef { stream, seq: RegionSeq(0), key: RegionKey::from_bytes([1; 32]), ops: 4 };
+        let moment = |at, thread, what| Moment { at, thread, what };
+        let (boundary, mode) = (Boundary::HostRead, Mode::Fused);
+        let mut moments = vec![
+            moment(0, 0, What::Mark { name: "a step".into() }),
+            moment(20, 0, What::Sealed { region, boundary, mode, asked: None }),
+            moment(88, 2, What::Completed { region, took: 8 }),
+        ];
+        match wait {
+            Some(wait) => moments.extend([
+                moment(79, 1, What::Compiled { region, took: 50 }),
+                moment(80, 0, What::Waited { region, wait, took: 60 }),
+            ]),
+            None => moments.push(moment(20, 0, What::Hit { region })),
+        }
+        let read = HostRead {
+            stream,
+            site: Site::Unknown,
+            asked: Asked::Read,
+            region: Some(region),
+            bytes: Bytes(4),
+            launch: 60,
+            data: 10,
+        };
+        moments.push(moment(90, 0, What::Read(Box::new(read))));
+        moments.push(moment(100, 0, What::Mark { name: "the next".into() }));
+        let threads = ["program", "compile", "device"].map(Into::into).to_vec();
+        Spans::of(moments, threads, FxHashMap::default(), 0).steps().swap_remove(0).summary
+    }
+
+    #[test]
+    fn a_step_says_what_it_waited_for_and_what_to_do() {
+        let nanos = Duration::from_nanos;
+        let summary = step(Some(Wait::Compile));
+        assert_eq!((summary.took, summary.threads, summary.compiles), (nanos(100), 1, 1));
+        let Spent { program, compile, device, transfer, engine, .. } = summary.spent;
+        let parts = [program, compile, device, transfer, engine].map(|time| time.as_nanos());
+        assert_eq!(parts, [30, 60, 8, 2, 0]);
+        let words = summary.to_string();
+        for said in ["60.0 %", "waiting for compiles", "compiles take the largest part of the time"] {
+            assert!(words.contains(said), "{said:?} is not in\n{words}");
+        }
+        let of = |wait| step(wait).advice().unwrap_or_default();
+        assert!(
+            of(Some(Wait::Interpreter)).starts_with("new regions take"),
+            "{}",
+            of(Some(Wait::Interpreter))
+        );
+        assert!(of(Some(Wait::Input)).starts_with("streams wait for each other"));
+        assert!(of(Some(Wait::InFlight)).starts_with("the device is behind"));
+        assert!(of(None).starts_with("handing over 1 region of 4 ops each"), "{}", of(None));
+    }
+}

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::disallowed_types,
+    clippy::disallowed_methods,
     reason = "a test, on real threads"
 )]
 
@@ -13,13 +14,13 @@ pub(crate) mod special;
 
 use std::env;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
 use fuseline::{
-    Counters, Engine, EngineConfig, Error, Event, Mode, Origin, Result, ShapeClasses, Stage, Tensor,
-    with_mode,
+    Counters, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, Origin, Result,
+    ShapeClasses, Stage, Tensor, with_mode,
 };
 
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
@@ -141,6 +142,81 @@ pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool
     while !is_counted(&engine.counters()) {
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A door, open at first. What waits at one that is shut makes the order of things no matter of time.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate(Arc::new((Mutex::new(true), Condvar::new())))
+    }
+
+    fn set(&self, open: bool) {
+        *self.0.0.lock().unwrap() = open;
+        self.0.1.notify_all();
+    }
+
+    /// Shuts it, until what this returns is dropped: a test that fails leaves nobody waiting.
+    pub(crate) fn shut(&self) -> Shut<'_> {
+        self.set(false);
+        Shut(self)
+    }
+
+    /// Waits until it is open.
+    pub(crate) fn pass(&self) {
+        let (open, changed) = &*self.0;
+        drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+    }
+
+    /// A plan of faults without faults: what is meant waits here.
+    pub(crate) fn at<M: Fn(FaultPoint) -> bool>(
+        &self,
+        meant: M,
+    ) -> impl Fn(FaultPoint) -> Option<Fault> + use<M> {
+        let gate = self.clone();
+        move |point| {
+            if meant(point) {
+                gate.pass();
+            }
+            None
+        }
+    }
+
+    /// As [`Gate::at`], of all compiles.
+    pub(crate) fn at_compiles(&self) -> impl Fn(FaultPoint) -> Option<Fault> + use<> {
+        self.at(|point| matches!(point, FaultPoint::Compile { .. }))
+    }
+}
+
+/// A gate that is shut.
+#[must_use]
+pub(crate) struct Shut<'a>(&'a Gate);
+
+impl Drop for Shut<'_> {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+/// A future's value, on this thread.
+pub(crate) fn block_on(read: fuseline::Read) -> Result<Literal> {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Thread(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut read = std::pin::pin!(read);
+    loop {
+        match read.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(data) => return data,
+            std::task::Poll::Pending => std::thread::park(),
+        }
     }
 }
 

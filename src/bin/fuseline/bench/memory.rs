@@ -24,7 +24,8 @@ fn plans(case: &Case, steps: usize) -> fuseline::Result<Vec<Planned>> {
             seen.lock().expect("no panic under it").push(planned);
         }
     };
-    let engine = EngineConfig::new().interpret_cold_regions(false).event_sink(sink).build()?;
+    let engine = EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
+    let engine = engine.event_sink(sink).build()?;
     let mut program = case.make(&engine)?;
     for _ in 0..steps {
         program.step()?;
