@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::execute::{Askers, Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
-use crate::record::replay::Replay;
+use crate::record::replay::{Dropped, Replay};
 use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
@@ -29,6 +29,9 @@ use crate::value::{ValueCell, ValuePromise, ValueRef};
 
 /// Codes of a stream's mode; 0 is the engine's.
 const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
+
+/// The code of [`Mode::Fused`].
+const FUSED: u32 = 1;
 
 pub(crate) fn mode_code(mode: Option<Mode>) -> u32 {
     MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
@@ -60,18 +63,25 @@ pub(crate) struct StreamShared {
 pub type Tensors = SmallVec<[Tensor; 1]>;
 
 /// A call to be recorded.
+#[derive(Clone, Copy)]
 pub(crate) struct RecordCall<'a> {
     pub(crate) op: OpCode,
-    pub(crate) attrs: Attrs,
+    pub(crate) attrs: &'a Attrs,
     pub(crate) bodies: &'a [Arc<Body>],
     pub(crate) operands: &'a [&'a Tensor],
     pub(crate) effect: Effect,
-    pub(crate) site: Site,
+    pub(crate) site: &'a Site,
 }
 
 impl<'a> RecordCall<'a> {
     /// A pure op without bodies.
-    pub(crate) fn new(op: OpCode, attrs: Attrs, operands: &'a [&'a Tensor], site: Site) -> RecordCall<'a> {
+    #[inline(always)]
+    pub(crate) fn new(
+        op: OpCode,
+        attrs: &'a Attrs,
+        operands: &'a [&'a Tensor],
+        site: &'a Site,
+    ) -> RecordCall<'a> {
         RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
     }
 }
@@ -148,6 +158,16 @@ impl StreamShared {
     pub(crate) fn demanded(&self) -> Ticket {
         // Relaxed: who raises it notifies the actor afterwards, which is what makes a driver see it.
         Ticket::from_raw(self.demanded.load(Ordering::Relaxed))
+    }
+
+    /// Whether the mode in force is [`Mode::Fused`].
+    #[inline(always)]
+    pub(crate) fn is_fused(&self) -> bool {
+        let code = match scoped_mode() {
+            Some(mode) => return mode == Mode::Fused,
+            None => self.mode.load(Ordering::Relaxed),
+        };
+        (if code == 0 { self.engine.mode_code() } else { code }) == FUSED
     }
 
     /// The mode in force for an op that this thread records now.
@@ -245,11 +265,22 @@ impl StreamShared {
 
     // ----- what others ask of a stream -----
 
-    /// The last handle on a value was dropped.
-    pub(crate) fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
-        if self.trace.is_none() {
-            self.replay.release(value, self);
+    /// A handle on a value is dropped.
+    #[inline]
+    pub(crate) fn drop_handle(self: &Arc<Self>, value: Arc<ValueCell>) {
+        match value.life().drop_one(|| self.replay.at()) {
+            // The tape has the reference from now on (H1 of `record::replay::life`).
+            Dropped::Given => std::mem::forget(value),
+            Dropped::Shared => drop(value),
+            Dropped::Last if self.trace.is_none() => self.release(value),
+            Dropped::Last => {}
         }
+    }
+
+    /// The last handle on a value was dropped, which the log has to say.
+    #[inline(never)]
+    fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
+        self.replay.submit(Entry::Release(value), self);
     }
 
     /// Sees to it that a value is computed without being asked again; does not wait.
@@ -321,14 +352,14 @@ impl StreamShared {
         if self.replay.record(&call, self, &mut results) {
             return Ok(results);
         }
-        self.record_anew(call)
+        self.record_anew(&call)
     }
 
     /// As [`StreamShared::record`], for an op that has one result.
-    #[inline]
-    pub(crate) fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensor> {
+    #[inline(always)]
+    pub(crate) fn record_one(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
         let mut result = None;
-        if self.replay.record(&call, self, &mut result)
+        if self.replay.record(call, self, &mut result)
             && let Some(result) = result
         {
             return Ok(result);
@@ -337,21 +368,22 @@ impl StreamShared {
         self.record_anew(call)?.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
     }
 
-    fn record_anew(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
-        let RecordCall { op, attrs, bodies, operands, effect, site } = call;
+    #[inline(never)]
+    fn record_anew(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensors> {
+        let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let types = operands.iter().map(|tensor| tensor.cell().ty());
         let signature = match memo::signature(op, attrs, bodies, types) {
             Ok(signature) => signature,
-            Err(error) => return Err(Error::op(error, site)),
+            Err(error) => return Err(Error::op(error, site.clone())),
         };
         if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
-            return Err(Error::op(error, site));
+            return Err(Error::op(error, site.clone()));
         }
         if self.trace.is_some() {
-            return trace::record(self, &signature, operands, effect, &site);
+            return trace::record(self, &signature, operands, effect, site);
         }
-        let Some(inputs) = self.take_operands(operands, &site)? else {
-            return trace::record(self, &signature, operands, effect, &site);
+        let Some(inputs) = self.take_operands(operands, site)? else {
+            return trace::record(self, &signature, operands, effect, site);
         };
         let mode = self.mode();
         let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
@@ -359,7 +391,7 @@ impl StreamShared {
         if self.engine.captures().is_on() {
             self.engine.captures().record(&signature, operands, &tensors);
         }
-        let op = TraceOp { signature, operands: inputs, results, effect, mode, site };
+        let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit(Entry::Op(op), self);
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
@@ -523,7 +555,8 @@ impl Stream {
         operands: &[&Tensor],
     ) -> Result<Tensors> {
         let site = Site::Rust(std::panic::Location::caller());
-        self.0.record(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
+        let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
+        self.0.record(call)
     }
 }
 

@@ -99,7 +99,7 @@ impl Hand {
     /// When the op table refuses the call.
     pub fn rule(&self, call: &Signature) -> Result<Arc<Signature>> {
         let operands: &[TensorType] = call.operands();
-        memo::signature(call.op(), call.attrs().clone(), call.bodies(), operands.iter())
+        memo::signature(call.op(), call.attrs(), call.bodies(), operands.iter())
             .map_err(|error| crate::error::Error::op(error, Site::Unknown))
     }
 

@@ -4,17 +4,35 @@ use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Site};
 
 use super::promote::{Number, common_dtype, common_shape};
-use super::{Tensor, constant_like, here};
+use super::{NO_ATTRS, Tensor, constant_like, here};
 use crate::error::{Error, Result};
+use crate::stream::RecordCall;
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
-    pub(super) fn binary(&self, op: OpCode, attrs: Attrs, rhs: &Tensor, site: Site) -> Result<Tensor> {
-        if self.shape() == rhs.shape() && self.dtype() == rhs.dtype() {
-            return self.record(op, attrs, &[self, rhs], site);
+    pub(super) fn binary(&self, op: OpCode, rhs: &Tensor, site: Site) -> Result<Tensor> {
+        if self.ty() == rhs.ty() {
+            return self.record_plain(op, &[self, rhs], &site);
         }
-        let [lhs, rhs] = Tensor::alike(op.name(), [("lhs", self), ("rhs", rhs)], &site)?;
-        lhs.record(op, attrs, &[&lhs, &rhs], site)
+        self.binary_promoted(op, &NO_ATTRS, rhs, &site)
+    }
+
+    /// The same for operands that have different types, or an op that has attributes.
+    #[inline(never)]
+    pub(super) fn binary_promoted(
+        &self,
+        op: OpCode,
+        attrs: &Attrs,
+        rhs: &Tensor,
+        site: &Site,
+    ) -> Result<Tensor> {
+        let [lhs, rhs] = Tensor::alike(op.name(), [("lhs", self), ("rhs", rhs)], site)?;
+        lhs.record_call(&RecordCall::new(op, attrs, &[&lhs, &rhs], site))
+    }
+
+    /// Records an op of one operand.
+    pub(super) fn unary(&self, op: OpCode, site: Site) -> Result<Tensor> {
+        self.record_plain(op, &[self], &site)
     }
 
     /// Records a binary op with a number, which is a lifted scalar.
@@ -28,7 +46,7 @@ impl Tensor {
         let (tensor, scalar) = self.with_number(op.name(), number, &site)?;
         let scalar = scalar.stretched(tensor.shape(), &tensor, &site)?;
         let operands = if reversed { [&scalar, &tensor] } else { [&tensor, &scalar] };
-        tensor.record(op, Attrs::none(), &operands, site)
+        tensor.record_plain(op, &operands, &site)
     }
 
     #[track_caller]
@@ -50,7 +68,7 @@ macro_rules! unary_methods {
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self) -> Result<Tensor> {
-                    self.record(OpCode::$code, Attrs::none(), &[self], here())
+                    self.unary(OpCode::$code, here())
                 }
             )*
         }
@@ -67,7 +85,7 @@ macro_rules! binary_methods {
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self, rhs: &Tensor) -> Result<Tensor> {
-                    self.binary(OpCode::$code, Attrs::none(), rhs, here())
+                    self.binary(OpCode::$code, rhs, here())
                 }
             )*
         }
@@ -148,7 +166,7 @@ impl Tensor {
     /// When the elements are not floats.
     #[track_caller]
     pub fn is_finite(&self) -> Result<Tensor> {
-        self.record(OpCode::IsFinite, Attrs::none(), &[self], here())
+        self.unary(OpCode::IsFinite, here())
     }
 
     /// The real part of each element; a float is its own.
@@ -157,7 +175,7 @@ impl Tensor {
     /// When the elements are neither floats nor complex.
     #[track_caller]
     pub fn real(&self) -> Result<Tensor> {
-        self.record(OpCode::Real, Attrs::none(), &[self], here())
+        self.unary(OpCode::Real, here())
     }
 
     /// The imaginary part of each element; 0 of a float.
@@ -166,7 +184,7 @@ impl Tensor {
     /// When the elements are neither floats nor complex.
     #[track_caller]
     pub fn imag(&self) -> Result<Tensor> {
-        self.record(OpCode::Imag, Attrs::none(), &[self], here())
+        self.unary(OpCode::Imag, here())
     }
 
     /// Complex numbers with these real and the given imaginary parts. The operands promote and broadcast.
@@ -175,7 +193,7 @@ impl Tensor {
     /// When the operands do not promote or broadcast, or are neither `f32` nor `f64`.
     #[track_caller]
     pub fn with_imag(&self, imag: &Tensor) -> Result<Tensor> {
-        self.binary(OpCode::Complex, Attrs::none(), imag, here())
+        self.binary(OpCode::Complex, imag, here())
     }
 
     /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those two promote, and all three
@@ -196,7 +214,7 @@ impl Tensor {
             *operand = operand.stretched(&shape, self, &site)?;
         }
         let [pred, on_true, on_false] = &operands;
-        self.record(OpCode::Select, Attrs::none(), &[pred, on_true, on_false], site)
+        self.record_plain(OpCode::Select, &[pred, on_true, on_false], &site)
     }
 
     /// Each element raised to `min` and then lowered to `max`. The operands promote and broadcast.
@@ -223,7 +241,7 @@ impl Tensor {
         }
         let [min, max] = &limits;
         let operand = self.as_dtype(dtype, self, &site)?.stretched(&shape, self, &site)?;
-        self.record(OpCode::Clamp, Attrs::none(), &[min, &operand, max], site)
+        self.record_plain(OpCode::Clamp, &[min, &operand, max], &site)
     }
 
     /// The same values in another element type. Floats become integers by rounding towards zero.

@@ -4,7 +4,7 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 
-use fuseline_fusion::{Attrs, OpCode};
+use fuseline_fusion::OpCode;
 use num_complex::Complex;
 
 use super::{Tensor, here};
@@ -16,28 +16,28 @@ macro_rules! binary {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), rhs, here())
+                self.binary(OpCode::$code, rhs, here())
             }
         }
         impl $trait<Tensor> for &Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), &rhs, here())
+                self.binary(OpCode::$code, &rhs, here())
             }
         }
         impl $trait<&Tensor> for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), rhs, here())
+                self.binary(OpCode::$code, rhs, here())
             }
         }
         impl $trait<Tensor> for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), &rhs, here())
+                self.binary(OpCode::$code, &rhs, here())
             }
         }
     )*};
@@ -102,14 +102,14 @@ macro_rules! unary {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self) -> Result<Tensor> {
-                self.record(OpCode::$code, Attrs::none(), &[self], here())
+                self.unary(OpCode::$code, here())
             }
         }
         impl $trait for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self) -> Result<Tensor> {
-                self.record(OpCode::$code, Attrs::none(), &[&self], here())
+                self.unary(OpCode::$code, here())
             }
         }
     )*};
