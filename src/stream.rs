@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::execute::{Askers, Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
-use crate::record::replay::{Dropped, Replay};
+use crate::record::replay::{Dropped, Replay, TakeResults};
 use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
@@ -349,27 +349,43 @@ impl StreamShared {
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         let mut results = Tensors::new();
-        if self.replay.record(&call, self, &mut results) {
-            return Ok(results);
+        if !self.replay.record(&call, self, &mut results) {
+            self.record_anew(&call, &mut results)?;
         }
-        self.record_anew(&call)
+        Ok(results)
     }
 
     /// As [`StreamShared::record`], for an op that has one result.
     #[inline(always)]
-    pub(crate) fn record_one(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
-        let mut result = None;
-        if self.replay.record(call, self, &mut result)
-            && let Some(result) = result
-        {
-            return Ok(result);
+    pub(crate) fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensor> {
+        match self.record_usual(&call) {
+            Some(result) => Ok(result),
+            None => {
+                // A copy, so that the one above has no address.
+                let call = call;
+                self.record_unusual(&call)
+            }
         }
-        let op = call.op;
-        self.record_anew(call)?.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
+    }
+
+    /// Records an op that has one result if it is what is expected, at the place where it usually is. If not, it is still to be recorded.
+    #[inline(always)]
+    pub(crate) fn record_usual(self: &Arc<Self>, call: &RecordCall<'_>) -> Option<Tensor> {
+        self.replay.record_usual(call, self).map(|cell| Tensor::new(cell, self.clone()))
+    }
+
+    /// Records an op that has one result.
+    #[inline(never)]
+    pub(crate) fn record_unusual(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
+        let mut result = None;
+        if !self.replay.record(call, self, &mut result) {
+            self.record_anew(call, &mut result)?;
+        }
+        result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
 
     #[inline(never)]
-    fn record_anew(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensors> {
+    fn record_anew(self: &Arc<Self>, call: &RecordCall<'_>, made: &mut impl TakeResults) -> Result<()> {
         let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let types = operands.iter().map(|tensor| tensor.cell().ty());
         let signature = match memo::signature(op, attrs, bodies, types) {
@@ -379,17 +395,17 @@ impl StreamShared {
         if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
             return Err(Error::op(error, site.clone()));
         }
-        if self.trace.is_some() {
-            return trace::record(self, &signature, operands, effect, site);
+        let mut inputs = Operands::new();
+        if self.trace.is_some() || !self.take_operands(operands, &mut inputs, site)? {
+            let traced = trace::record(self, &signature, operands, effect, site)?;
+            traced.into_iter().for_each(|tensor| made.put(tensor));
+            return Ok(());
         }
-        let Some(inputs) = self.take_operands(operands, site)? else {
-            return trace::record(self, &signature, operands, effect, site);
-        };
         let mode = self.mode();
         let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
-        let (results, tensors) = self.promise(&signature);
+        let results = self.promise(&signature, made);
         if self.engine.captures().is_on() {
-            self.engine.captures().record(&signature, operands, &tensors);
+            self.engine.captures().record(&signature, operands, made.taken());
         }
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit(Entry::Op(op), self);
@@ -399,22 +415,22 @@ impl StreamShared {
             Mode::Debug => {
                 may_wait()?;
                 self.run_here();
-                for tensor in &tensors {
+                for tensor in made.taken() {
                     tensor.check()?;
                 }
             }
         }
-        Ok(tensors)
+        Ok(())
     }
 
-    /// References to the operands of an op, for the log; `None` if one of them belongs to a trace, and the op with it.
+    /// References to the operands of an op, for the log; false if one of them belongs to a trace, and the op with it.
     #[inline]
     pub(crate) fn take_operands(
         self: &Arc<Self>,
         operands: &[&Tensor],
+        inputs: &mut Operands<ValueRef>,
         site: &Site,
-    ) -> Result<Option<Operands<ValueRef>>> {
-        let mut inputs = Operands::new();
+    ) -> Result<bool> {
         for tensor in operands {
             let cell = tensor.cell();
             inputs.push(if cell.as_scalar().is_some() {
@@ -422,23 +438,26 @@ impl StreamShared {
             } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, site)? {
                 Operand::Tensor(ValueRef(cell.clone()))
             } else {
-                return Ok(None);
+                return Ok(false);
             });
         }
-        Ok(Some(inputs))
+        Ok(true)
     }
 
     /// Handles on the results of an op, and the promises to make them.
     #[inline]
-    pub(crate) fn promise(self: &Arc<Self>, signature: &Signature) -> (Results<ValuePromise>, Tensors) {
+    pub(crate) fn promise(
+        self: &Arc<Self>,
+        signature: &Signature,
+        made: &mut impl TakeResults,
+    ) -> Results<ValuePromise> {
         let mut results = Results::new();
-        let mut tensors = Tensors::new();
         for ty in signature.results() {
             let (cell, promise) = ValueCell::promised(ty.clone());
             results.push(promise);
-            tensors.push(Tensor::new(cell, self.clone()));
+            made.put(Tensor::new(cell, self.clone()));
         }
-        (results, tensors)
+        results
     }
 
     /// Sees to it that a tensor of another stream can be an operand on this one. False if one of the operands belongs to a

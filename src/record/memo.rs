@@ -63,7 +63,9 @@ fn slot<'a>(
 ) -> usize {
     let mut hasher = FxHasher::default();
     hasher.write_u16(op.number());
-    attrs.hash(&mut hasher);
+    if !attrs.values().is_empty() {
+        attrs.hash(&mut hasher);
+    }
     for body in bodies {
         // Enough to spread: bodies differ mostly in their first op and their type.
         if let Some(node) = body.graph().nodes().first() {

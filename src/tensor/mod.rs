@@ -135,16 +135,22 @@ impl Tensor {
         self.stream.record(call)
     }
 
+    /// Records an op with one result and without attributes if it is what a loop does again ([`StreamShared::record_usual`]).
+    #[inline(always)]
+    fn record_usual(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
+        self.stream.record_usual(&RecordCall::new(op, &NO_ATTRS, operands, site))
+    }
+
     /// Records an op with one result and without attributes.
     #[inline(always)]
     fn record_plain(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Result<Tensor> {
-        self.stream.record_one(&RecordCall::new(op, &NO_ATTRS, operands, site))
+        self.stream.record_one(RecordCall::new(op, &NO_ATTRS, operands, site))
     }
 
     /// Records an op with one result.
     #[inline(never)]
     fn record_call(&self, call: &RecordCall<'_>) -> Result<Tensor> {
-        self.stream.record_one(call)
+        self.stream.record_one(*call)
     }
 
     /// Records an op with one result.

@@ -188,24 +188,32 @@ impl<S, E> Gate<S, E> {
 }
 
 impl<S, E> Held<'_, S, E> {
-    /// Calls `f` on what is inside.
+    /// What is inside.
     #[inline(always)]
-    pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut S) -> R) -> R {
+    pub(crate) fn inside(&mut self) -> &mut S {
+        let inside = self.gate.inside.with_mut(|inside| inside);
         // SAFETY: holds because one thread at a time holds the gate (D1), which is us, and `&mut self` says that we are not in here
         // already.
-        self.gate.inside.with_mut(|inside| f(unsafe { &mut *inside }))
+        unsafe { &mut *inside }
     }
 
     /// Lets go of the gate, which is then in the state `next`, unless something was left: `see_to` is called with each entry, in
     /// order, and says what the state is then.
     #[inline(always)]
-    pub(crate) fn release(mut self, mut next: State, mut see_to: impl FnMut(&mut S, E) -> State) {
-        while !self.try_release(next) {
-            for entry in self.gate.take_left().into_iter().rev() {
-                next = self.with(|inside| see_to(inside, entry));
-            }
+    pub(crate) fn release(mut self, next: State, see_to: impl FnMut(&mut S, E) -> State) {
+        if !self.try_release(next) {
+            self.release_left(next, see_to);
         }
         std::mem::forget(self);
+    }
+
+    #[cold]
+    fn release_left(&mut self, mut next: State, mut see_to: impl FnMut(&mut S, E) -> State) {
+        while !self.try_release(next) {
+            for entry in self.gate.take_left().into_iter().rev() {
+                next = see_to(self.inside(), entry);
+            }
+        }
     }
 
     #[inline(always)]
@@ -250,7 +258,7 @@ mod tests {
         let mut held = gate.hold(State::Ready).unwrap();
         assert_eq!(gate.state(), State::Closed);
         assert!(gate.hold(State::Closed).is_none());
-        held.with(|seen| seen.push(0));
+        held.inside().push(0);
         assert_eq!([gate.leave(1), gate.leave(2), gate.leave(3)], [Ok(()); 3]);
         held.release(State::Closed, |seen, entry| {
             // Left while others are seen to.
@@ -262,7 +270,7 @@ mod tests {
         });
         assert_eq!(gate.state(), State::Open);
         gate.make_ready();
-        gate.hold(State::Ready).unwrap().with(|seen| assert_eq!(*seen, [0, 1, 2, 3, 4]));
+        assert_eq!(*gate.hold(State::Ready).unwrap().inside(), [0, 1, 2, 3, 4]);
         assert_eq!(gate.state(), State::Open, "dropped without a word");
     }
 
@@ -335,7 +343,7 @@ mod loom_tests {
             let mut entry = Paper(UnsafeCell::new(number));
             loop {
                 if let Some(mut held) = self.gate.hold(State::Closed) {
-                    held.with(|count| *count += 1);
+                    *held.inside() += 1;
                     self.log(number);
                     held.release(next(number), |count, entry| {
                         *count += 1;

@@ -124,7 +124,7 @@ impl Life {
     /// The place where the last handle was dropped, if it was.
     #[inline]
     pub(crate) fn given(&self) -> Option<u32> {
-        place(self.0.load(ordering!(Acquire, "life_given")))
+        place(self.0.load(Ordering::Acquire))
     }
 
     /// It is on no tape from now on. Returns the place where the last handle was dropped, if it was.
@@ -254,7 +254,9 @@ mod loom_tests {
             let value = Value::new();
             let other = {
                 let value = value.clone();
-                loom::thread::spawn(move || drop(value.drop_one()))
+                loom::thread::spawn(move || {
+                    let _ = value.drop_one();
+                })
             };
             if value.life.given().is_some() {
                 value.write();
@@ -272,7 +274,9 @@ mod loom_tests {
             value.life.retain();
             let other = {
                 let value = value.clone();
-                loom::thread::spawn(move || drop(value.drop_one()))
+                loom::thread::spawn(move || {
+                    let _ = value.drop_one();
+                })
             };
             value.ops.store(2, Ordering::Relaxed);
             assert!(value.life.bind());

@@ -45,6 +45,7 @@ use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::value::ValueCell;
 
 /// What is behind the gate.
 #[derive(Default)]
@@ -82,8 +83,28 @@ impl Replay {
 
     // ----- the recording side -----
 
-    /// Records a call if it is what is expected.
+    /// Records a call if it is what is expected, has one result, and is recorded as it usually is ([`Tape::record_usual`]). If not, it is still to be
+    /// recorded. Returns the result with its handle.
     #[inline(always)]
+    pub(crate) fn record_usual(
+        &self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+    ) -> Option<Arc<ValueCell>> {
+        if self.gate.state() != State::Closed || !is_fit(call, stream) {
+            return None;
+        }
+        let mut held = self.gate.hold(State::Closed)?;
+        let mut made = None;
+        if let Some(tape) = &mut held.inside().tape {
+            made = tape.record_usual(call, stream);
+            self.at.store(tape.ops() as u32, Ordering::Relaxed);
+        }
+        held.release(State::Closed, |session, entry| self.see_to(session, entry, stream));
+        made
+    }
+
+    /// Records a call if it is what is expected.
     pub(crate) fn record(
         &self,
         call: &RecordCall<'_>,
@@ -92,16 +113,13 @@ impl Replay {
     ) -> bool {
         match self.gate.state() {
             State::Open => false,
-            // What cannot be on a tape goes the way of all entries, and ends it there.
-            _ if call.effect != Effect::Pure || !stream.is_fused() || stream.engine().captures().is_on() => {
-                false
-            }
+            // It goes the way of all entries, and ends the tape there.
+            _ if !is_fit(call, stream) => false,
             State::Closed => self.record_next(call, stream, results),
             from => self.record_first(from, call, stream, results),
         }
     }
 
-    #[inline(always)]
     fn record_next(
         &self,
         call: &RecordCall<'_>,
@@ -109,12 +127,10 @@ impl Replay {
         results: &mut impl TakeResults,
     ) -> bool {
         let Some(mut held) = self.gate.hold(State::Closed) else { return false };
-        let is_recorded = held.with(|session| {
-            let is_next = session.tape.as_mut().is_some_and(|tape| tape.record(call, stream, results));
-            let is_recorded = is_next || self.turn(session, call, stream, results);
-            self.note_place(session);
-            is_recorded
-        });
+        let session = held.inside();
+        let is_next = session.tape.as_mut().is_some_and(|tape| tape.record(call, stream, results));
+        let is_recorded = is_next || self.turn(session, call, stream, results);
+        self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         is_recorded
@@ -129,18 +145,15 @@ impl Replay {
         results: &mut impl TakeResults,
     ) -> bool {
         let Some(mut held) = self.gate.hold(from) else { return false };
-        let is_recorded = held.with(|session| {
-            let is_recorded = self.begin(session, from == State::Fresh, call, stream, results);
-            self.note_place(session);
-            is_recorded
-        });
+        let session = held.inside();
+        let is_recorded = self.begin(session, from == State::Fresh, call, stream, results);
+        self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         is_recorded
     }
 
     /// Lets those who drop handles know where the tape stands.
-    #[inline(always)]
     fn note_place(&self, session: &Session) {
         if let Some(tape) = &session.tape {
             self.at.store(tape.ops() as u32, Ordering::Relaxed);
@@ -219,7 +232,7 @@ impl Replay {
     fn go_through(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
         loop {
             if let Some(mut held) = self.gate.hold(State::Closed) {
-                let next = held.with(|session| self.accept(session, entry, stream));
+                let next = self.accept(held.inside(), entry, stream);
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
                 break;
             }
@@ -363,6 +376,12 @@ impl Replay {
             self.came_back.notify_all();
         }
     }
+}
+
+/// Whether a call can be on a tape.
+#[inline(always)]
+fn is_fit(call: &RecordCall<'_>, stream: &StreamShared) -> bool {
+    call.effect == Effect::Pure && stream.is_fused() && !stream.engine().captures().is_on()
 }
 
 /// Puts an entry into the log; what that leaves the gate as.

@@ -172,8 +172,45 @@ impl Tape {
         self.ops == self.template().ops()
     }
 
-    /// Records a call, if it is the next op of the template. If not, nothing has changed.
+    /// Records a call, if it is the next op of the template, has one result, and is all that is usual: recorded at the same place, with a cell that
+    /// can be used again. If not, nothing has changed. Returns the result with its handle.
+    ///
+    /// What a steady loop does for every op: no closures of any size and nothing that takes the address of the call, so that it becomes a part
+    /// of the method that was called.
     #[inline(always)]
+    pub(super) fn record_usual(
+        &mut self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+    ) -> Option<Arc<ValueCell>> {
+        let template = self.template.as_ref()?;
+        let (places, count) = template.next(self.ops, call)?;
+        // Parameters become known only if the call is recorded: everything else comes before.
+        let has_spare = self.made.get(self.results)?.own.is_some();
+        if count != 1 || !has_spare || !is_same_site(self.sites.get(self.ops)?, call.site) {
+            return None;
+        }
+        for (tensor, &place) in call.operands.iter().zip(places) {
+            if *self.known.get(place as usize)? != address(tensor.cell()) {
+                return self
+                    .bind_operands(self.ops, call.operands, stream)
+                    .then(|| self.take_next())
+                    .flatten();
+            }
+        }
+        self.take_next()
+    }
+
+    /// The next result, if there is a cell for it, as the only one of the next op.
+    #[inline(always)]
+    fn take_next(&mut self) -> Option<Arc<ValueCell>> {
+        let cell = self.made.get_mut(self.results)?.own.take()?;
+        self.results += 1;
+        self.ops += 1;
+        Some(cell)
+    }
+
+    /// Records a call, if it is the next op of the template. If not, nothing has changed.
     pub(super) fn record(
         &mut self,
         call: &RecordCall<'_>,
@@ -184,25 +221,19 @@ impl Tape {
         let Some((places, count)) = template.next(self.ops, call) else { return false };
         let mut operands = call.operands.iter().zip(places);
         if !operands.all(|(tensor, &place)| self.known.get(place as usize) == Some(&address(tensor.cell())))
-            && !self.bind_operands(call, stream)
+            && !self.bind_operands(self.ops, call.operands, stream)
         {
             return false;
         }
         if !self.sites.get(self.ops).is_some_and(|site| is_same_site(site, call.site)) {
             Arc::make_mut(&mut self.sites)[self.ops] = call.site.clone();
         }
-        // Nearly always; and then a loop would cost more than what it does.
-        if count == 1 {
-            results.put(self.hand_out(0, stream));
-        } else {
-            (0..count).for_each(|index| results.put(self.hand_out(index, stream)));
-        }
+        (0..count).for_each(|index| results.put(self.hand_out(index, stream)));
         self.ops += 1;
         true
     }
 
     /// A handle on the next result, which is the one of the next op with this number.
-    #[inline(always)]
     fn hand_out(&mut self, index: usize, stream: &Arc<StreamShared>) -> Tensor {
         let spare = self.made.get_mut(self.results).and_then(|made| made.own.take());
         let cell = spare.unwrap_or_else(|| self.make(index));
@@ -227,14 +258,14 @@ impl Tape {
         cell
     }
 
-    /// Makes parameters of the operands of a call that the next op has as parameters, which are not known yet. False, and nothing has changed,
-    /// if another operand is not what the op has there.
+    /// Makes parameters of the operands of the op at this place that are parameters of it, and not known yet. False, and nothing has changed, if
+    /// another operand is not what the op has there.
     #[inline(never)]
-    fn bind_operands(&mut self, call: &RecordCall<'_>, stream: &Arc<StreamShared>) -> bool {
+    fn bind_operands(&mut self, at: usize, operands: &[&Tensor], stream: &Arc<StreamShared>) -> bool {
         let template = self.template().clone();
-        let Some((places, _)) = template.next(self.ops, call) else { return false };
+        let places = template.operands(at);
         let before = self.bound.len();
-        let is_meant = call.operands.iter().zip(places).all(|(tensor, &place)| {
+        let is_meant = operands.iter().zip(places).all(|(tensor, &place)| {
             let place = place as usize;
             self.known[place] == address(tensor.cell())
                 || (place == self.bound.len()
@@ -358,12 +389,19 @@ impl Tape {
 /// Where the handles on the results of a call go.
 pub(crate) trait TakeResults {
     fn put(&mut self, tensor: Tensor);
+
+    /// What has been put there.
+    fn taken(&self) -> &[Tensor];
 }
 
 impl TakeResults for Tensors {
     #[inline(always)]
     fn put(&mut self, tensor: Tensor) {
         self.push(tensor);
+    }
+
+    fn taken(&self) -> &[Tensor] {
+        self
     }
 }
 
@@ -373,6 +411,10 @@ impl TakeResults for Option<Tensor> {
     fn put(&mut self, tensor: Tensor) {
         debug_assert!(self.is_none(), "bug: an op of one result has two");
         *self = Some(tensor);
+    }
+
+    fn taken(&self) -> &[Tensor] {
+        self.as_slice()
     }
 }
 

@@ -90,15 +90,21 @@ impl Template {
         let is_called = next.op == call.op
             && operands.len() == call.operands.len()
             && next.is_plain == is_plain
-            && (is_plain || self.has(at, call));
+            && (is_plain || self.has(at, call.attrs, call.bodies));
         is_called.then_some((operands, next.results as usize))
     }
 
     /// Whether the op at this place has the attributes and the bodies of a call.
     #[inline(never)]
-    fn has(&self, at: usize, call: &RecordCall<'_>) -> bool {
+    fn has(&self, at: usize, attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
         let signature = self.canon.graph().nodes()[at].signature();
-        signature.attrs() == call.attrs && signature.bodies() == call.bodies
+        signature.attrs() == attrs && signature.bodies() == bodies
+    }
+
+    /// The places of the operands of an op.
+    pub(super) fn operands(&self, at: usize) -> &[u32] {
+        let next = &self.next[at];
+        &self.operands[next.first as usize..next.end as usize]
     }
 
     /// Number of parameters.
