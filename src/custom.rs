@@ -96,14 +96,13 @@ impl Stream {
     pub fn call(&self, op: &CustomOp, operands: &[&Tensor]) -> Result<Tensors> {
         let site = Site::Rust(std::panic::Location::caller());
         let bodies = std::slice::from_ref(op.body());
-        let attrs = op.attrs().clone();
         self.shared().record(RecordCall {
             op: OpCode::Composite,
-            attrs,
+            attrs: op.attrs(),
             bodies,
             operands,
             effect: Effect::Pure,
-            site,
+            site: &site,
         })
     }
 }
@@ -152,7 +151,8 @@ impl Stream {
         let site = Site::Rust(std::panic::Location::caller());
         let attrs = attrs::custom_call(target.name(), config, target.has_side_effect());
         let op = OpCode::CustomCall;
-        self.shared().record(RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site })
+        let effect = Effect::Pure;
+        self.shared().record(RecordCall { op, attrs: &attrs, bodies: &[], operands, effect, site: &site })
     }
 }
 

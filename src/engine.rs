@@ -226,7 +226,13 @@ impl EngineShared {
     }
 
     pub(crate) fn mode(&self) -> Mode {
-        mode_of(self.mode.load(Ordering::Relaxed)).unwrap_or_default()
+        mode_of(self.mode_code()).unwrap_or_default()
+    }
+
+    /// The code of the mode; never 0.
+    #[inline]
+    pub(crate) fn mode_code(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
     }
 }
 

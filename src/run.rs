@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::program::{Mismatch, Program, ProgramId, Role};
-use fuseline_fusion::{Attrs, Literal, OpCode, Site, ValueId};
+use fuseline_fusion::{Literal, OpCode, Site, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -113,11 +113,11 @@ impl PreparedProgram {
             let value = &self.program.values[*index];
             let call = RecordCall {
                 op: OpCode::Constant,
-                attrs: attrs::constant(value.data.clone()),
+                attrs: &attrs::constant(value.data.clone()),
                 bodies: &[],
                 operands: &[],
                 effect: fuseline_fusion::op::Effect::Pure,
-                site: site.clone(),
+                site,
             };
             let made = self.stream.shared().record(call)?.pop();
             values.insert(value.id, made.ok_or_else(|| crate::error::bug!("a constant has one result"))?);
@@ -127,11 +127,11 @@ impl PreparedProgram {
                 op.operands.iter().map(|&id| self.value(&values, id)).collect::<Result<_>>()?;
             let call = RecordCall {
                 op: op.signature.op(),
-                attrs: Attrs::clone(op.signature.attrs()),
+                attrs: op.signature.attrs(),
                 bodies: op.signature.bodies(),
                 operands: &operands,
                 effect: fuseline_fusion::op::Effect::Pure,
-                site: self.sites[index].clone(),
+                site: &self.sites[index],
             };
             let results = self.stream.shared().record(call)?;
             values.extend(op.results.iter().copied().zip(results));

@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::execute::{Askers, Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
-use crate::record::replay::Replay;
+use crate::record::replay::{Dropped, Replay, TakeResults};
 use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
@@ -29,6 +29,9 @@ use crate::value::{ValueCell, ValuePromise, ValueRef};
 
 /// Codes of a stream's mode; 0 is the engine's.
 const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
+
+/// The code of [`Mode::Fused`].
+const FUSED: u32 = 1;
 
 pub(crate) fn mode_code(mode: Option<Mode>) -> u32 {
     MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
@@ -60,18 +63,25 @@ pub(crate) struct StreamShared {
 pub type Tensors = SmallVec<[Tensor; 1]>;
 
 /// A call to be recorded.
+#[derive(Clone, Copy)]
 pub(crate) struct RecordCall<'a> {
     pub(crate) op: OpCode,
-    pub(crate) attrs: Attrs,
+    pub(crate) attrs: &'a Attrs,
     pub(crate) bodies: &'a [Arc<Body>],
     pub(crate) operands: &'a [&'a Tensor],
     pub(crate) effect: Effect,
-    pub(crate) site: Site,
+    pub(crate) site: &'a Site,
 }
 
 impl<'a> RecordCall<'a> {
     /// A pure op without bodies.
-    pub(crate) fn new(op: OpCode, attrs: Attrs, operands: &'a [&'a Tensor], site: Site) -> RecordCall<'a> {
+    #[inline(always)]
+    pub(crate) fn new(
+        op: OpCode,
+        attrs: &'a Attrs,
+        operands: &'a [&'a Tensor],
+        site: &'a Site,
+    ) -> RecordCall<'a> {
         RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
     }
 }
@@ -148,6 +158,16 @@ impl StreamShared {
     pub(crate) fn demanded(&self) -> Ticket {
         // Relaxed: who raises it notifies the actor afterwards, which is what makes a driver see it.
         Ticket::from_raw(self.demanded.load(Ordering::Relaxed))
+    }
+
+    /// Whether the mode in force is [`Mode::Fused`].
+    #[inline(always)]
+    pub(crate) fn is_fused(&self) -> bool {
+        let code = match scoped_mode() {
+            Some(mode) => return mode == Mode::Fused,
+            None => self.mode.load(Ordering::Relaxed),
+        };
+        (if code == 0 { self.engine.mode_code() } else { code }) == FUSED
     }
 
     /// The mode in force for an op that this thread records now.
@@ -245,11 +265,22 @@ impl StreamShared {
 
     // ----- what others ask of a stream -----
 
-    /// The last handle on a value was dropped.
-    pub(crate) fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
-        if self.trace.is_none() {
-            self.replay.release(value, self);
+    /// A handle on a value is dropped.
+    #[inline]
+    pub(crate) fn drop_handle(self: &Arc<Self>, value: Arc<ValueCell>) {
+        match value.life().drop_one(|| self.replay.at()) {
+            // The tape has the reference from now on (H1 of `record::replay::life`).
+            Dropped::Given => std::mem::forget(value),
+            Dropped::Shared => drop(value),
+            Dropped::Last if self.trace.is_none() => self.release(value),
+            Dropped::Last => {}
         }
+    }
+
+    /// The last handle on a value was dropped, which the log has to say.
+    #[inline(never)]
+    fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
+        self.replay.submit(Entry::Release(value), self);
     }
 
     /// Sees to it that a value is computed without being asked again; does not wait.
@@ -320,48 +351,65 @@ impl StreamShared {
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         let mut results = Tensors::new();
-        if self.replay.record(&call, self, &mut results) {
-            return Ok(results);
+        if !self.replay.record(&call, self, &mut results) {
+            self.record_anew(&call, &mut results)?;
         }
-        self.record_anew(call)
+        Ok(results)
     }
 
     /// As [`StreamShared::record`], for an op that has one result.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensor> {
-        let mut result = None;
-        if self.replay.record(&call, self, &mut result)
-            && let Some(result) = result
-        {
-            return Ok(result);
+        match self.record_usual(&call) {
+            Some(result) => Ok(result),
+            None => {
+                #[expect(clippy::redundant_locals, reason = "a copy, so that the one above has no address")]
+                let call = call;
+                self.record_unusual(&call)
+            }
         }
-        let op = call.op;
-        self.record_anew(call)?.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
     }
 
-    fn record_anew(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
-        let RecordCall { op, attrs, bodies, operands, effect, site } = call;
+    /// Records an op that has one result if it is what is expected, at the place where it usually is. If not, it is still to be recorded.
+    #[inline(always)]
+    pub(crate) fn record_usual(self: &Arc<Self>, call: &RecordCall<'_>) -> Option<Tensor> {
+        self.replay.record_usual(call, self).map(|cell| Tensor::new(cell, self.clone()))
+    }
+
+    /// Records an op that has one result.
+    #[inline(never)]
+    pub(crate) fn record_unusual(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
+        let mut result = None;
+        if !self.replay.record(call, self, &mut result) {
+            self.record_anew(call, &mut result)?;
+        }
+        result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
+    }
+
+    #[inline(never)]
+    fn record_anew(self: &Arc<Self>, call: &RecordCall<'_>, made: &mut impl TakeResults) -> Result<()> {
+        let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
         let types = operands.iter().map(|tensor| tensor.cell().ty());
         let signature = match memo::signature(op, attrs, bodies, types) {
             Ok(signature) => signature,
-            Err(error) => return Err(Error::op(error, site)),
+            Err(error) => return Err(Error::op(error, site.clone())),
         };
         if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
-            return Err(Error::op(error, site));
+            return Err(Error::op(error, site.clone()));
         }
-        if self.trace.is_some() {
-            return trace::record(self, &signature, operands, effect, &site);
+        let mut inputs = Operands::new();
+        if self.trace.is_some() || !self.take_operands(operands, &mut inputs, site)? {
+            let traced = trace::record(self, &signature, operands, effect, site)?;
+            traced.into_iter().for_each(|tensor| made.put(tensor));
+            return Ok(());
         }
-        let Some(inputs) = self.take_operands(operands, &site)? else {
-            return trace::record(self, &signature, operands, effect, &site);
-        };
         let mode = self.mode();
         let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
-        let (results, tensors) = self.promise(&signature);
+        let results = self.promise(&signature, made);
         if self.engine.captures().is_on() {
-            self.engine.captures().record(&signature, operands, &tensors);
+            self.engine.captures().record(&signature, operands, made.taken());
         }
-        let op = TraceOp { signature, operands: inputs, results, effect, mode, site };
+        let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit(Entry::Op(op), self);
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
@@ -369,22 +417,22 @@ impl StreamShared {
             Mode::Debug => {
                 may_wait()?;
                 self.run_here();
-                for tensor in &tensors {
+                for tensor in made.taken() {
                     tensor.check()?;
                 }
             }
         }
-        Ok(tensors)
+        Ok(())
     }
 
-    /// References to the operands of an op, for the log; `None` if one of them belongs to a trace, and the op with it.
+    /// References to the operands of an op, for the log; false if one of them belongs to a trace, and the op with it.
     #[inline]
     pub(crate) fn take_operands(
         self: &Arc<Self>,
         operands: &[&Tensor],
+        inputs: &mut Operands<ValueRef>,
         site: &Site,
-    ) -> Result<Option<Operands<ValueRef>>> {
-        let mut inputs = Operands::new();
+    ) -> Result<bool> {
         for tensor in operands {
             let cell = tensor.cell();
             inputs.push(if cell.as_scalar().is_some() {
@@ -392,23 +440,26 @@ impl StreamShared {
             } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, site)? {
                 Operand::Tensor(ValueRef(cell.clone()))
             } else {
-                return Ok(None);
+                return Ok(false);
             });
         }
-        Ok(Some(inputs))
+        Ok(true)
     }
 
     /// Handles on the results of an op, and the promises to make them.
     #[inline]
-    pub(crate) fn promise(self: &Arc<Self>, signature: &Signature) -> (Results<ValuePromise>, Tensors) {
+    pub(crate) fn promise(
+        self: &Arc<Self>,
+        signature: &Signature,
+        made: &mut impl TakeResults,
+    ) -> Results<ValuePromise> {
         let mut results = Results::new();
-        let mut tensors = Tensors::new();
         for ty in signature.results() {
             let (cell, promise) = ValueCell::promised(ty.clone());
             results.push(promise);
-            tensors.push(Tensor::new(cell, self.clone()));
+            made.put(Tensor::new(cell, self.clone()));
         }
-        (results, tensors)
+        results
     }
 
     /// Sees to it that a tensor of another stream can be an operand on this one. False if one of the operands belongs to a
@@ -525,7 +576,8 @@ impl Stream {
         operands: &[&Tensor],
     ) -> Result<Tensors> {
         let site = Site::Rust(std::panic::Location::caller());
-        self.0.record(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
+        let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
+        self.0.record(call)
     }
 }
 

@@ -5,8 +5,8 @@
 //! last of them goes, the device memory goes.
 //!
 //! Invariants:
-//! - V1: the number of handles is counted apart ([`ValueCell::retain`], [`ValueCell::release`]). When it becomes zero, a
-//!   release is appended to the value's stream, so that the end of its life has a place in the program.
+//! - V1: the number of handles is counted apart ([`Life`]). When it becomes zero, a release is appended to the value's stream, or its tape
+//!   finds that out, so that the end of its life has a place in the program.
 //! - V2: no handle can be made from a value without handles. So a region that holds the last reference to a value whose
 //!   release it has seen is its last reader, and may reuse its memory.
 //! - V3: the data of a value is set once ([`Once`]).
@@ -22,9 +22,9 @@ use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
-use crate::record::replay::Item;
+use crate::record::replay::{Dropped, Life};
 use crate::result::once::{Abandoned, Once, Promise};
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::next_block;
 use crate::trace::Place;
 
@@ -87,45 +87,13 @@ impl Abandoned for Outcome {
     }
 }
 
-/// Where a value stands on a tape, or stood on one ([`crate::record::replay`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark(u32);
-
-impl Mark {
-    const PARAM: u32 = 1 << 31;
-    const NONE: Mark = Mark(u32::MAX);
-
-    /// The result with this number.
-    pub(crate) fn result(index: usize) -> Mark {
-        Mark(index as u32 & !Mark::PARAM)
-    }
-
-    /// The parameter with this number.
-    pub(crate) fn param(index: usize) -> Mark {
-        Mark(index as u32 | Mark::PARAM)
-    }
-
-    /// As a reference of the template.
-    pub(crate) fn place(self) -> Option<Ref> {
-        match self.0 {
-            _ if self == Mark::NONE => None,
-            raw if raw & Mark::PARAM != 0 => Some(Ref::Param(raw & !Mark::PARAM)),
-            raw => Some(Ref::Result(raw)),
-        }
-    }
-}
-
 /// One value.
 pub(crate) struct ValueCell {
     /// Changes when the cell is used again ([`ValueCell::renew`]).
     id: AtomicU64,
-    /// Where on the tape of its stream it is; written by who holds the gate.
-    mark: AtomicU32,
-    /// The gate's, while the value is in a chain of what was dropped there.
-    link: AtomicPtr<()>,
+    /// Number of handles (V1), and whether it is on a tape.
+    life: Life,
     ty: TensorType,
-    /// Number of handles (V1).
-    handles: AtomicU32,
     /// Asking for it is no boundary any more: the program has asked for one since the op that makes it.
     settled: AtomicBool,
     outcome: Once<Outcome>,
@@ -167,10 +135,8 @@ impl ValueCell {
     fn new(ty: TensorType, settled: bool, outcome: Once<Outcome>) -> ValueCell {
         ValueCell {
             id: AtomicU64::new(fresh_id().to_raw()),
-            mark: AtomicU32::new(Mark::NONE.0),
-            link: AtomicPtr::new(std::ptr::null_mut()),
+            life: Life::new(),
             ty,
-            handles: AtomicU32::new(1),
             settled: AtomicBool::new(settled),
             outcome,
         }
@@ -186,8 +152,8 @@ impl ValueCell {
         Promise::new(ValueCell::pending(ty))
     }
 
-    /// Makes another value of the same type of one that was never made, and to which nobody has a reference but the caller. False
-    /// if somebody has waited for it.
+    /// Makes another value of the same type, one of a result of a tape, of one that was never made, and to which nobody has a reference but the
+    /// caller. False if somebody has waited for it.
     #[inline]
     pub(crate) fn renew(&self) -> bool {
         // What those who had references did comes before.
@@ -196,36 +162,22 @@ impl ValueCell {
             return false;
         }
         self.id.store(fresh_id().to_raw(), Ordering::Relaxed);
-        self.handles.store(1, Ordering::Relaxed);
+        self.life.make();
         self.settled.store(false, Ordering::Relaxed);
         true
     }
 
-    /// Whether it is on a tape, and has no memory of a device behind it.
-    #[inline]
-    pub(crate) fn is_on_tape_only(&self) -> bool {
-        self.mark() != Mark::NONE && matches!(self.outcome.get(), None | Some(Outcome::Scalar(_)))
-    }
-
-    /// Where it may stand on a tape.
-    #[inline]
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.mark.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_mark(&self, mark: Mark) {
-        self.mark.store(mark.0, Ordering::Relaxed);
-    }
-
-    /// It is on no tape any more.
-    pub(crate) fn clear_mark(&self) {
-        self.set_mark(Mark::NONE);
+    /// Number of handles, and whether it is on a tape.
+    #[inline(always)]
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
     }
 
     /// The promise of a value without handles, which an op makes for other ops.
     pub(crate) fn promised_to_nobody(ty: TensorType) -> ValuePromise {
         let (cell, promise) = ValueCell::promised(ty);
-        cell.release();
+        let dropped = cell.life.drop_one(|| 0);
+        debug_assert_eq!(dropped, Dropped::Last, "bug: a new value is on a tape");
         promise
     }
 
@@ -267,26 +219,9 @@ impl ValueCell {
         }
     }
 
-    /// One more handle, made from one that exists (V2).
-    pub(crate) fn retain(&self) {
-        // Relaxed, as for `Arc`: the handle it is made from keeps the value alive.
-        self.handles.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One handle less; true if it was the last. What the other handles' owners recorded happened before that.
-    #[inline]
-    pub(crate) fn release(&self) -> bool {
-        // The only handle is the caller's, which nobody can make another one of meanwhile (V2), so a store will do.
-        if self.handles.load(Ordering::Acquire) == 1 {
-            self.handles.store(0, Ordering::Release);
-            return true;
-        }
-        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
     /// Whether anybody has a handle on it.
     pub(crate) fn has_handles(&self) -> bool {
-        self.handles.load(Ordering::Relaxed) > 0
+        self.life.has_handles()
     }
 
     /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer costs a log entry.
@@ -297,13 +232,6 @@ impl ValueCell {
     /// It was in a region that ended where the program asked.
     pub(crate) fn set_settled(&self) {
         self.settled.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Item for ValueCell {
-    #[inline(always)]
-    fn link(&self) -> &AtomicPtr<()> {
-        &self.link
     }
 }
 
@@ -381,7 +309,7 @@ mod tests {
         let cell = ValueCell::scalar(Scalar::new(1.0f32));
         let (first, last) = (ValueRef(cell.clone()), ValueRef(cell));
         assert!(!first.is_last());
-        first.0.release();
+        assert_eq!(first.0.life().drop_one(|| 0), Dropped::Last);
         drop(first);
         assert!(last.is_last());
     }

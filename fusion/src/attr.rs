@@ -251,10 +251,13 @@ pub struct Attrs(SmallVec<[AttrValue; 2]>);
 
 impl Attrs {
     /// No attributes.
+    pub const NONE: Attrs = Attrs(SmallVec::new_const());
+
+    /// No attributes.
     #[inline]
     #[must_use]
     pub fn none() -> Attrs {
-        Attrs::default()
+        Attrs::NONE
     }
 
     /// The values, in schema order.

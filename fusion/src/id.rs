@@ -13,12 +13,14 @@ pub struct ValueId(NonZeroU64);
 
 impl ValueId {
     /// Wraps a raw id; `None` for zero.
+    #[inline]
     #[must_use]
     pub fn from_raw(raw: u64) -> Option<ValueId> {
         NonZeroU64::new(raw).map(ValueId)
     }
 
     /// The raw id, for a foreign interface or a log.
+    #[inline]
     #[must_use]
     pub fn to_raw(self) -> u64 {
         self.0.get()

@@ -13,8 +13,16 @@ use crate::dtype::DType;
 use crate::limits::{MAX_RANK, MAX_TENSOR_BYTES};
 
 /// Sizes of the dimensions of a tensor, outermost first. Rank 0 is a scalar with one element.
-#[derive(Clone, Eq, Default)]
+#[derive(Eq, Default)]
 pub struct Shape(SmallVec<[u64; 6]>);
+
+/// Every recorded value has one: the sizes are copied as a whole rather than one by one.
+impl Clone for Shape {
+    #[inline]
+    fn clone(&self) -> Shape {
+        Shape(SmallVec::from_slice(self.dims()))
+    }
+}
 
 /// Compared for every operand of every recorded op, so by a loop over the few sizes rather than a call of `memcmp`.
 impl PartialEq for Shape {

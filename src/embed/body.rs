@@ -106,7 +106,7 @@ impl Session {
         let recorded = open.iter().map(|(body, returns)| body.end(returns));
         let recorded: Vec<Recorded> = recorded.collect::<Result<_>>()?;
         let operands = tensors_of(op, &operands, &site)?;
-        let call = RecordCall { op, attrs, bodies: &[], operands: &operands, effect, site };
+        let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: &operands, effect, site: &site };
         let results = trace::record_with(&lane, call, recorded)?;
         self.keep_all(results.into_iter().map(Held::Tensor))
     }

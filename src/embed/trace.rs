@@ -91,7 +91,7 @@ impl Trace {
     ) -> Result<SmallVec<[Held; 1]>> {
         let types = operands.iter().map(Held::ty);
         let signature =
-            memo::signature(op, attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
+            memo::signature(op, &attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
         signature.check_replicas(self.replicas).map_err(|error| Error::op(error, site.clone()))?;
         let mut ids = Vec::new();
         for operand in operands {

@@ -388,6 +388,6 @@ fn record_on(
     site: Site,
 ) -> Result<SmallVec<[Held; 1]>> {
     let operands = tensors_of(op, operands, &site)?;
-    let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
+    let call = RecordCall { op, attrs: &attrs, bodies, operands: &operands, effect, site: &site };
     Ok(stream.record(call)?.into_iter().map(Held::Tensor).collect())
 }

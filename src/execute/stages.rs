@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fuseline_cache::Hit;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, RegionBuilder, Results, TraceOp};
+use fuseline_fusion::region::{Boundary, Operands, RegionBuilder, Results, TraceOp};
 use fuseline_fusion::{RegionSeq, Signature, Site, TensorType};
 
 use super::job::Job;
@@ -99,14 +99,15 @@ impl Hand {
     /// When the op table refuses the call.
     pub fn rule(&self, call: &Signature) -> Result<Arc<Signature>> {
         let operands: &[TensorType] = call.operands();
-        memo::signature(call.op(), call.attrs().clone(), call.bodies(), operands.iter())
+        memo::signature(call.op(), call.attrs(), call.bodies(), operands.iter())
             .map_err(|error| crate::error::Error::op(error, Site::Unknown))
     }
 
     /// Handles on the results of a call.
     #[must_use]
     pub fn handles(&self, call: &Signature) -> Handles {
-        let (promises, tensors) = self.shared().promise(call);
+        let mut tensors = Tensors::new();
+        let promises = self.shared().promise(call, &mut tensors);
         Handles { promises, tensors }
     }
 
@@ -122,7 +123,9 @@ impl Hand {
     ) -> Result<Tensors> {
         let stream = self.shared();
         let site = Site::Rust(std::panic::Location::caller());
-        let operands = stream.take_operands(operands, &site)?.unwrap_or_default();
+        let mut inputs = Operands::new();
+        let _ = stream.take_operands(operands, &mut inputs, &site)?;
+        let operands = inputs;
         let Handles { promises: results, tensors } = handles;
         let mode = stream.mode();
         stream.push(Entry::Op(TraceOp { signature, operands, results, effect: Effect::Pure, mode, site }));

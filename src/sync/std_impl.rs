@@ -25,13 +25,13 @@ impl<T> UnsafeCell<T> {
     }
 
     /// Calls `f` with a pointer to read through. The caller's protocol must exclude concurrent writes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
     /// Calls `f` with a pointer to write through. The caller's protocol must exclude every other access.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }

@@ -76,7 +76,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     /// Records the op on the inputs and these further operands.
     fn record(&self, attrs: Attrs, more: &[Tensor], bodies: Vec<Recorded>) -> Result<Tensors> {
         let operands: Vec<&Tensor> = self.tensors.iter().chain(more).collect();
-        let call = RecordCall::new(self.op, attrs, &operands, self.site.clone());
+        let call = RecordCall::new(self.op, &attrs, &operands, &self.site);
         trace::record_with(self.first().stream(), call, bodies)
     }
 

@@ -41,7 +41,7 @@ impl Loop<'_> {
         body: Recorded,
     ) -> Result<Vec<Tensor>> {
         let carried: Vec<&Tensor> = carried.iter().collect();
-        let call = RecordCall::new(OpCode::While, Attrs::none(), &carried, self.site);
+        let call = RecordCall::new(OpCode::While, &super::NO_ATTRS, &carried, &self.site);
         Ok(trace::record_with(self.stream.shared(), call, vec![condition, body])?.into_vec())
     }
 
@@ -74,7 +74,7 @@ impl Loop<'_> {
         let site = self.site.clone();
         let less = |i: &Tensor| {
             let attrs = attrs::compare_for(Comparison::Lt, i.dtype());
-            i.binary(OpCode::Compare, attrs, end, site.clone())
+            i.binary_promoted(OpCode::Compare, &attrs, end, &site)
         };
         let carried = (start.clone(), init);
         let (_, result) = self.run(
@@ -280,7 +280,7 @@ impl<'a, T: TensorTree, R: TensorTree> Choice<'a, T, R> {
 
     fn record(self, selector: &Tensor) -> Result<R> {
         let operands: Vec<&Tensor> = [selector].into_iter().chain(&self.tensors).collect();
-        let call = RecordCall::new(self.op, Attrs::none(), &operands, self.site);
+        let call = RecordCall::new(self.op, &super::NO_ATTRS, &operands, &self.site);
         let results = trace::record_with(self.stream.shared(), call, self.bodies)?;
         match self.first {
             Some(first) => with_tensors(&first, results),

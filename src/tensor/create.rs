@@ -147,7 +147,7 @@ impl Stream {
     #[track_caller]
     fn source(&self, op: OpCode, attrs: Attrs, operands: &[&Tensor]) -> Result<Tensor> {
         let effect = fuseline_fusion::op::Effect::Pure;
-        let call = RecordCall { op, attrs, bodies: &[], operands, effect, site: here() };
+        let call = RecordCall { op, attrs: &attrs, bodies: &[], operands, effect, site: &here() };
         let mut results = self.shared().record(call)?;
         results.pop().ok_or_else(|| crate::error::bug!("{op} has no result"))
     }

@@ -1,20 +1,59 @@
 //! Elementwise ops, generated from the op table's lists.
 
+use std::panic::Location;
+
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Site};
 
-use super::promote::{Number, common_dtype, common_shape};
-use super::{Tensor, constant_like, here};
+use super::promote::{Number, common_dtype, common_shape, promote_number};
+use super::{NO_ATTRS, Tensor, constant_like, here, scalar_as};
 use crate::error::{Error, Result};
+use crate::stream::RecordCall;
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
-    pub(super) fn binary(&self, op: OpCode, attrs: Attrs, rhs: &Tensor, site: Site) -> Result<Tensor> {
-        if self.shape() == rhs.shape() && self.dtype() == rhs.dtype() {
-            return self.record(op, attrs, &[self, rhs], site);
+    // What a loop does again is looked at first: an op that is expected on these very operands needs no look at their types.
+    pub(super) fn binary(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
+        match self.record_usual(op, &[self, rhs], &Site::Rust(at)) {
+            Some(result) => Ok(result),
+            None => self.binary_unusual(rhs, at, op),
         }
-        let [lhs, rhs] = Tensor::alike(op.name(), [("lhs", self), ("rhs", rhs)], &site)?;
-        lhs.record(op, attrs, &[&lhs, &rhs], site)
+    }
+
+    #[inline(never)]
+    fn binary_unusual(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
+        let site = Site::Rust(at);
+        if self.ty() == rhs.ty() {
+            let operands = [self, rhs];
+            return self.stream().record_unusual(&RecordCall::new(op, &NO_ATTRS, &operands, &site));
+        }
+        self.binary_promoted(op, &NO_ATTRS, rhs, &site)
+    }
+
+    /// The same for operands that have different types, or an op that has attributes.
+    #[inline(never)]
+    pub(super) fn binary_promoted(
+        &self,
+        op: OpCode,
+        attrs: &Attrs,
+        rhs: &Tensor,
+        site: &Site,
+    ) -> Result<Tensor> {
+        let [lhs, rhs] = Tensor::alike(op.name(), [("lhs", self), ("rhs", rhs)], site)?;
+        lhs.record_call(&RecordCall::new(op, attrs, &[&lhs, &rhs], site))
+    }
+
+    /// Records an op of one operand.
+    pub(super) fn unary(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
+        match self.record_usual(op, &[self], &Site::Rust(at)) {
+            Some(result) => Ok(result),
+            None => self.unary_unusual(at, op),
+        }
+    }
+
+    #[inline(never)]
+    fn unary_unusual(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
+        self.stream().record_unusual(&RecordCall::new(op, &NO_ATTRS, &[self], &Site::Rust(at)))
     }
 
     /// Records a binary op with a number, which is a lifted scalar.
@@ -25,10 +64,25 @@ impl Tensor {
         reversed: bool,
         site: Site,
     ) -> Result<Tensor> {
-        let (tensor, scalar) = self.with_number(op.name(), number, &site)?;
-        let scalar = scalar.stretched(tensor.shape(), &tensor, &site)?;
-        let operands = if reversed { [&scalar, &tensor] } else { [&tensor, &scalar] };
-        tensor.record(op, Attrs::none(), &operands, site)
+        let converted;
+        let (tensor, scalar) = match self.number_like(number) {
+            Some(scalar) => (self, scalar),
+            None => {
+                let (tensor, scalar) = self.with_number(op.name(), number, &site)?;
+                converted = tensor;
+                (&converted, scalar)
+            }
+        };
+        let scalar = scalar.stretched(tensor.shape(), tensor, &site)?;
+        let operands = if reversed { [&scalar, tensor] } else { [tensor, &scalar] };
+        tensor.record_plain(op, &operands, &site)
+    }
+
+    /// A number as a lifted scalar of this tensor's element type, if that is what both promote to.
+    fn number_like(&self, number: Number) -> Option<Tensor> {
+        let dtype = self.dtype();
+        let stays = !dtype.is_complex() && promote_number(dtype, number.family()) == Some(dtype);
+        stays.then(|| scalar_as(self, number, dtype)).flatten()
     }
 
     #[track_caller]
@@ -50,7 +104,7 @@ macro_rules! unary_methods {
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self) -> Result<Tensor> {
-                    self.record(OpCode::$code, Attrs::none(), &[self], here())
+                    self.unary(Location::caller(), OpCode::$code)
                 }
             )*
         }
@@ -67,7 +121,7 @@ macro_rules! binary_methods {
                 #[track_caller]
                 #[allow(clippy::should_implement_trait, reason = "the operators exist too; these names are the op's")]
                 pub fn $method(&self, rhs: &Tensor) -> Result<Tensor> {
-                    self.binary(OpCode::$code, Attrs::none(), rhs, here())
+                    self.binary(rhs, Location::caller(), OpCode::$code)
                 }
             )*
         }
@@ -148,7 +202,7 @@ impl Tensor {
     /// When the elements are not floats.
     #[track_caller]
     pub fn is_finite(&self) -> Result<Tensor> {
-        self.record(OpCode::IsFinite, Attrs::none(), &[self], here())
+        self.unary(Location::caller(), OpCode::IsFinite)
     }
 
     /// The real part of each element; a float is its own.
@@ -157,7 +211,7 @@ impl Tensor {
     /// When the elements are neither floats nor complex.
     #[track_caller]
     pub fn real(&self) -> Result<Tensor> {
-        self.record(OpCode::Real, Attrs::none(), &[self], here())
+        self.unary(Location::caller(), OpCode::Real)
     }
 
     /// The imaginary part of each element; 0 of a float.
@@ -166,7 +220,7 @@ impl Tensor {
     /// When the elements are neither floats nor complex.
     #[track_caller]
     pub fn imag(&self) -> Result<Tensor> {
-        self.record(OpCode::Imag, Attrs::none(), &[self], here())
+        self.unary(Location::caller(), OpCode::Imag)
     }
 
     /// Complex numbers with these real and the given imaginary parts. The operands promote and broadcast.
@@ -175,7 +229,7 @@ impl Tensor {
     /// When the operands do not promote or broadcast, or are neither `f32` nor `f64`.
     #[track_caller]
     pub fn with_imag(&self, imag: &Tensor) -> Result<Tensor> {
-        self.binary(OpCode::Complex, Attrs::none(), imag, here())
+        self.binary(imag, Location::caller(), OpCode::Complex)
     }
 
     /// Where this tensor, of bool, is true the element of `on_true`, else that of `on_false`. Those two promote, and all three
@@ -196,7 +250,7 @@ impl Tensor {
             *operand = operand.stretched(&shape, self, &site)?;
         }
         let [pred, on_true, on_false] = &operands;
-        self.record(OpCode::Select, Attrs::none(), &[pred, on_true, on_false], site)
+        self.record_plain(OpCode::Select, &[pred, on_true, on_false], &site)
     }
 
     /// Each element raised to `min` and then lowered to `max`. The operands promote and broadcast.
@@ -223,7 +277,7 @@ impl Tensor {
         }
         let [min, max] = &limits;
         let operand = self.as_dtype(dtype, self, &site)?.stretched(&shape, self, &site)?;
-        self.record(OpCode::Clamp, Attrs::none(), &[min, &operand, max], site)
+        self.record_plain(OpCode::Clamp, &[min, &operand, max], &site)
     }
 
     /// The same values in another element type. Floats become integers by rounding towards zero.

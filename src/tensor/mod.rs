@@ -34,6 +34,9 @@ use crate::promote::Number;
 use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
 use crate::value::ValueCell;
 
+/// Of most elementwise ops.
+static NO_ATTRS: Attrs = Attrs::NONE;
+
 /// A handle on a value: an n-dimensional array of elements of one type, computed or about to be.
 ///
 /// Values never change; an op makes a new one. Cloning a handle is cheap and shares the value. When the last handle is
@@ -128,15 +131,37 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensors> {
-        self.stream.record(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
+        let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
+        self.stream.record(call)
+    }
+
+    /// Records an op with one result and without attributes if it is what a loop does again ([`StreamShared::record_usual`]).
+    #[inline(always)]
+    fn record_usual(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
+        self.stream.record_usual(&RecordCall::new(op, &NO_ATTRS, operands, site))
+    }
+
+    /// Records an op with one result and without attributes.
+    #[inline(always)]
+    fn record_plain(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Result<Tensor> {
+        self.stream.record_one(RecordCall::new(op, &NO_ATTRS, operands, site))
     }
 
     /// Records an op with one result.
+    #[inline(never)]
+    fn record_call(&self, call: &RecordCall<'_>) -> Result<Tensor> {
+        self.stream.record_one(*call)
+    }
+
+    /// Records an op with one result.
+    #[inline(always)]
     fn record(&self, op: OpCode, attrs: Attrs, operands: &[&Tensor], site: Site) -> Result<Tensor> {
         self.record_with(op, attrs, &[], operands, site)
     }
 
     /// Records an op with bodies and one result.
+    // The attributes are looked at where they have been made, rather than moved.
+    #[inline(always)]
     fn record_with(
         &self,
         op: OpCode,
@@ -145,7 +170,8 @@ impl Tensor {
         operands: &[&Tensor],
         site: Site,
     ) -> Result<Tensor> {
-        self.stream.record_one(RecordCall { op, attrs, bodies, operands, effect: Effect::Pure, site })
+        let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
+        self.record_call(&call)
     }
 
     /// Dimension `axis`, counted from the back if negative, as an index. `op` is what needs it.
@@ -200,17 +226,16 @@ pub(crate) fn here() -> Site {
 
 impl Clone for Tensor {
     fn clone(&self) -> Tensor {
-        self.cell().retain();
+        self.cell().life().retain();
         Tensor { cell: self.cell.clone(), stream: self.stream.clone() }
     }
 }
 
 impl Drop for Tensor {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(cell) = self.cell.take()
-            && cell.release()
-        {
-            self.stream.release(cell);
+        if let Some(cell) = self.cell.take() {
+            self.stream.drop_handle(cell);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! An operator records an op, and recording can fail, so it returns a [`Result`].
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
+use std::panic::Location;
 
-use fuseline_fusion::{Attrs, OpCode};
+use fuseline_fusion::OpCode;
 use num_complex::Complex;
 
 use super::{Tensor, here};
@@ -16,28 +17,28 @@ macro_rules! binary {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), rhs, here())
+                self.binary(rhs, Location::caller(), OpCode::$code)
             }
         }
         impl $trait<Tensor> for &Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), &rhs, here())
+                self.binary(&rhs, Location::caller(), OpCode::$code)
             }
         }
         impl $trait<&Tensor> for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), rhs, here())
+                self.binary(rhs, Location::caller(), OpCode::$code)
             }
         }
         impl $trait<Tensor> for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Result<Tensor> {
-                self.binary(OpCode::$code, Attrs::none(), &rhs, here())
+                self.binary(&rhs, Location::caller(), OpCode::$code)
             }
         }
     )*};
@@ -102,14 +103,14 @@ macro_rules! unary {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self) -> Result<Tensor> {
-                self.record(OpCode::$code, Attrs::none(), &[self], here())
+                self.unary(Location::caller(), OpCode::$code)
             }
         }
         impl $trait for Tensor {
             type Output = Result<Tensor>;
             #[track_caller]
             fn $method(self) -> Result<Tensor> {
-                self.record(OpCode::$code, Attrs::none(), &[&self], here())
+                self.unary(Location::caller(), OpCode::$code)
             }
         }
     )*};

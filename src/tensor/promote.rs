@@ -143,14 +143,26 @@ const LATTICE: [(Node, u64); DType::ALL.len() + 3] = {
     nodes
 };
 
+/// What is above a node, by its bit.
+static UPWARDS: [u64; 64] = {
+    let mut sets = [0; 64];
+    let mut i = 0;
+    while i < LATTICE.len() {
+        sets[LATTICE[i].0.bit() as usize] = LATTICE[i].1;
+        i += 1;
+    }
+    sets
+};
+
 /// The least node above both, if there is one: the one below all common upper bounds.
 fn join(a: Node, b: Node) -> Option<Node> {
-    let set = |node: Node| LATTICE.iter().find(|(other, _)| other.bit() == node.bit()).map(|&(_, set)| set);
-    let bounds = set(a)? & set(b)?;
-    LATTICE
-        .iter()
-        .find(|&&(node, set)| bounds & (1 << node.bit()) != 0 && set == bounds)
-        .map(|&(node, _)| node)
+    let (above_a, above_b) = (UPWARDS[a.bit() as usize], UPWARDS[b.bit() as usize]);
+    // What is above a node is above no other one and nothing else; nearly always one of the two is above the other.
+    match above_a & above_b {
+        bounds if bounds == above_a => Some(a),
+        bounds if bounds == above_b => Some(b),
+        bounds => LATTICE.iter().find(|&&(_, set)| set == bounds).map(|&(node, _)| node),
+    }
 }
 
 /// A node as an element type: that of 32 bits where only a family is left.

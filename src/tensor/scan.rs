@@ -95,7 +95,8 @@ impl At<'_> {
 /// Zeros that are recorded on a stream.
 fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Tensor> {
     let zero = Arc::new(Literal::zeros(TensorType::scalar(ty.dtype())));
-    let call = RecordCall::new(OpCode::Constant, attrs::constant(zero), &[], site.clone());
+    let attrs = attrs::constant(zero);
+    let call = RecordCall::new(OpCode::Constant, &attrs, &[], site);
     let zero = stream.record(call)?.pop().ok_or_else(|| crate::error::bug!("a constant has one result"))?;
     zero.stretched(ty.shape(), &zero, site)
 }
@@ -184,7 +185,8 @@ impl Loop<'_> {
         let open = self.begin(self.condition);
         let params = open.params_like(&starts, &starts)?;
         let compare = attrs::compare_for(Comparison::Lt, DType::I32);
-        let more = params[0].binary(OpCode::Compare, compare, &number(&params[0], length)?, site.clone())?;
+        let more =
+            params[0].binary_promoted(OpCode::Compare, &compare, &number(&params[0], length)?, &site)?;
         let condition = open.end(&[more])?;
 
         let mut ends = self.record(&starts, condition, body)?.into_iter();

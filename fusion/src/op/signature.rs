@@ -177,10 +177,13 @@ impl Signature {
     ///
     /// # Errors
     /// When the groups of a collective, here or in a body, leave out a replica or name one that is not there.
+    #[inline]
     pub fn check_replicas(&self, replicas: usize) -> Result<(), OpError> {
-        if !self.joint {
-            return Ok(());
-        }
+        if self.joint { self.check_joint(replicas) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_joint(&self, replicas: usize) -> Result<(), OpError> {
         super::rules::collective::fits(&self.call(), replicas)?;
         let inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
         inner.map(|node| node.signature()).try_for_each(|signature| signature.check_replicas(replicas))
@@ -218,6 +221,7 @@ impl Signature {
     }
 
     /// Whether this is the signature of the given call, so that it need not be inferred again.
+    #[inline]
     #[must_use]
     pub fn is_for<'a>(
         &self,
@@ -229,8 +233,10 @@ impl Signature {
         self.op == op
             && self.operands.len() == operands.len()
             && self.operands.iter().zip(operands).all(|(own, other)| own == other)
-            && self.attrs == *attrs
-            && self.bodies.as_slice() == bodies
+            && self.attrs.values().len() == attrs.values().len()
+            && self.bodies.len() == bodies.len()
+            && ((attrs.values().is_empty() && bodies.is_empty())
+                || (self.attrs == *attrs && self.bodies.as_slice() == bodies))
     }
 }
 

@@ -5,27 +5,22 @@
 //! the entry before letting go. So nobody waits, and entries that happen one after the other keep their order. While
 //! nothing is replayed the gate is open: entries go to the log directly, at the cost of one load.
 //!
-//! What is done most, and can wait for the next holder, is *dropped* at the gate without taking it: an [`Item`], which is its own
-//! link of a chain. For replay these are intermediate values whose last handle has gone.
-//!
 //! # State word
 //!
-//! One atomic pointer: one of the states below; or a pointer to a stack of entries that were left, which means `HELD`; or, with its lowest
-//! bit set, to a chain of items, which means `CLOSED`.
+//! One atomic pointer: one of the states below, or a pointer to a stack of entries that were left, which means `HELD`.
 //!
 //! | state | meaning |
 //! |---|---|
 //! | `OPEN` | entries go to the log directly |
 //! | `READY` | the same; the program has just asked for what may be a boundary, so that the next op may begin a tape |
 //! | `FRESH` | the same, and it was one: nothing is pending |
-//! | `CLOSED`, or a chain | entries go through the gate, and nobody holds it |
+//! | `CLOSED` | entries go through the gate, and nobody holds it |
 //! | `HELD`, or a stack | entries go through the gate, and somebody holds it |
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
 //! | `OPEN -> READY`, `OPEN, READY -> FRESH`, `READY, FRESH -> OPEN` | anybody; hints | compare-exchange, relaxed: a read-modify-write carries on what `release` published |
-//! | `CLOSED ->` chain `->` longer chain | a thread that drops an item, [`Gate::drop_off`] | compare-exchange, `Release` publishes the item |
-//! | `READY, FRESH -> HELD`, `CLOSED` or chain `-> HELD` | a thread that takes it, [`Gate::hold`] | compare-exchange, `Acquire` gets the holder before, and the items |
+//! | `READY, FRESH, CLOSED -> HELD` | a thread that takes it, [`Gate::hold`] | compare-exchange, `Acquire` gets the holder before |
 //! | `HELD -> HELD` with one more entry | a thread that finds it held, [`Gate::leave`] | compare-exchange, `Release` publishes the entry |
 //! | stack `-> HELD` | the holder, when it takes what was left | swap, `Acquire` gets the entries |
 //! | `HELD -> OPEN, READY, FRESH, CLOSED` | the holder, [`Held::release`] | compare-exchange, `Release` publishes what it did |
@@ -36,20 +31,12 @@
 //!   only the thread that entered leaves it.
 //! - D2: *Nothing that was left is forgotten*: the compare-exchange that lets go fails while there is a stack.
 //! - D3: *Order is kept.* Who sees the gate open, with `Acquire`, comes after all that the last holder put into the log, what was left
-//!   with it included. An entry that is left after another one lies above it in the stack, which is emptied from the bottom. Items were
-//!   dropped after everything that the last holder did, and before everything that the next one does.
+//!   with it included. An entry that is left after another one lies above it in the stack, which is emptied from the bottom.
 
-use std::marker::PhantomData;
 use std::ptr;
-use std::sync::Arc;
 
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use crate::sync::{UnsafeCell, ordering};
-
-/// What can be dropped at a gate: it has room for the address of another one, which is the gate's while it is in a chain.
-pub(crate) trait Item {
-    fn link(&self) -> &AtomicPtr<()>;
-}
 
 struct Left<E> {
     entry: E,
@@ -91,76 +78,32 @@ impl State {
     }
 }
 
-/// The bit of a chain. Nodes and items are aligned to more than that.
-const CHAIN: usize = 1;
-
 /// Whether a word says that somebody holds the gate.
 fn is_held(word: usize) -> bool {
-    word == HELD || (word > HELD && word & CHAIN == 0)
-}
-
-/// Whether it is a chain of items.
-fn is_chain(word: usize) -> bool {
-    word > HELD && word & CHAIN != 0
+    word >= HELD
 }
 
 /// See the module's documentation.
-pub(crate) struct Gate<S, E, I: Item> {
+pub(crate) struct Gate<S, E> {
     word: AtomicPtr<Left<E>>,
     inside: UnsafeCell<S>,
-    items: PhantomData<Arc<I>>,
 }
 
-// SAFETY: holds because what is inside is touched by one thread at a time (D1), and entries and items move from the thread that leaves
-// them to the one that takes them.
-unsafe impl<S: Send, E: Send, I: Item + Send + Sync> Send for Gate<S, E, I> {}
+// SAFETY: holds because what is inside is touched by one thread at a time (D1), and entries move from the thread that leaves them to the
+// one that takes them.
+unsafe impl<S: Send, E: Send> Send for Gate<S, E> {}
 // SAFETY: holds for the same reason; no `&S` is handed to two threads.
-unsafe impl<S: Send, E: Send, I: Item + Send + Sync> Sync for Gate<S, E, I> {}
+unsafe impl<S: Send, E: Send> Sync for Gate<S, E> {}
 
 /// The right to what is inside.
-pub(crate) struct Held<'a, S, E, I: Item> {
-    gate: &'a Gate<S, E, I>,
+pub(crate) struct Held<'a, S, E> {
+    gate: &'a Gate<S, E>,
 }
 
-/// Items that were dropped while nobody held the gate, the latest first.
-pub(crate) struct Items<I: Item>(Option<Arc<I>>);
-
-impl<I: Item> Items<I> {
-    /// The items of a word that is a chain.
-    fn of<E>(word: *mut Left<E>) -> Items<I> {
-        Items(is_chain(word.addr()).then(|| {
-            let item = word.map_addr(|address| address & !CHAIN).cast::<I>().cast_const();
-            // SAFETY: holds because `drop_off` put the address there, which it got from `Arc::into_raw`, and whoever calls this has taken
-            // the word out of the gate.
-            unsafe { Arc::from_raw(item) }
-        }))
-    }
-}
-
-impl<I: Item> Iterator for Items<I> {
-    type Item = Arc<I>;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Arc<I>> {
-        let item = self.0.take()?;
-        // Relaxed: the item's link was written before the item was published.
-        let below = item.link().load(Ordering::Relaxed);
-        self.0 = Items::of(below.cast::<Left<()>>()).0.take();
-        Some(item)
-    }
-}
-
-impl<I: Item> Drop for Items<I> {
-    fn drop(&mut self) {
-        // An item does not own the one below it: that is done here.
-        while self.next().is_some() {}
-    }
-}
-
-impl<S, E, I: Item> Gate<S, E, I> {
+impl<S, E> Gate<S, E> {
     /// An open gate.
-    pub(crate) fn new(inside: S) -> Gate<S, E, I> {
-        Gate { word: AtomicPtr::new(word(OPEN)), inside: UnsafeCell::new(inside), items: PhantomData }
+    pub(crate) fn new(inside: S) -> Gate<S, E> {
+        Gate { word: AtomicPtr::new(word(OPEN)), inside: UnsafeCell::new(inside) }
     }
 
     /// What it is now. Who sees it open comes after everything that the last holder did.
@@ -195,52 +138,14 @@ impl<S, E, I: Item> Gate<S, E, I> {
         }
     }
 
-    /// Takes the gate, if it is in the state `from` and nobody holds it, with the items that were dropped meanwhile.
+    /// Takes the gate, if it is in the state `from`, which means that nobody holds it.
     #[inline(always)]
-    pub(crate) fn hold(&self, from: State) -> Option<(Held<'_, S, E, I>, Items<I>)> {
+    pub(crate) fn hold(&self, from: State) -> Option<Held<'_, S, E>> {
         debug_assert_ne!(from, State::Open, "an open gate is not held");
-        // Relaxed: the compare-exchange below is what gets what is behind it.
-        let mut found = self.word.load(Ordering::Relaxed);
-        while found == from.word() || (from == State::Closed && is_chain(found.addr())) {
-            match self.word.compare_exchange(
-                found,
-                word(HELD),
-                ordering!(Acquire, "gate_hold"),
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some((Held { gate: self }, Items::of(found))),
-                Err(now) => found = now,
-            }
-        }
-        None
-    }
-
-    /// Drops an item at the gate, for the next holder.
-    ///
-    /// # Errors
-    /// With the item, if the gate is not closed or somebody holds it.
-    #[inline(always)]
-    pub(crate) fn drop_off(&self, item: Arc<I>) -> Result<(), Arc<I>> {
-        // Relaxed: what is below is not looked at here.
-        let mut found = self.word.load(Ordering::Relaxed);
-        while found.addr() == CLOSED || is_chain(found.addr()) {
-            item.link().store(found.cast(), Ordering::Relaxed);
-            let chain = Arc::as_ptr(&item).cast_mut().cast::<Left<E>>().map_addr(|address| address | CHAIN);
-            match self.word.compare_exchange_weak(
-                found,
-                chain,
-                ordering!(Release, "gate_drop_off"),
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    // The chain owns it from now on.
-                    let _ = Arc::into_raw(item);
-                    return Ok(());
-                }
-                Err(now) => found = now,
-            }
-        }
-        Err(item)
+        self.word
+            .compare_exchange(from.word(), word(HELD), ordering!(Acquire, "gate_hold"), Ordering::Relaxed)
+            .is_ok()
+            .then(|| Held { gate: self })
     }
 
     /// Leaves an entry with whoever holds the gate.
@@ -282,25 +187,33 @@ impl<S, E, I: Item> Gate<S, E, I> {
     }
 }
 
-impl<S, E, I: Item> Held<'_, S, E, I> {
-    /// Calls `f` on what is inside.
+impl<S, E> Held<'_, S, E> {
+    /// What is inside.
     #[inline(always)]
-    pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut S) -> R) -> R {
+    pub(crate) fn inside(&mut self) -> &mut S {
+        let inside = self.gate.inside.with_mut(|inside| inside);
         // SAFETY: holds because one thread at a time holds the gate (D1), which is us, and `&mut self` says that we are not in here
         // already.
-        self.gate.inside.with_mut(|inside| f(unsafe { &mut *inside }))
+        unsafe { &mut *inside }
     }
 
     /// Lets go of the gate, which is then in the state `next`, unless something was left: `see_to` is called with each entry, in
     /// order, and says what the state is then.
     #[inline(always)]
-    pub(crate) fn release(mut self, mut next: State, mut see_to: impl FnMut(&mut S, E) -> State) {
-        while !self.try_release(next) {
-            for entry in self.gate.take_left().into_iter().rev() {
-                next = self.with(|inside| see_to(inside, entry));
-            }
+    pub(crate) fn release(mut self, next: State, see_to: impl FnMut(&mut S, E) -> State) {
+        if !self.try_release(next) {
+            self.release_left(next, see_to);
         }
         std::mem::forget(self);
+    }
+
+    #[cold]
+    fn release_left(&mut self, mut next: State, mut see_to: impl FnMut(&mut S, E) -> State) {
+        while !self.try_release(next) {
+            for entry in self.gate.take_left().into_iter().rev() {
+                next = see_to(self.inside(), entry);
+            }
+        }
     }
 
     #[inline(always)]
@@ -312,7 +225,7 @@ impl<S, E, I: Item> Held<'_, S, E, I> {
     }
 }
 
-impl<S, E, I: Item> Drop for Held<'_, S, E, I> {
+impl<S, E> Drop for Held<'_, S, E> {
     /// Something panicked that must not, a bug of ours: what was left is lost, its promises are broken and so told, and the stream goes on
     /// without a tape.
     fn drop(&mut self) {
@@ -322,33 +235,19 @@ impl<S, E, I: Item> Drop for Held<'_, S, E, I> {
     }
 }
 
-impl<S, E, I: Item> Drop for Gate<S, E, I> {
+impl<S, E> Drop for Gate<S, E> {
     fn drop(&mut self) {
-        match self.word.load(Ordering::Relaxed) {
-            word if is_chain(word.addr()) => drop(Items::<I>::of(word)),
-            _ => drop(self.take_left()),
-        }
+        drop(self.take_left());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
-    /// A number that can be dropped at a gate.
-    struct Number(u32, AtomicPtr<()>);
-
-    impl Item for Number {
-        fn link(&self) -> &AtomicPtr<()> {
-            &self.1
-        }
-    }
-
-    type Numbers = Gate<Vec<u32>, u32, Number>;
-
-    fn number(number: u32) -> Arc<Number> {
-        Arc::new(Number(number, AtomicPtr::new(ptr::null_mut())))
-    }
+    type Numbers = Gate<Vec<u32>, u32>;
 
     #[test]
     fn what_is_left_is_seen_to_in_order_before_the_gate_opens() {
@@ -356,11 +255,10 @@ mod tests {
         assert_eq!(gate.leave(1), Err(1), "nobody holds it");
         assert!(gate.hold(State::Ready).is_none());
         gate.make_ready();
-        let (mut held, items) = gate.hold(State::Ready).unwrap();
-        assert_eq!(items.count(), 0);
+        let mut held = gate.hold(State::Ready).unwrap();
         assert_eq!(gate.state(), State::Closed);
         assert!(gate.hold(State::Closed).is_none());
-        held.with(|seen| seen.push(0));
+        held.inside().push(0);
         assert_eq!([gate.leave(1), gate.leave(2), gate.leave(3)], [Ok(()); 3]);
         held.release(State::Closed, |seen, entry| {
             // Left while others are seen to.
@@ -372,13 +270,13 @@ mod tests {
         });
         assert_eq!(gate.state(), State::Open);
         gate.make_ready();
-        gate.hold(State::Ready).unwrap().0.with(|seen| assert_eq!(*seen, [0, 1, 2, 3, 4]));
+        assert_eq!(*gate.hold(State::Ready).unwrap().inside(), [0, 1, 2, 3, 4]);
         assert_eq!(gate.state(), State::Open, "dropped without a word");
     }
 
     #[test]
     fn what_nobody_saw_to_is_dropped() {
-        let gate = Gate::<(), Arc<()>, Number>::new(());
+        let gate = Gate::<(), Arc<()>>::new(());
         let entry = Arc::new(());
         gate.make_ready();
         let held = gate.hold(State::Ready).unwrap();
@@ -391,35 +289,12 @@ mod tests {
         drop(gate);
         assert_eq!(Arc::strong_count(&entry), 1);
     }
-
-    #[test]
-    fn what_is_dropped_at_a_closed_gate_is_the_next_holders() {
-        let gate = Numbers::new(Vec::new());
-        let items = [1, 2, 3, 4].map(number);
-        assert!(gate.drop_off(items[0].clone()).is_err(), "it is open");
-        gate.make_ready();
-        assert!(gate.drop_off(items[0].clone()).is_err());
-        let (held, _) = gate.hold(State::Ready).unwrap();
-        assert!(gate.drop_off(items[0].clone()).is_err(), "it is held");
-        held.release(State::Closed, |_, _| State::Open);
-        for item in &items {
-            assert!(gate.drop_off(item.clone()).is_ok());
-            assert_eq!(gate.state(), State::Closed);
-        }
-        assert_eq!(gate.leave(7), Err(7), "nobody holds it");
-        let (held, mut dropped) = gate.hold(State::Closed).unwrap();
-        assert_eq!([dropped.next().unwrap().0, dropped.next().unwrap().0], [4, 3]);
-        drop(dropped);
-        assert!(items.iter().all(|item| Arc::strong_count(item) == 1));
-        held.release(State::Closed, |_, _| State::Open);
-        assert!(gate.drop_off(items[0].clone()).is_ok() && gate.drop_off(items[1].clone()).is_ok());
-        drop(gate);
-        assert!(items.iter().all(|item| Arc::strong_count(item) == 1));
-    }
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::sync::atomic::AtomicU32;
 
@@ -436,25 +311,8 @@ mod loom_tests {
         }
     }
 
-    /// What is dropped at the gate; its number is a cell for the same reason.
-    struct Note {
-        number: UnsafeCell<u32>,
-        link: AtomicPtr<()>,
-    }
-
-    // SAFETY: holds because a note is passed on through the gate, which the models check.
-    unsafe impl Send for Note {}
-    // SAFETY: holds for the same reason.
-    unsafe impl Sync for Note {}
-
-    impl Item for Note {
-        fn link(&self) -> &AtomicPtr<()> {
-            &self.link
-        }
-    }
-
     struct Line {
-        gate: Gate<u32, Paper, Note>,
+        gate: Gate<u32, Paper>,
         /// What holders put into the log.
         log: UnsafeCell<Vec<u32>>,
     }
@@ -468,7 +326,7 @@ mod loom_tests {
         fn closed() -> Arc<Line> {
             let line = Line { gate: Gate::new(0), log: UnsafeCell::new(Vec::new()) };
             line.gate.make_ready();
-            let (held, _) = line.gate.hold(State::Ready).expect("nobody else");
+            let held = line.gate.hold(State::Ready).expect("nobody else");
             held.release(State::Closed, |_, _| State::Closed);
             Arc::new(line)
         }
@@ -484,12 +342,8 @@ mod loom_tests {
             let number = entry;
             let mut entry = Paper(UnsafeCell::new(number));
             loop {
-                if let Some((mut held, dropped)) = self.gate.hold(State::Closed) {
-                    held.with(|count| *count += 1);
-                    for note in dropped {
-                        // SAFETY: holds because whoever takes a note from the gate is its only reader.
-                        self.log(note.number.with(|number| unsafe { *number }));
-                    }
+                if let Some(mut held) = self.gate.hold(State::Closed) {
+                    *held.inside() += 1;
                     self.log(number);
                     held.release(next(number), |count, entry| {
                         *count += 1;
@@ -567,39 +421,6 @@ mod loom_tests {
             }
             holder.join().expect("no panic");
             maker.join().expect("no panic");
-        });
-    }
-
-    /// Notes are dropped by one thread while another takes the gate twice: each is read once, after it was written.
-    #[test]
-    fn loom_what_is_dropped_at_the_gate_is_taken_once() {
-        loom::model(|| {
-            let line = Line::closed();
-            let other = {
-                let line = line.clone();
-                loom::thread::spawn(move || {
-                    let mut refused = Vec::new();
-                    for number in [10, 12] {
-                        let link = AtomicPtr::new(ptr::null_mut());
-                        let note = Note { number: UnsafeCell::new(0), link };
-                        // SAFETY: holds because nobody else has the note yet.
-                        note.number.with_mut(|cell| unsafe { *cell = number });
-                        if line.gate.drop_off(Arc::new(note)).is_err() {
-                            refused.push(number);
-                        }
-                    }
-                    refused
-                })
-            };
-            line.enter(2);
-            line.enter(4);
-            let refused = other.join().expect("no panic");
-            line.enter(6);
-            // SAFETY: holds because the other thread has ended.
-            let mut seen = line.log.with(|log| unsafe { (*log).clone() });
-            seen.extend(refused);
-            seen.sort_unstable();
-            assert_eq!(seen, [2, 4, 6, 10, 12]);
         });
     }
 }

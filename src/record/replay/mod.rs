@@ -14,15 +14,17 @@
 //! - Q1: a tape stands for its steps: the driver may always take them one by one instead, with the same outcome.
 //! - Q2: a tape is a region only from a boundary that the program asked for to the next, where the plans say what they said when it was made
 //!   (`RegionBuilder::replay`).
-//! - Q3: a value is a result or parameter of a tape if the tape holds that cell in that place. Marks of values are hints.
+//! - Q3: a value is a result or parameter of a tape if the tape knows its address in that place. What a value says of itself ([`life`]) is
+//!   about the tape of its stream that is not closed.
 //! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever waited for it.
-//! - Q5: the cell of a result belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over
-//!   has references of its own.
+//! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over is
+//!   closed: it has references of its own.
 //! - Q6: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]).
 //!
 //! Templates that do not fit are left out for a number of times that doubles; all of this is a function of what is recorded.
 
 mod gate;
+mod life;
 mod tape;
 mod template;
 
@@ -32,8 +34,8 @@ use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Unit};
 
-pub(crate) use self::gate::Item;
 use self::gate::{Gate, State};
+pub(crate) use self::life::{Dropped, Life};
 pub(crate) use self::tape::{Recorded, Step, TakeResults, Tape};
 use self::template::Library;
 pub(crate) use self::template::{Sites, Template};
@@ -41,7 +43,7 @@ use super::Entry;
 use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::value::ValueCell;
 
@@ -54,23 +56,12 @@ struct Session {
     is_clean: bool,
 }
 
-impl Session {
-    /// Marks a value on the tape as released. One that is not there is kept in mind if a pending op may know it, and dropped if not.
-    #[inline(always)]
-    fn release(&mut self, value: Arc<ValueCell>) {
-        if let Some(tape) = &mut self.tape
-            && let Some(value) = tape.release(value)
-            && !self.is_clean
-        {
-            tape.note_release(value);
-        }
-    }
-}
-
 /// The replaying of one stream.
 pub(crate) struct Replay {
     is_on: bool,
-    gate: Gate<Session, Entry, ValueCell>,
+    gate: Gate<Session, Entry>,
+    /// The number of ops on the tape, written by who holds the gate.
+    at: AtomicU32,
     library: Mutex<Library>,
     /// So many tapes are under way that the program has to wait.
     is_crowded: AtomicBool,
@@ -83,6 +74,7 @@ impl Replay {
         Replay {
             is_on,
             gate: Gate::new(Session::default()),
+            at: AtomicU32::new(0),
             library: Mutex::new(Library::default()),
             is_crowded: AtomicBool::new(false),
             came_back: Condvar::new(),
@@ -91,8 +83,28 @@ impl Replay {
 
     // ----- the recording side -----
 
-    /// Records a call if it is what is expected.
+    /// Records a call if it is what is expected, has one result, and is recorded as it usually is ([`Tape::record_usual`]). If not, it is still to be
+    /// recorded. Returns the result with its handle.
     #[inline(always)]
+    pub(crate) fn record_usual(
+        &self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+    ) -> Option<Arc<ValueCell>> {
+        if self.gate.state() != State::Closed || !is_fit(call, stream) {
+            return None;
+        }
+        let mut held = self.gate.hold(State::Closed)?;
+        let mut made = None;
+        if let Some(tape) = &mut held.inside().tape {
+            made = tape.record_usual(call, stream);
+            self.at.store(tape.ops() as u32, Ordering::Relaxed);
+        }
+        held.release(State::Closed, |session, entry| self.see_to(session, entry, stream));
+        made
+    }
+
+    /// Records a call if it is what is expected.
     pub(crate) fn record(
         &self,
         call: &RecordCall<'_>,
@@ -101,46 +113,57 @@ impl Replay {
     ) -> bool {
         match self.gate.state() {
             State::Open => false,
-            from => self.record_from(from, call, stream, results),
+            // It goes the way of all entries, and ends the tape there.
+            _ if !is_fit(call, stream) => false,
+            State::Closed => self.record_next(call, stream, results),
+            from => self.record_first(from, call, stream, results),
         }
     }
 
-    #[inline]
-    fn record_from(
+    fn record_next(
+        &self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
+        let Some(mut held) = self.gate.hold(State::Closed) else { return false };
+        let session = held.inside();
+        let is_next = session.tape.as_mut().is_some_and(|tape| tape.record(call, stream, results));
+        let is_recorded = is_next || self.turn(session, call, stream, results);
+        self.note_place(session);
+        let next = if is_recorded { State::Closed } else { State::Open };
+        held.release(next, |session, entry| self.see_to(session, entry, stream));
+        is_recorded
+    }
+
+    #[cold]
+    fn record_first(
         &self,
         from: State,
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
     ) -> bool {
-        // What cannot be on a tape goes the way of all entries, and ends it there.
-        if call.effect != Effect::Pure || stream.mode() != Mode::Fused || stream.engine().captures().is_on() {
-            return false;
-        }
-        let Some((mut held, dropped)) = self.gate.hold(from) else { return false };
-        let is_recorded = held.with(|session| {
-            dropped.for_each(|value| session.release(value));
-            match &mut session.tape {
-                Some(tape) => tape.record(call, stream, results) || self.turn(session, call, stream, results),
-                None => self.begin(session, from == State::Fresh, call, stream, results),
-            }
-        });
+        let Some(mut held) = self.gate.hold(from) else { return false };
+        let session = held.inside();
+        let is_recorded = self.begin(session, from == State::Fresh, call, stream, results);
+        self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
         is_recorded
     }
 
-    /// The last handle on a value was dropped.
-    #[inline]
-    pub(crate) fn release(&self, mut value: Arc<ValueCell>, stream: &Arc<StreamShared>) {
-        // What takes memory on the device, or will when it has been computed, does not wait for the next op.
-        if value.is_on_tape_only() {
-            match self.gate.drop_off(value) {
-                Ok(()) => return,
-                Err(back) => value = back,
-            }
+    /// Lets those who drop handles know where the tape stands.
+    fn note_place(&self, session: &Session) {
+        if let Some(tape) = &session.tape {
+            self.at.store(tape.ops() as u32, Ordering::Relaxed);
         }
-        self.submit(Entry::Release(value), stream);
+    }
+
+    /// Where the tape stands, for a value that is on it.
+    #[inline(always)]
+    pub(crate) fn at(&self) -> u32 {
+        self.at.load(Ordering::Relaxed)
     }
 
     /// Begins a tape with a call.
@@ -208,11 +231,8 @@ impl Replay {
 
     fn go_through(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
         loop {
-            if let Some((mut held, dropped)) = self.gate.hold(State::Closed) {
-                let next = held.with(|session| {
-                    dropped.for_each(|value| session.release(value));
-                    self.accept(session, entry, stream)
-                });
+            if let Some(mut held) = self.gate.hold(State::Closed) {
+                let next = self.accept(held.inside(), entry, stream);
                 held.release(next, |session, entry| self.see_to(session, entry, stream));
                 break;
             }
@@ -249,16 +269,19 @@ impl Replay {
         };
         let is_complete = tape.is_complete();
         match entry {
+            // What is on the tape says so itself. A pending op that is not may know the value.
             Entry::Release(value) => {
-                session.release(value);
+                if !session.is_clean {
+                    tape.note_release(value);
+                }
                 State::Closed
             }
-            Entry::Need(value, boundary) if is_complete && tape.makes(&value) => {
+            Entry::Need(value, boundary) if is_complete && value.life().is_made() => {
                 self.hand_over(session, boundary, stream)
             }
             // Where nothing is pending but the tape, asking for what is not on it is no boundary for the tape. The driver finds out whether it is
             // one for an op that a thread has recorded which saw the gate open a moment before.
-            Entry::Need(value, boundary) if session.is_clean && !tape.makes(&value) => {
+            Entry::Need(value, boundary) if session.is_clean && !value.life().is_made() => {
                 stream.append(Entry::Need(value, boundary));
                 State::Closed
             }
@@ -292,6 +315,7 @@ impl Replay {
         let next = library.completed(tape.template().key);
         session.tape = next.map(|template| library.tape(template));
         session.is_clean = true;
+        self.note_place(session);
         self.send_away(library);
         stream.append(Entry::Replayed(tape, Some(boundary)));
         if session.tape.is_some() { State::Closed } else { State::Fresh }
@@ -339,8 +363,7 @@ impl Replay {
     /// Remembers a region that was all that lay between two boundaries that the program asked for.
     pub(crate) fn note(&self, key: RegionKey, canon: &Arc<CanonRegion>, sites: &Sites, units: &[Unit]) {
         if self.is_on {
-            let template =
-                || Template { key, canon: canon.clone(), sites: sites.clone(), units: units.to_vec() };
+            let template = || Template::new(key, canon.clone(), sites.clone(), units.to_vec());
             self.library.lock().note(key, template);
         }
     }
@@ -353,6 +376,12 @@ impl Replay {
             self.came_back.notify_all();
         }
     }
+}
+
+/// Whether a call can be on a tape.
+#[inline(always)]
+fn is_fit(call: &RecordCall<'_>, stream: &StreamShared) -> bool {
+    call.effect == Effect::Pure && stream.is_fused() && !stream.engine().captures().is_on()
 }
 
 /// Puts an entry into the log; what that leaves the gate as.

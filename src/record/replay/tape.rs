@@ -6,63 +6,67 @@ use std::sync::Arc;
 use fuseline_fusion::graph::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Input, Mode, Operand, Operands, Results, TraceOp};
-use fuseline_fusion::{Site, TensorType, ValueId};
+use fuseline_fusion::{Site, ValueId};
 
 use super::template::{Sites, Template};
 use crate::stream::{RecordCall, StreamShared, Tensors};
 use crate::tensor::Tensor;
-use crate::value::{Mark, ValueCell, ValuePromise, ValueRef};
+use crate::value::{ValueCell, ValuePromise, ValueRef};
 
-/// The number of ops that had been recorded when a value was released.
-type Released = Option<u32>;
-
-/// A result of an op. Its handle, while there is one, owns the reference with which the cell was made; when the last handle is dropped,
-/// that comes back here.
+/// A value on a tape. Until the tape is closed, the reference belongs to its handle, or, when the last handle has been dropped, to the tape,
+/// without being here ([`super::life`]).
 #[derive(Debug)]
-struct Made {
-    /// Which value it is.
+struct Placed {
     cell: NonNull<ValueCell>,
-    /// The reference: of a value that has been released, and, beyond the results made, of a cell that can be used again.
+    /// The reference: when the tape has been closed; and, beyond the results made, of a cell that can be used again.
     own: Option<Arc<ValueCell>>,
-    released: Released,
+    /// When the tape has been closed: the number of ops that had been recorded when the last handle was dropped.
+    released: Option<u32>,
 }
 
-// SAFETY: holds because `cell` is an address to compare with, and dereferenced only where an `Arc` of the same value, which is `Send` and
-// `Sync`, is known to exist (`Made::reference`).
-unsafe impl Send for Made {}
+// SAFETY: holds because `cell` is the address of a value, which is `Send` and `Sync`, and to which somebody has a reference where it is used
+// (`Placed::close`).
+unsafe impl Send for Placed {}
 // SAFETY: holds for the same reason.
-unsafe impl Sync for Made {}
+unsafe impl Sync for Placed {}
 
-impl Made {
-    fn new(cell: &Arc<ValueCell>) -> Made {
-        Made { cell: address(cell), own: None, released: None }
+impl Placed {
+    fn new(cell: &Arc<ValueCell>) -> Placed {
+        // What `Arc::as_ptr` gives may become a reference again; it is not null.
+        let cell = NonNull::new(Arc::as_ptr(cell).cast_mut()).expect("bug: a value at no address");
+        Placed { cell, own: None, released: None }
     }
 
-    /// A reference to the value.
-    fn reference(&self) -> Arc<ValueCell> {
-        match &self.own {
-            Some(own) => own.clone(),
-            None => {
-                let cell = self.cell.as_ptr().cast_const();
-                // SAFETY: holds because the value has not been released on this tape, so the reference that was handed out with its
-                // handle exists: a handle has it, or an entry or item that whoever holds the gate, which is our caller, has not seen to.
-                unsafe { Arc::increment_strong_count(cell) };
-                // SAFETY: holds because that is the reference that the line above made.
-                unsafe { Arc::from_raw(cell) }
+    /// Takes the value off the tape: gets a reference of its own, and finds out whether the last handle has gone.
+    fn close(&mut self) {
+        let cell = self.cell.as_ptr().cast_const();
+        // SAFETY: holds because the value is on the tape, so somebody has a reference to it (H2).
+        let life = unsafe { &*cell }.life();
+        self.released = life.given();
+        if self.released.is_none() {
+            // SAFETY: holds for the same reason.
+            unsafe { Arc::increment_strong_count(cell) };
+            self.released = life.take_off();
+            if self.released.is_some() {
+                // Dropped this very moment.
+                // SAFETY: holds because the reference was given to the tape (H1).
+                drop(unsafe { Arc::from_raw(cell) });
             }
         }
+        // SAFETY: holds because that is the reference that was made above, or the one that was given (H1).
+        self.own = Some(unsafe { Arc::from_raw(cell) });
+    }
+
+    /// The reference. The tape has been closed.
+    fn own(&self) -> &Arc<ValueCell> {
+        self.own.as_ref().expect("bug: a value of a tape that is not closed")
     }
 }
 
-fn address(cell: &Arc<ValueCell>) -> NonNull<ValueCell> {
-    NonNull::from(&**cell)
-}
-
-/// A parameter.
-#[derive(Debug)]
-struct Bound {
-    value: ValueRef,
-    released: Released,
+/// What a value is compared by.
+#[inline(always)]
+fn address(cell: &Arc<ValueCell>) -> usize {
+    Arc::as_ptr(cell).addr()
 }
 
 /// A run of ops that are those of a template from its first on.
@@ -73,8 +77,10 @@ pub(crate) struct Tape {
     ops: usize,
     /// Number of results.
     results: usize,
-    made: Vec<Made>,
-    bound: Vec<Bound>,
+    /// The address of the value at each place of the template ([`Template::next`]), as far as it is known.
+    known: Vec<usize>,
+    made: Vec<Placed>,
+    bound: Vec<Placed>,
     /// Values of others that were released meanwhile, with the number of ops then.
     others: Vec<(u32, Arc<ValueCell>)>,
     /// The template's, unless the ops were recorded elsewhere.
@@ -111,11 +117,15 @@ fn is_same_site(one: &Site, other: &Site) -> bool {
 impl Tape {
     /// Makes the tape one of no ops.
     pub(super) fn begin(&mut self, template: Arc<Template>) {
-        if !self.was_for(&template) {
+        debug_assert!(self.results == 0 && self.bound.is_empty(), "bug: a tape is used again that is in use");
+        if self.was_for(&template) {
+            self.known[..template.params()].fill(0);
+        } else {
             self.made.clear();
+            self.known.clear();
+            self.known.resize(template.places(), 0);
         }
-        (self.ops, self.results) = (0, 0);
-        self.bound.clear();
+        self.ops = 0;
         self.others.clear();
         self.sites = template.sites.clone();
         self.template = Some(template);
@@ -124,6 +134,11 @@ impl Tape {
     /// Goes on by another template that begins like this one.
     pub(super) fn turn_to(&mut self, template: Arc<Template>) {
         self.made.truncate(self.results);
+        self.known.clear();
+        self.known.extend(self.bound.iter().map(|bound| bound.cell.addr().get()));
+        self.known.resize(template.params(), 0);
+        self.known.extend(self.made.iter().map(|made| made.cell.addr().get()));
+        self.known.resize(template.places(), 0);
         let mut sites = Vec::clone(&template.sites);
         sites[..self.ops].clone_from_slice(&self.sites[..self.ops]);
         self.sites = Arc::new(sites);
@@ -157,70 +172,114 @@ impl Tape {
         self.ops == self.template().ops()
     }
 
+    /// Records a call, if it is the next op of the template, has one result, and is all that is usual: recorded at the same place, with a cell that
+    /// can be used again. If not, nothing has changed. Returns the result with its handle.
+    ///
+    /// What a steady loop does for every op: no closures of any size and nothing that takes the address of the call, so that it becomes a part
+    /// of the method that was called.
+    #[inline(always)]
+    pub(super) fn record_usual(
+        &mut self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+    ) -> Option<Arc<ValueCell>> {
+        let template = self.template.as_ref()?;
+        let (places, count) = template.next(self.ops, call)?;
+        // Parameters become known only if the call is recorded: everything else comes before.
+        let has_spare = self.made.get(self.results)?.own.is_some();
+        if count != 1 || !has_spare || !is_same_site(self.sites.get(self.ops)?, call.site) {
+            return None;
+        }
+        for (tensor, &place) in call.operands.iter().zip(places) {
+            if *self.known.get(place as usize)? != address(tensor.cell()) {
+                return self
+                    .bind_operands(self.ops, call.operands, stream)
+                    .then(|| self.take_next())
+                    .flatten();
+            }
+        }
+        self.take_next()
+    }
+
+    /// The next result, if there is a cell for it, as the only one of the next op.
+    #[inline(always)]
+    fn take_next(&mut self) -> Option<Arc<ValueCell>> {
+        let cell = self.made.get_mut(self.results)?.own.take()?;
+        self.results += 1;
+        self.ops += 1;
+        Some(cell)
+    }
+
     /// Records a call, if it is the next op of the template. If not, nothing has changed.
-    #[inline]
     pub(super) fn record(
         &mut self,
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
     ) -> bool {
-        let Some(template) = self.template.take() else { return false };
-        let is_recorded = self.record_as(&template, call, stream, results);
-        self.template = Some(template);
-        is_recorded
-    }
-
-    #[inline]
-    fn record_as(
-        &mut self,
-        template: &Template,
-        call: &RecordCall<'_>,
-        stream: &Arc<StreamShared>,
-        results: &mut impl TakeResults,
-    ) -> bool {
-        let Some(node) = template.node_for(self.ops, call) else { return false };
-        let bound = self.bound.len();
-        for (&tensor, &place) in call.operands.iter().zip(node.operands()) {
-            let is_meant = match place {
-                Ref::Result(index) => self.made[index as usize].cell == address(tensor.cell()),
-                Ref::Param(index) => match self.bound.get(index as usize) {
-                    Some(bound) => Arc::ptr_eq(&bound.value.0, tensor.cell()),
-                    None => self.bind(template, tensor, stream),
-                },
-            };
-            if !is_meant {
-                self.bound.truncate(bound);
-                return false;
-            }
+        let Some(template) = &self.template else { return false };
+        let Some((places, count)) = template.next(self.ops, call) else { return false };
+        let mut operands = call.operands.iter().zip(places);
+        if !operands.all(|(tensor, &place)| self.known.get(place as usize) == Some(&address(tensor.cell())))
+            && !self.bind_operands(self.ops, call.operands, stream)
+        {
+            return false;
         }
-        if !is_same_site(&self.sites[self.ops], &call.site) {
+        if !self.sites.get(self.ops).is_some_and(|site| is_same_site(site, call.site)) {
             Arc::make_mut(&mut self.sites)[self.ops] = call.site.clone();
         }
+        (0..count).for_each(|index| results.put(self.hand_out(index, stream)));
         self.ops += 1;
-        for ty in node.signature().results() {
-            let spare = self.made.get_mut(self.results).and_then(|made| {
-                made.released = None;
-                made.own.take_if(|cell| Arc::strong_count(cell) == 1 && cell.renew())
-            });
-            let cell = spare.unwrap_or_else(|| self.make(ty));
-            self.results += 1;
-            results.put(Tensor::new(cell, stream.clone()));
-        }
         true
+    }
+
+    /// A handle on the next result, which is the one of the next op with this number.
+    fn hand_out(&mut self, index: usize, stream: &Arc<StreamShared>) -> Tensor {
+        let spare = self.made.get_mut(self.results).and_then(|made| made.own.take());
+        let cell = spare.unwrap_or_else(|| self.make(index));
+        self.results += 1;
+        Tensor::new(cell, stream.clone())
     }
 
     /// A new cell for the next result.
     #[cold]
-    fn make(&mut self, ty: &TensorType) -> Arc<ValueCell> {
-        let cell = Arc::new(ValueCell::pending(ty.clone()));
-        cell.set_mark(Mark::result(self.results));
-        let made = Made::new(&cell);
+    fn make(&mut self, index: usize) -> Arc<ValueCell> {
+        let template = self.template();
+        let place = template.params() + self.results;
+        let ty = template.canon.graph().nodes()[self.ops].signature().results()[index].clone();
+        let cell = Arc::new(ValueCell::pending(ty));
+        cell.life().make();
+        self.known[place] = address(&cell);
+        let made = Placed::new(&cell);
         match self.made.get_mut(self.results) {
             Some(slot) => *slot = made,
             None => self.made.push(made),
         }
         cell
+    }
+
+    /// Makes parameters of the operands of the op at this place that are parameters of it, and not known yet. False, and nothing has changed, if
+    /// another operand is not what the op has there.
+    #[inline(never)]
+    fn bind_operands(&mut self, at: usize, operands: &[&Tensor], stream: &Arc<StreamShared>) -> bool {
+        let template = self.template().clone();
+        let places = template.operands(at);
+        let before = self.bound.len();
+        let is_meant = operands.iter().zip(places).all(|(tensor, &place)| {
+            let place = place as usize;
+            self.known[place] == address(tensor.cell())
+                || (place == self.bound.len()
+                    && place < template.params()
+                    && self.bind(&template, tensor, stream))
+        });
+        if !is_meant {
+            for bound in self.bound.drain(before..) {
+                self.known[before..template.params()].fill(0);
+                // SAFETY: holds because the value is an operand of the call, which has its handle.
+                unsafe { bound.cell.as_ref() }.life().unbind();
+            }
+        }
+        is_meant
     }
 
     /// Makes a tensor the next parameter, if it can be that: it has the right type and is not on the tape already.
@@ -230,43 +289,13 @@ impl Tape {
         if !Arc::ptr_eq(tensor.stream(), stream)
             || cell.ty() != ty
             || cell.as_scalar().is_some() != is_lifted
-            || self.find(cell).is_some()
+            || !cell.life().bind()
         {
             return false;
         }
-        cell.set_mark(Mark::param(self.bound.len()));
-        self.bound.push(Bound { value: ValueRef(cell.clone()), released: None });
+        self.known[self.bound.len()] = address(cell);
+        self.bound.push(Placed::new(cell));
         true
-    }
-
-    /// What a value is on the tape. A mark may be of another tape, so it is looked whether the value is there.
-    fn find(&self, cell: &Arc<ValueCell>) -> Option<Ref> {
-        let place = cell.mark().place()?;
-        let found = match place {
-            Ref::Param(index) => self.bound.get(index as usize).map(|bound| address(&bound.value.0)),
-            Ref::Result(index) => self.made[..self.results].get(index as usize).map(|made| made.cell),
-        };
-        (found == Some(address(cell))).then_some(place)
-    }
-
-    /// Whether an op of the tape makes the value.
-    pub(super) fn makes(&self, cell: &Arc<ValueCell>) -> bool {
-        matches!(self.find(cell), Some(Ref::Result(_)))
-    }
-
-    /// The last handle on a value was dropped. Returns the value if it is not on the tape.
-    #[inline]
-    pub(super) fn release(&mut self, cell: Arc<ValueCell>) -> Option<Arc<ValueCell>> {
-        let released = Some(self.ops as u32);
-        match self.find(&cell) {
-            Some(Ref::Result(index)) => {
-                let made = &mut self.made[index as usize];
-                (made.released, made.own) = (released, Some(cell));
-            }
-            Some(Ref::Param(index)) => self.bound[index as usize].released = released,
-            None => return Some(cell),
-        }
-        None
     }
 
     /// Notes the release of a value that is not on the tape.
@@ -274,22 +303,15 @@ impl Tape {
         self.others.push((self.ops as u32, cell));
     }
 
-    /// Gets a reference of each value that has a handle: from now on the tape does not depend on these, and nobody looks for them here.
+    /// Takes all values off the tape, and finds out which of them have been released.
     pub(super) fn close(&mut self) {
-        for made in &mut self.made[..self.results] {
-            if made.released.is_none() {
-                let own = made.reference();
-                own.clear_mark();
-                made.own = Some(own);
-            }
-        }
-        self.bound.iter().for_each(|bound| bound.value.0.clear_mark());
+        self.made[..self.results].iter_mut().for_each(Placed::close);
+        self.bound.iter_mut().for_each(Placed::close);
     }
 
     /// The ids of all results, and whether they live on. The tape has been closed.
     pub(crate) fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
-        let made = self.made[..self.results].iter();
-        made.filter_map(|made| Some((made.own.as_ref()?.id(), made.released.is_none())))
+        self.made[..self.results].iter().map(|made| (made.own().id(), made.released.is_none()))
     }
 
     /// Takes out what a region consists of. What is left are cells that can be used again.
@@ -297,17 +319,15 @@ impl Tape {
         let lifted = self.template().clone();
         let lifted = lifted.canon.lifted().iter();
         let inputs = self.bound.drain(..).zip(lifted);
-        let inputs = inputs.map(|(bound, &lifted)| Input {
-            value: bound.value,
-            lifted,
-            dies: bound.released.is_some(),
+        let inputs = inputs.filter_map(|(bound, &lifted)| {
+            Some(Input { value: ValueRef(bound.own?), lifted, dies: bound.released.is_some() })
         });
         let inputs = inputs.collect();
         let mut live = Vec::new();
         for (index, made) in (0u32..).zip(&mut self.made[..self.results]) {
             if made.released.is_none() {
                 live.extend(made.own.take().map(|cell| (index, ValuePromise::of(cell))));
-            } else if made.own.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1) {
+            } else if !made.own.as_ref().is_some_and(|cell| Arc::strong_count(cell) == 1 && cell.renew()) {
                 // Nobody has a handle, but somebody waits, and is told that it was given up.
                 made.own.take().map(ValuePromise::of);
             }
@@ -322,9 +342,9 @@ impl Tape {
         let template = self.template().clone();
         let mut releases: Vec<(u32, ValueId)> = Vec::new();
         releases.extend(self.others.drain(..).map(|(when, cell)| (when, cell.id())));
-        releases.extend(self.bound.iter().filter_map(|bound| Some((bound.released?, bound.value.0.id()))));
+        releases.extend(self.bound.iter().filter_map(|bound| Some((bound.released?, bound.own().id()))));
         let made = self.made[..self.results].iter();
-        releases.extend(made.filter_map(|made| Some((made.released?, made.own.as_ref()?.id()))));
+        releases.extend(made.filter_map(|made| Some((made.released?, made.own().id()))));
         // Stable: what was released between the same two ops.
         releases.sort_by_key(|&(when, _)| when);
         let mut releases = releases.into_iter().peekable();
@@ -338,7 +358,7 @@ impl Tape {
             let operands = node.operands().iter().map(|place| match *place {
                 Ref::Result(index) => Operand::Tensor(ValueRef(cells[index as usize].clone())),
                 Ref::Param(index) => {
-                    let value = self.bound[index as usize].value.clone();
+                    let value = ValueRef(self.bound[index as usize].own().clone());
                     match template.param(index as usize).1 {
                         true => Operand::Scalar(value),
                         false => Operand::Tensor(value),
@@ -369,12 +389,19 @@ impl Tape {
 /// Where the handles on the results of a call go.
 pub(crate) trait TakeResults {
     fn put(&mut self, tensor: Tensor);
+
+    /// What has been put there.
+    fn taken(&self) -> &[Tensor];
 }
 
 impl TakeResults for Tensors {
     #[inline(always)]
     fn put(&mut self, tensor: Tensor) {
         self.push(tensor);
+    }
+
+    fn taken(&self) -> &[Tensor] {
+        self
     }
 }
 
@@ -385,11 +412,17 @@ impl TakeResults for Option<Tensor> {
         debug_assert!(self.is_none(), "bug: an op of one result has two");
         *self = Some(tensor);
     }
+
+    fn taken(&self) -> &[Tensor] {
+        self.as_slice()
+    }
 }
 
 impl Drop for Tape {
     /// Whoever waits for a result is told that it was given up.
     fn drop(&mut self) {
+        let (made, bound) = (self.made[..self.results].iter_mut(), self.bound.iter_mut());
+        made.chain(bound).filter(|placed| placed.own.is_none()).for_each(Placed::close);
         let made = self.made[..self.results].iter_mut();
         made.filter_map(|made| made.own.take()).for_each(|cell| drop(ValuePromise::of(cell)));
     }

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
-use fuseline_fusion::graph::Node;
+use fuseline_fusion::graph::Ref;
 use fuseline_fusion::region::Unit;
-use fuseline_fusion::{Site, TensorType};
+use fuseline_fusion::{Attrs, Body, OpCode, Site, TensorType};
 
 use super::tape::Tape;
 use crate::stream::RecordCall;
@@ -26,6 +26,18 @@ const MOST_SKIPPED: u32 = 255;
 /// Where each op of a region was recorded.
 pub(crate) type Sites = Arc<Vec<Site>>;
 
+/// What a call has to be to be the op at a place of a template, as far as that fits a few words.
+#[derive(Debug)]
+struct Next {
+    op: OpCode,
+    /// It has neither attributes nor bodies.
+    is_plain: bool,
+    results: u32,
+    /// Where its operands are in [`Template::operands`].
+    first: u32,
+    end: u32,
+}
+
 /// A region that was all that the program recorded between two boundaries that it asked for.
 #[derive(Debug)]
 pub(crate) struct Template {
@@ -35,19 +47,74 @@ pub(crate) struct Template {
     pub(crate) sites: Sites,
     /// What it was joined from, if it was.
     pub(crate) units: Vec<Unit>,
+    /// Each op.
+    next: Vec<Next>,
+    /// The operands of all ops, as places: first the parameters, then the results.
+    operands: Vec<u32>,
+    places: usize,
 }
 
 impl Template {
-    /// The op at this place, if a call is one of it, whatever its operands are.
+    pub(crate) fn new(key: RegionKey, canon: Arc<CanonRegion>, sites: Sites, units: Vec<Unit>) -> Template {
+        let graph = canon.graph();
+        let params = graph.params().len() as u32;
+        let mut places = params;
+        let mut operands = Vec::new();
+        let next = graph.nodes().iter().map(|node| {
+            let signature = node.signature();
+            let first = operands.len() as u32;
+            operands.extend(node.operands().iter().map(|operand| match *operand {
+                Ref::Param(index) => index,
+                Ref::Result(index) => params + index,
+            }));
+            let results = signature.results().len() as u32;
+            places += results;
+            Next {
+                op: signature.op(),
+                is_plain: is_plain(signature.attrs(), signature.bodies()),
+                results,
+                first,
+                end: operands.len() as u32,
+            }
+        });
+        let next = next.collect();
+        Template { key, sites, units, next, operands, places: places as usize, canon }
+    }
+
+    /// The op at this place, if a call is one of it, whatever its operands are: the places of its operands, and the number of its results.
     #[inline(always)]
-    pub(super) fn node_for(&self, at: usize, call: &RecordCall<'_>) -> Option<&Node> {
-        let node = self.canon.graph().nodes().get(at)?;
-        let signature = node.signature();
-        let is_called = signature.op() == call.op
-            && node.operands().len() == call.operands.len()
-            && *signature.attrs() == call.attrs
-            && signature.bodies() == call.bodies;
-        is_called.then_some(node)
+    pub(super) fn next(&self, at: usize, call: &RecordCall<'_>) -> Option<(&[u32], usize)> {
+        let next = self.next.get(at)?;
+        let operands = self.operands.get(next.first as usize..next.end as usize)?;
+        let is_plain = is_plain(call.attrs, call.bodies);
+        let is_called = next.op == call.op
+            && operands.len() == call.operands.len()
+            && next.is_plain == is_plain
+            && (is_plain || self.has(at, call.attrs, call.bodies));
+        is_called.then_some((operands, next.results as usize))
+    }
+
+    /// Whether the op at this place has the attributes and the bodies of a call.
+    #[inline(never)]
+    fn has(&self, at: usize, attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
+        let signature = self.canon.graph().nodes()[at].signature();
+        signature.attrs() == attrs && signature.bodies() == bodies
+    }
+
+    /// The places of the operands of an op.
+    pub(super) fn operands(&self, at: usize) -> &[u32] {
+        let next = &self.next[at];
+        &self.operands[next.first as usize..next.end as usize]
+    }
+
+    /// Number of parameters.
+    pub(super) fn params(&self) -> usize {
+        self.canon.graph().params().len()
+    }
+
+    /// Number of parameters and results.
+    pub(super) fn places(&self) -> usize {
+        self.places
     }
 
     /// Number of ops.
@@ -74,6 +141,12 @@ impl Template {
                         || own.signature() == other.signature())
             })
     }
+}
+
+/// Whether a call has neither attributes nor bodies.
+#[inline(always)]
+fn is_plain(attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
+    attrs.values().is_empty() && bodies.is_empty()
 }
 
 #[derive(Debug)]
@@ -135,7 +208,7 @@ impl Library {
         let mut found = Vec::new();
         for known in self.known.iter_mut().rev() {
             match known.skip {
-                0 if known.template.node_for(0, call).is_some() => found.push(known.template.clone()),
+                0 if known.template.next(0, call).is_some() => found.push(known.template.clone()),
                 0 => {}
                 _ => known.skip -= 1,
             }
@@ -149,7 +222,7 @@ impl Library {
         let others = self.known.iter().rev().map(|known| &known.template);
         let others = others.filter(|other| {
             other.key != template.key
-                && other.node_for(ops, call).is_some()
+                && other.next(ops, call).is_some()
                 && other.begins_like(template, ops, params)
         });
         others.cloned().collect()

@@ -1,0 +1,288 @@
+//! How many handles a value has, and whose its reference is when the last one goes.
+//!
+//! The end of a life has a place in the program, so the last drop of a handle appends a release to the log. While the value is on a tape that is
+//! not closed, the tape can note that place itself: the drop leaves the place in the value, and with it the reference that was the handle's,
+//! for the tape to find when it is closed. That takes one compare-exchange and no look at the gate, whoever holds it.
+//!
+//! # State word
+//!
+//! One atomic integer: the number of handles in the lower half; two bits that say that the value is on a tape, as a result (`MADE`) or as a
+//! parameter (`BOUND`); and above them, once the last handle is gone, the number of ops that the tape had then.
+//!
+//! | transition | who | ordering |
+//! |---|---|---|
+//! | `n -> n + 1`, with or without bits | owner of a handle, [`Life::retain`] | add, relaxed: the handle keeps it alive |
+//! | `n -> n - 1`, not to 0, with or without bits | owner of a handle, [`Life::drop_one`] | compare-exchange, `Release` for whoever drops the last one |
+//! | `1 -> 0`, no bits | owner of the last handle, [`Life::drop_one`] | store, after a load with `Acquire` |
+//! | `bits, 1 -> bits, 0, place` | owner of the last handle, [`Life::drop_one`] | compare-exchange, `Release` publishes what it did with the value |
+//! | anything `-> MADE, 1` | the tape, of a value that nobody else knows, [`Life::make`] | store, relaxed |
+//! | `n -> BOUND, n` | holder of the gate, [`Life::bind`] | or, relaxed |
+//! | `BOUND, n -> n` | the same, [`Life::unbind`] | and, relaxed |
+//! | `bits, n -> n` | holder of the gate, when the tape is closed, [`Life::take_off`] | and, `Acquire` gets what the last owner did |
+//!
+//! # Safety argument
+//!
+//! - H1: *The reference of the last handle has one next owner.* Bits are set while there is a handle whose owner is not dropping it (it is an
+//!   operand of the call, or has not been handed out), and taken off by one read-modify-write. So the last drop either finds them and gives the reference
+//!   away by its compare-exchange, which `given` or `take_off` then sees, or does not find them and keeps it.
+//! - H2: *While bits are set, somebody has a reference*: a handle, or, since it was given away, the tape.
+//! - H3: *The place that is left is one where the drop may be.* Who drops the last handle comes after all calls that had the value as an operand, and
+//!   a tape's place is written before the call returns, so the place that is read is not above theirs. What follows from the drop is recorded when
+//!   the place has been read.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::ordering;
+
+const HANDLES: u64 = u32::MAX as u64;
+const MADE: u64 = 1 << 32;
+const BOUND: u64 = 1 << 33;
+const ON_TAPE: u64 = MADE | BOUND;
+const PLACE: u32 = 34;
+
+/// What the drop of a handle was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Dropped {
+    /// There are others.
+    Shared,
+    /// The last one: the end of the life is to be recorded.
+    Last,
+    /// The last one, on a tape that notes it. The reference that the handle had is the tape's now.
+    Given,
+}
+
+/// See the module's documentation.
+pub(crate) struct Life(AtomicU64);
+
+impl Life {
+    /// One handle, on no tape.
+    pub(crate) fn new() -> Life {
+        Life(AtomicU64::new(1))
+    }
+
+    /// One handle more, made from one that exists.
+    #[inline]
+    pub(crate) fn retain(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One handle less. `at` is the number of ops on the tape; it is asked if the value is on one.
+    #[inline(always)]
+    pub(crate) fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
+        let mut word = self.0.load(ordering!(Acquire, "life_drop"));
+        loop {
+            if word == 1 {
+                // Nobody can make another handle, or put the value on a tape, without a handle.
+                self.0.store(0, Ordering::Relaxed);
+                return Dropped::Last;
+            }
+            let (next, dropped) = match word & HANDLES {
+                1 => (word & ON_TAPE | u64::from(at()) << PLACE, Dropped::Given),
+                _ => (word - 1, Dropped::Shared),
+            };
+            match self.0.compare_exchange_weak(
+                word,
+                next,
+                ordering!(Release, "life_give"),
+                ordering!(Acquire, "life_drop"),
+            ) {
+                Ok(_) => return dropped,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether anybody has a handle.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & HANDLES > 0
+    }
+
+    /// Whether it is on a tape, as a result. For who holds the gate.
+    pub(crate) fn is_made(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & MADE != 0
+    }
+
+    /// Makes it one of a result of a tape, with one handle. Nobody else knows the value.
+    pub(crate) fn make(&self) {
+        self.0.store(MADE | 1, Ordering::Relaxed);
+    }
+
+    /// Makes it one of a parameter of a tape, unless it is on the tape already. The caller holds the gate, and knows of a handle that is kept.
+    pub(crate) fn bind(&self) -> bool {
+        let is_new = self.0.load(Ordering::Relaxed) & ON_TAPE == 0;
+        if is_new {
+            self.0.fetch_or(BOUND, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Undoes what `bind` did, while the same handle is kept.
+    pub(crate) fn unbind(&self) {
+        self.0.fetch_and(!BOUND, Ordering::Relaxed);
+    }
+
+    /// The place where the last handle was dropped, if it was.
+    #[inline]
+    pub(crate) fn given(&self) -> Option<u32> {
+        place(self.0.load(Ordering::Acquire))
+    }
+
+    /// It is on no tape from now on. Returns the place where the last handle was dropped, if it was.
+    pub(crate) fn take_off(&self) -> Option<u32> {
+        place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
+    }
+}
+
+fn place(word: u64) -> Option<u32> {
+    (word & HANDLES == 0).then_some((word >> PLACE) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_drop_of_what_is_on_no_tape_is_told() {
+        let life = Life::new();
+        life.retain();
+        assert_eq!(life.drop_one(|| unreachable!()), Dropped::Shared);
+        assert!(life.has_handles());
+        assert_eq!(life.drop_one(|| unreachable!()), Dropped::Last);
+        assert!(!life.has_handles());
+    }
+
+    #[test]
+    fn the_last_drop_of_what_is_on_a_tape_leaves_its_place() {
+        let life = Life::new();
+        life.make();
+        assert!(life.is_made() && !life.bind());
+        life.retain();
+        assert_eq!(life.drop_one(|| unreachable!()), Dropped::Shared);
+        assert_eq!(life.given(), None);
+        assert_eq!(life.drop_one(|| 65_536), Dropped::Given);
+        assert!(!life.has_handles() && life.is_made());
+        assert_eq!(life.given(), Some(65_536));
+        assert_eq!(life.take_off(), Some(65_536));
+        assert!(!life.is_made());
+
+        let life = Life::new();
+        assert!(life.bind() && !life.bind() && !life.is_made());
+        life.unbind();
+        assert!(life.bind());
+        assert_eq!(life.take_off(), None);
+        assert_eq!(life.drop_one(|| unreachable!()), Dropped::Last);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sync::UnsafeCell;
+    use crate::sync::atomic::AtomicU32;
+
+    /// A value whose owners touch it before they let go of it.
+    struct Value {
+        life: Life,
+        touched: UnsafeCell<u32>,
+        ops: AtomicU32,
+    }
+
+    // SAFETY: holds because the handles' owners and the tape touch the cell one after the other, which the models check.
+    unsafe impl Send for Value {}
+    // SAFETY: holds for the same reason.
+    unsafe impl Sync for Value {}
+
+    impl Value {
+        fn new() -> Arc<Value> {
+            let value = Value { life: Life::new(), touched: UnsafeCell::new(0), ops: AtomicU32::new(0) };
+            value.life.make();
+            Arc::new(value)
+        }
+
+        fn read(&self) -> u32 {
+            // SAFETY: holds because nobody writes while there is a handle.
+            self.touched.with(|touched| unsafe { *touched })
+        }
+
+        fn write(&self) {
+            // SAFETY: holds because the caller has found that there is no handle any more.
+            self.touched.with_mut(|touched| unsafe { *touched += 1 });
+        }
+
+        fn drop_one(&self) -> Dropped {
+            assert_eq!(self.read(), 0);
+            self.life.drop_one(|| self.ops.load(Ordering::Relaxed))
+        }
+    }
+
+    /// Two handles go while the tape is closed: the reference of the last one has one next owner, who comes after both.
+    #[test]
+    fn loom_the_last_reference_has_one_owner() {
+        loom::model(|| {
+            let value = Value::new();
+            value.life.retain();
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let value = value.clone();
+                    loom::thread::spawn(move || {
+                        let dropped = value.drop_one();
+                        if dropped == Dropped::Last {
+                            value.write();
+                        }
+                        dropped
+                    })
+                })
+                .collect();
+            let given = value.life.given().or_else(|| value.life.take_off());
+            if given.is_some() {
+                value.write();
+            }
+            let dropped: Vec<_> =
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+            let last = dropped.iter().filter(|&&dropped| dropped == Dropped::Last).count();
+            let gave = dropped.iter().filter(|&&dropped| dropped == Dropped::Given).count();
+            assert_eq!((last, gave), if given.is_some() { (0, 1) } else { (1, 0) });
+        });
+    }
+
+    /// The same for a handle that goes before the tape looks: that it has gone is enough to be sure of the value.
+    #[test]
+    fn loom_who_finds_a_value_given_comes_after_its_owner() {
+        loom::model(|| {
+            let value = Value::new();
+            let other = {
+                let value = value.clone();
+                loom::thread::spawn(move || {
+                    let _ = value.drop_one();
+                })
+            };
+            if value.life.given().is_some() {
+                value.write();
+            }
+            other.join().expect("no panic");
+        });
+    }
+
+    /// A value is bound at the third op while another thread gives up a handle on it, and then the last one goes: not before that op.
+    #[test]
+    fn loom_a_place_is_not_above_what_is_known() {
+        loom::model(|| {
+            let value = Value::new();
+            let _ = value.life.take_off();
+            value.life.retain();
+            let other = {
+                let value = value.clone();
+                loom::thread::spawn(move || {
+                    let _ = value.drop_one();
+                })
+            };
+            value.ops.store(2, Ordering::Relaxed);
+            assert!(value.life.bind());
+            let _ = value.drop_one();
+            other.join().expect("no panic");
+            assert_eq!(value.life.given(), Some(2));
+        });
+    }
+}
