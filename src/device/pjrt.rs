@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
-use fuseline_fusion::lower::{self, Aliases, Numerics};
+use fuseline_fusion::lower::{self, Aliases, Numerics, Target};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
@@ -26,6 +26,7 @@ pub(crate) struct PjrtDevice {
     /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
     launch: Mutex<i32>,
     numerics: Numerics,
+    target: Target,
     /// Options by the kind of region; see [`PjrtDevice::options`].
     options: [CompileOptions; 4],
     /// Whether the plugin takes what [`quickly`] adds to them.
@@ -70,6 +71,11 @@ const EXACT: [FlagOf; 4] = [
     ("xla_allow_excess_precision", || false.into()),
     ("xla_cpu_use_fusion_emitters", || false.into()),
 ];
+
+/// XLA's CPU compiler takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and maxima 11 times; what is
+/// gained by it for columns the lowering does (`fusion/src/lower/columns.rs`, where the figures are). With exact numerics it stays as it was
+/// checked.
+const FAST: [FlagOf; 1] = [("xla_disable_hlo_passes", || "tree_reduction_rewriter".into())];
 
 /// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the time, and what it makes is
 /// 2 to 11 times as slow, the more of it is elementwise (ten programs of `fuseline bench`, 2026-11-23). 1 saves nothing.
@@ -128,6 +134,12 @@ impl PjrtDevice {
         }
         // On by default in API 0.81, and then the maximum of NaN and a number is the number.
         base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
+        for (name, value) in FAST.iter().filter(|_| numerics == Numerics::Fast) {
+            let fast = with(&base, name, value());
+            if fast != base && device.client().compile(IDENTITY, &fast).is_ok() {
+                base = fast;
+            }
+        }
         for (name, value) in EXACT.iter().filter(|_| numerics == Numerics::Exact) {
             let exact = with(&base, name, value());
             if exact != base && device.client().compile(IDENTITY, &exact).is_ok() {
@@ -146,7 +158,8 @@ impl PjrtDevice {
         });
         let client = devices[0].client();
         let has_quick = cpu && !named(OPTIMIZATION) && client.compile(IDENTITY, &quickly(&base)).is_ok();
-        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, options, has_quick })
+        let target = if cpu { Target::Cpu } else { Target::Any };
+        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, target, options, has_quick })
     }
 
     /// The device of the first replica.
@@ -168,6 +181,11 @@ impl PjrtDevice {
 
     pub(super) fn numerics(&self) -> Numerics {
         self.numerics
+    }
+
+    /// Whom modules are written for.
+    pub(super) fn target(&self) -> Target {
+        self.target
     }
 
     fn client(&self) -> &Client {
@@ -246,7 +264,8 @@ impl PjrtDevice {
                 format!("`{}` may be computed otherwise together with other ops than alone", op.name());
             return Err(DeviceError::new(Stage::Compile, message));
         }
-        let module = lower::lower_fixed(region, outputs, aliases, self.numerics, &how.fixed).verify();
+        let module =
+            lower::lower_for(self.target, region, outputs, aliases, self.numerics, &how.fixed).verify();
         let module = module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self

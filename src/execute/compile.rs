@@ -107,7 +107,8 @@ impl Compile {
             let region = info.reference;
             engine.emit(|| {
                 let (outputs, aliases) = aliases(&info.canon, &outputs, &dying);
-                let module = lower::lower(&info.canon, &outputs, &aliases, engine.device().numerics());
+                let (target, numerics) = (engine.device().target(), engine.device().numerics());
+                let module = lower::lower_for(target, &info.canon, &outputs, &aliases, numerics, &[]);
                 Event::Lowered { region, outputs, module }
             });
             engine.emit(|| Event::CompileStarted { region });
