@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
-use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack};
+use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
 use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
@@ -287,6 +287,11 @@ impl Device {
     /// What regions keep of the numbers of single ops. The reference device runs the ops one by one, so there is nothing to keep.
     pub(crate) fn numerics(&self) -> Numerics {
         self.pjrt().map_or(Numerics::Fast, PjrtDevice::numerics)
+    }
+
+    /// Whom modules are written for.
+    pub(crate) fn target(&self) -> Target {
+        self.pjrt().map_or(Target::Any, PjrtDevice::target)
     }
 
     /// The PJRT device behind it, if there is one.

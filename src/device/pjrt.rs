@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
-use fuseline_fusion::lower::{self, Aliases, Numerics};
+use fuseline_fusion::lower::{self, Aliases, Numerics, Target};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
@@ -26,6 +26,7 @@ pub(crate) struct PjrtDevice {
     /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
     launch: Mutex<i32>,
     numerics: Numerics,
+    target: Target,
     /// Options by the kind of region; see [`PjrtDevice::options`].
     options: [CompileOptions; 4],
     /// Whether the plugin takes what [`quickly`] adds to them.
@@ -70,6 +71,29 @@ const EXACT: [FlagOf; 4] = [
     ("xla_allow_excess_precision", || false.into()),
     ("xla_cpu_use_fusion_emitters", || false.into()),
 ];
+
+/// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were checked.
+///
+/// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and maxima 11 times; what is gained by it for
+///   columns the lowering does (`fusion/src/lower/columns.rs`, where the figures are).
+/// - LLVM makes vectors of 256 bits by default where it could make them of 512; see [`has_wide_vectors`]. With 512, in turns with 256
+///   (2 cores of an AMD EPYC of family 26, 2026-11-23, best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63,
+///   `chain/50 ops on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83, six others from 0.90 to 1.09, within
+///   what they vary by.
+const FAST: [FlagOf; 2] = [
+    ("xla_disable_hlo_passes", || "tree_reduction_rewriter".into()),
+    ("xla_cpu_prefer_vector_width", || 512i64.into()),
+];
+
+/// Whether vectors of 512 bits are worth it. The first processors that had them slowed down for it; those that have both of these
+/// extensions (AMD from Zen 4, Intel from Sapphire Rapids on) do not.
+fn has_wide_vectors() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx512vbmi2")
+        && std::arch::is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
 
 /// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the time, and what it makes is
 /// 2 to 11 times as slow, the more of it is elementwise (ten programs of `fuseline bench`, 2026-11-23). 1 saves nothing.
@@ -128,6 +152,17 @@ impl PjrtDevice {
         }
         // On by default in API 0.81, and then the maximum of NaN and a number is the number.
         base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
+        if numerics == Numerics::Fast {
+            let wide = if has_wide_vectors() { &FAST[..] } else { &FAST[..1] };
+            // Both at once, as long as a plugin knows both.
+            for flags in [wide, &FAST[..1], &wide[1..]] {
+                let fast = flags.iter().fold(base.clone(), |base, (name, value)| with(&base, name, value()));
+                if fast != base && device.client().compile(IDENTITY, &fast).is_ok() {
+                    base = fast;
+                    break;
+                }
+            }
+        }
         for (name, value) in EXACT.iter().filter(|_| numerics == Numerics::Exact) {
             let exact = with(&base, name, value());
             if exact != base && device.client().compile(IDENTITY, &exact).is_ok() {
@@ -146,7 +181,8 @@ impl PjrtDevice {
         });
         let client = devices[0].client();
         let has_quick = cpu && !named(OPTIMIZATION) && client.compile(IDENTITY, &quickly(&base)).is_ok();
-        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, options, has_quick })
+        let target = if cpu { Target::Cpu } else { Target::Any };
+        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, target, options, has_quick })
     }
 
     /// The device of the first replica.
@@ -168,6 +204,11 @@ impl PjrtDevice {
 
     pub(super) fn numerics(&self) -> Numerics {
         self.numerics
+    }
+
+    /// Whom modules are written for.
+    pub(super) fn target(&self) -> Target {
+        self.target
     }
 
     fn client(&self) -> &Client {
@@ -246,7 +287,8 @@ impl PjrtDevice {
                 format!("`{}` may be computed otherwise together with other ops than alone", op.name());
             return Err(DeviceError::new(Stage::Compile, message));
         }
-        let module = lower::lower_fixed(region, outputs, aliases, self.numerics, &how.fixed).verify();
+        let module =
+            lower::lower_for(self.target, region, outputs, aliases, self.numerics, &how.fixed).verify();
         let module = module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self

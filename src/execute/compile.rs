@@ -81,8 +81,8 @@ pub(super) fn tell_lowered(
 ) {
     engine.emit(|| {
         let (outputs, aliases) = aliases(&info.canon, outputs, dying);
-        let numerics = engine.device().numerics();
-        let module = lower::lower_fixed(&info.canon, &outputs, &aliases, numerics, fixed);
+        let (target, numerics) = (engine.device().target(), engine.device().numerics());
+        let module = lower::lower_for(target, &info.canon, &outputs, &aliases, numerics, fixed);
         Event::Lowered { region: info.reference, outputs, module }
     });
 }

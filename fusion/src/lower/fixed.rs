@@ -125,7 +125,7 @@ mod tests {
     use crate::attr::Attrs;
     use crate::lower::plain::plain;
     use crate::lower::testing::{run, sampled_region};
-    use crate::lower::{Aliases, Numerics, ScalarPack, lower_fixed};
+    use crate::lower::{Aliases, Numerics, ScalarPack, Target, lower_for};
     use crate::op::{Aim, ProgramOptions, attrs};
     use crate::shape::TensorType;
 
@@ -184,7 +184,9 @@ mod tests {
                 run(&region, Numerics::Fast, &function, std::slice::from_ref(&operands))
             });
             assert!(found[0] == found[1] && found[0] == found[2], "seed {seed}: {:?}", region.graph());
-            lower_fixed(&region, &outputs, &Aliases::none(), Numerics::Fast, &some).verify().unwrap();
+            lower_for(Target::Cpu, &region, &outputs, &Aliases::none(), Numerics::Fast, &some)
+                .verify()
+                .unwrap();
         }
         assert!(fixed_some > 20, "{fixed_some}");
     }

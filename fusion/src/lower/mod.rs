@@ -19,6 +19,7 @@
 //! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed and a zero ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
+mod columns;
 mod exact;
 mod fixed;
 mod narrow;
@@ -41,7 +42,7 @@ use crate::graph::Body;
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 6;
+pub const LOWERING: u32 = 7;
 
 /// What a region keeps of the numbers that its ops would give one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,6 +63,16 @@ impl fmt::Display for Numerics {
             Numerics::Exact => "exact",
         })
     }
+}
+
+/// Whom a module is for, as far as that decides how something is said that can be said in several ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Any compiler: what was recorded, as it was recorded.
+    #[default]
+    Any,
+    /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart.
+    Cpu,
 }
 
 /// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
@@ -181,16 +192,17 @@ impl fmt::Debug for Module {
 /// When `outputs` names a result that the region does not have.
 #[must_use]
 pub fn lower(region: &CanonRegion, outputs: &[u32], aliases: &Aliases, numerics: Numerics) -> Module {
-    lower_fixed(region, outputs, aliases, numerics, &[])
+    lower_for(Target::Any, region, outputs, aliases, numerics, &[])
 }
 
-/// As [`lower`], with the values of some lifted scalars, by parameter, ascending. The module is called as others of the region are, and gives
+/// As [`lower`], for one compiler and with the values of some lifted scalars, by parameter, ascending. The module is called as others of the region are, and gives
 /// what they give if the scalars have these values.
 ///
 /// # Panics
 /// As [`lower`].
 #[must_use]
-pub fn lower_fixed(
+pub fn lower_for(
+    target: Target,
     region: &CanonRegion,
     outputs: &[u32],
     aliases: &Aliases,
@@ -199,7 +211,10 @@ pub fn lower_fixed(
 ) -> Module {
     let pack = ScalarPack::of(region, numerics);
     let plain = plain::plain(region, outputs, &pack, fixed);
-    let plain = narrow::carried(exact::exact(plain, &pack));
+    let mut plain = narrow::carried(exact::exact(plain, &pack));
+    if target == Target::Cpu && numerics == Numerics::Fast {
+        plain = columns::in_windows(plain);
+    }
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
     // The packed scalars are read and not reused.

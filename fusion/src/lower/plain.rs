@@ -264,7 +264,7 @@ pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>
 
 /// Another op, or one with other bodies, on the same operands. One that does not fit the limits, because bodies nest deeper
 /// in what others are lowered as, stays as it is.
-fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signature> {
+pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signature> {
     match Signature::infer(op, like.attrs().clone(), bodies, like.operands()) {
         Ok(signature) => Arc::new(signature),
         Err(error) => {
