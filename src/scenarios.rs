@@ -6,7 +6,7 @@
 //!
 //! What shuttle explores: every access to the engine's own atomics, locks, condition variables and parking, which all come
 //! from `crate::sync`; so the log, the actor, the pools, single flight as the engine uses it, back-pressure, the drop of
-//! everything. Under shuttle the log is small (16 entries), so that producers meet its end.
+//! everything. Under shuttle the log is small (16 entries), so that producers meet its end, and few executions are interpreted.
 //!
 //! What it does not: the insides of third-party crates and of the cache, which use `std` and `parking_lot` (their critical
 //! sections call nothing of ours, so each is one step); memory orderings, since shuttle is sequentially consistent (the loom
@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::Event;
 use crate::record::with_mode;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 use crate::tensor::Tensor;
 
@@ -130,6 +130,47 @@ fn one_compile_per_key(size: Size) {
     });
     assert_eq!(compiles.load(Ordering::Relaxed), 1);
     assert_eq!(engine.counters().executions, (size.threads * size.rounds) as u64);
+}
+
+/// Threads with streams of their own run a region until it has been interpreted often enough, and then its executable; the interpreter fails
+/// once, readers come at any time, and some go without having read. Whoever made it, the data is the same.
+fn cold_regions(size: Size) {
+    let failed = AtomicBool::new(false);
+    let config =
+        EngineConfig::new().compile_threads(1).drive_threads(1).inject_faults(move |point| match point {
+            FaultPoint::Execute { ops: 2.. } if !failed.swap(true, Ordering::Relaxed) => {
+                Some(Fault::new("not today"))
+            }
+            _ => None,
+        });
+    let device = Device::near(config.faults());
+    let engine = Engine::on(config, device).unwrap();
+    let held = engine.clone();
+    on_threads(size.threads, move |me| {
+        let stream = held.new_stream();
+        let width = 2 + me;
+        for round in 0..size.rounds {
+            // A region that all have.
+            let shared = stream.tensor(&[round as f32, 1.0], &[2]).unwrap().abs().unwrap().neg().unwrap();
+            if (me + round) % 2 == 0 {
+                assert_eq!(first(&shared), -(round as f32));
+            } else {
+                // Nobody reads it here; the next region needs it all the same.
+                stream.flush();
+            }
+            // And one of this thread's own, of which a part is kept and a part is not.
+            let x = stream.tensor(&vec![3.0f32; width], &[width as u64]).unwrap();
+            let square = x.mul(&x).unwrap();
+            drop(x);
+            let sum = shared.sum(&[0]).unwrap().broadcast_to(&[width as u64]).unwrap();
+            let both = square.neg().unwrap().add(&sum).unwrap();
+            assert_eq!(both.to_vec::<f32>().unwrap(), vec![-10.0 - round as f32; width]);
+            drop((me % 2 == 0).then_some(square));
+        }
+    });
+    engine.synchronize().unwrap();
+    let counters = engine.counters();
+    assert!(counters.interpreted > 0 && counters.executions > 0 && counters.poisoned == 0, "{counters:?}");
 }
 
 /// What is to be called at the end of an execution.
@@ -470,6 +511,7 @@ scenarios! {
     streams_that_use_each_other:
         shuttle_streams_that_use_each_other / stress_streams_that_use_each_other, 2_000;
     one_compile_per_key: shuttle_one_compile_per_key / stress_one_compile_per_key, 2_000;
+    cold_regions: shuttle_cold_regions / stress_cold_regions, 1_000;
     back_pressure: shuttle_back_pressure / stress_back_pressure, 2_000;
     eviction_during_use: shuttle_eviction_during_use / stress_eviction_during_use, 2_000;
     compiles_that_fail: shuttle_compiles_that_fail / stress_compiles_that_fail, 2_000;

@@ -25,7 +25,7 @@ use crate::error::{Failure, RegionRef};
 use crate::record::replay::{Dropped, Life};
 use crate::result::once::{Abandoned, Once, Promise};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::sync::next_block;
+use crate::sync::{Tally, next_block};
 use crate::trace::Place;
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
@@ -283,11 +283,11 @@ impl TraceResult for ValuePromise {
 
 /// A counter that many threads add to and anybody reads.
 #[derive(Debug)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct Counter(Tally);
 
 impl Counter {
     pub(crate) fn new() -> Counter {
-        Counter(AtomicU64::new(0))
+        Counter(Tally::new(0))
     }
 
     pub(crate) fn add(&self, amount: u64) {

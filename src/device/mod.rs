@@ -143,6 +143,9 @@ pub(crate) struct Device {
     live: Arc<Holdings>,
     #[cfg(test)]
     later: Option<Later>,
+    /// It is a reference device whose new regions are interpreted apart from the others.
+    #[cfg(test)]
+    is_near: bool,
 }
 
 enum Loaded {
@@ -248,6 +251,8 @@ impl Device {
             live: Holdings::new(),
             #[cfg(test)]
             later: None,
+            #[cfg(test)]
+            is_near: false,
         }
     }
 
@@ -262,6 +267,8 @@ impl Device {
             live: Holdings::new(),
             #[cfg(test)]
             later: None,
+            #[cfg(test)]
+            is_near: false,
         }
     }
 
@@ -269,6 +276,12 @@ impl Device {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn slow(faults: Option<Faults>, later: Later) -> Device {
         Device { later: Some(later), ..Device::reference(1, faults) }
+    }
+
+    /// A reference device on which new regions are interpreted first, as on a plugin for the host.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn near(faults: Option<Faults>) -> Device {
+        Device { is_near: true, ..Device::reference(1, faults) }
     }
 
     /// Fingerprint of everything outside a region that its executables depend on.
@@ -408,6 +421,10 @@ impl Device {
 
     /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where the interpreter is a short way off.
     pub(crate) fn is_near_host(&self) -> bool {
+        #[cfg(test)]
+        if self.is_near {
+            return true;
+        }
         self.pjrt().is_some_and(PjrtDevice::is_near_host)
     }
 

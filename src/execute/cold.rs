@@ -38,8 +38,8 @@ use crate::stream::StreamShared;
 use crate::sync::Mutex;
 use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 
-/// Most executions of a region that are interpreted.
-pub(super) const MOST_RUNS: u32 = 10;
+/// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario gets beyond them.
+pub(super) const MOST_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
 
 /// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16 to 100 ops with products and sums, 0.4 to
 /// 1.2 s for 500 to 800 (33 cases of `fuseline bench`, 2026-11-22).

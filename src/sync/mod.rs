@@ -51,6 +51,10 @@ pub(crate) use shuttle_impl::*;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std_impl::*;
 
+/// A number that tells what has happened and decides nothing: model checkers need not see it. It changes where locks are held that they do
+/// not see either (those of the cache), and must not let them run another thread there, which would wait for such a lock for ever.
+pub(crate) use std::sync::atomic::AtomicU64 as Tally;
+
 /// A number that the process has not got from here before, from 1 on. It is no part of any protocol, so model checkers need
 /// not see it; it is here because it names an atomic.
 pub(crate) fn next_block() -> u64 {
