@@ -348,7 +348,7 @@ impl EngineConfig {
     }
 
     /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and what it returns is the failure that this one has. Default: none.
+    /// transfer, and what it returns happens to this one. Default: none.
     #[must_use]
     pub fn inject_faults(
         mut self,
