@@ -28,11 +28,11 @@ use fuseline_fusion::{OpCode, Scalar, TensorType};
 use smallvec::SmallVec;
 
 use super::cold::{Again, Interpreted, MOST_RUNS, Param, Slot, break_even, failed, param};
-use super::compile::{Compile, CompileSlot, Haste};
+use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::job::{Job, State};
 use super::recent::Recent;
 use crate::config::{Buckets, ShapeClasses};
-use crate::device::{Buffer, DeviceError, Executable};
+use crate::device::{Buffer, DeviceError, Executable, How};
 use crate::engine::Task;
 use crate::error::RegionRef;
 use crate::event::Event;
@@ -409,9 +409,9 @@ impl Bucketed {
     fn compile(&self, claim: Claim<Executable, DeviceError>, haste: Haste, stream: &Arc<StreamShared>) {
         let outputs = claim.outputs().clone();
         // Copies are made for it, so nothing is given to it for good.
-        let compile =
-            Compile { outputs, dying: Vec::new(), haste, quick: false, part_of: None, keeps_failures: true };
-        drop(compile.start(stream, &self.info, Some(claim)));
+        let dying = Vec::new();
+        let compile = Compile { outputs, dying, how: How::default(), otherwise: Otherwise::Parts(None) };
+        drop(compile.start(Some(claim), haste, Remembered::All, &self.info, stream));
     }
 }
 

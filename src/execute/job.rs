@@ -12,11 +12,11 @@ use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 use super::EngineRegion;
 use super::classes::Bucketed;
 use super::cold::{Again, Run, Slot};
-use super::compile::{Compile, CompileSlot, Haste};
+use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::known::Missed;
 use super::memory::Room;
 use super::quick;
-use crate::device::{Cause, DeviceError, Executable};
+use crate::device::{Cause, DeviceError, Executable, How};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
 use crate::record::replay::{Recorded, Tape};
@@ -313,13 +313,17 @@ impl Job {
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
         // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
-        let keeps_failures = self.is_joined() || !self.may_free && self.ops() > 1;
+        let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
+            true => Remembered::All,
+            false => Remembered::ButForMemory,
+        };
         // What is joined runs as its units until its best executable is there.
         let is_hurried = claim.is_some() && !self.is_joined();
         let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
-        let (dying, part_of) = (self.dying(), self.part_of);
-        let compile = Compile { outputs, dying, haste, quick, part_of, keeps_failures };
-        compile.start(stream, &self.info, claim)
+        let how = How { quick, ..How::default() };
+        let compile =
+            Compile { outputs, dying: self.dying(), how, otherwise: Otherwise::Parts(self.part_of) };
+        compile.start(claim, haste, remembered, &self.info, stream)
     }
 
     /// Whether it is interpreted if it is new.
