@@ -10,7 +10,7 @@ use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
-use super::classes::Bucketed;
+use super::classes::{Bucketed, Sizes};
 use super::cold::{Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::known::Missed;
@@ -227,8 +227,8 @@ impl Job {
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
                 {
                     // It will be waited for when the region has been interpreted often enough.
-                    self.compile(Some(claim), Haste::Awaited, stream);
-                } else {
+                    self.compile(Some(claim), run.haste(), stream);
+                } else if run.haste() == Haste::Awaited {
                     // What was begun in case it is run again is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
@@ -261,19 +261,19 @@ impl Job {
             }
             Lookup::Failed(error) => State::Known(error),
             Lookup::Claimed(claim) => {
-                let mut claim = claim;
+                let (mut claim, mut sizes) = (claim, Sizes::Few);
                 if !self.was_cold {
                     self.tell_miss(stream);
-                    claim = match self.by_new_bucket(claim, stream) {
+                    (claim, sizes) = match self.by_new_bucket(claim, stream) {
                         Ok(state) => {
                             self.state = state;
                             return;
                         }
-                        Err(claim) => claim,
+                        Err(not_padded) => not_padded,
                     };
                 }
                 let cold = cold.filter(|_| !self.was_cold);
-                match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph())) {
+                match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
                     Some(run) => {
                         if run.starts_compile() {
                             self.compile(Some(claim), Haste::Unhurried, stream);
