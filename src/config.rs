@@ -210,7 +210,7 @@ impl EngineConfig {
         self
     }
 
-    /// Whether small regions are interpreted the first times, up to 10, instead of waiting for a compile. Default: yes.
+    /// Whether small regions are interpreted the first times, up to 10, or more if they come at many sizes, instead of waiting for a compile. Default: yes.
     ///
     /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. A small
     /// region that is run once is then not compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
@@ -348,7 +348,7 @@ impl EngineConfig {
     }
 
     /// Plans faults, for tests of programs that must survive them: `plan` is asked before each compile, execution and
-    /// transfer, and what it returns is the failure that this one has. Default: none.
+    /// transfer, and what it returns happens to this one. Default: none.
     #[must_use]
     pub fn inject_faults(
         mut self,

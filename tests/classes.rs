@@ -1,10 +1,11 @@
 //! Sizes that vary: few executables for many sizes, the same numbers, and a size that stays gets its own.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says its figures")]
 
 mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use fuseline::nn::{self, Attention};
 use fuseline::{
@@ -203,4 +204,88 @@ fn cached(engine: &Engine) -> Result<Vec<Vec<f32>>> {
     }
     results.push(keys.to_vec::<f32>()?);
     Ok(results)
+}
+
+/// Sizes that are compiled like any other region (`FEW_SIZES`).
+const FEW: u64 = 8;
+
+/// J1: sizes of which there are many, and which are not padded, are each interpreted until that has taken as long as a compile: but for the
+/// first few they are not all compiled at once and waited for.
+#[test]
+fn sizes_that_vary_do_not_wait_for_each_other() {
+    const TOKENS: u64 = 20;
+    const ROUNDS: u64 = 12;
+    let Some(engine) = plugin(EngineConfig::new().quick_compiles(false)) else { return };
+    let expected = decode(&Engine::reference(), TOKENS).unwrap();
+    for _ in 0..ROUNDS {
+        for (actual, expected) in decode(&engine, TOKENS).unwrap().iter().zip(&expected) {
+            close(actual, expected, 1e-5);
+        }
+    }
+    let counters = engine.counters();
+    assert_eq!(counters.compiles_asked, FEW, "{counters:?}");
+    assert_eq!((counters.interpreted, counters.padded), (ROUNDS * (TOKENS - FEW) + 10 * FEW, 0));
+}
+
+/// They have executables in the end, asked for when half of that time has passed; how often they are interpreted is the same each time.
+#[test]
+fn sizes_that_vary_and_stay_are_compiled() {
+    let interpreted = || {
+        let log = Log::default();
+        let engine = plugin(EngineConfig::new().quick_compiles(false).event_sink(log.sink()))?;
+        // A sum over what varies, and a product that takes a while.
+        let square = engine.tensor(&numbers(64 * 64, 0.01), &[64, 64]).unwrap();
+        let (mut runs, mut asked, mut before) = (Vec::new(), None, u64::MAX);
+        while engine.counters().interpreted != before {
+            before = engine.counters().interpreted;
+            for size in 0..FEW + 2 {
+                let x = engine.tensor(&numbers((70 + size) * 64, 0.01), &[70 + size, 64]).unwrap();
+                drop(x.matmul(&square).unwrap().sum(&[0]).unwrap().to_vec::<f32>().unwrap());
+            }
+            runs.extend(log.take().into_iter().filter_map(|event| match event {
+                Event::Interpreted { run, of, .. } => Some((run, of)),
+                _ => None,
+            }));
+            if engine.counters().compiles_asked > FEW && asked.is_none() {
+                asked = Some(runs.len() as u64);
+            }
+        }
+        assert_eq!(engine.counters().compiles, FEW + 2);
+        let of = runs.iter().map(|&(_, of)| of).max().unwrap();
+        assert!(of > 20, "{of}");
+        let of_each = |most: u32| runs.iter().filter(|&&run| run == (most, most)).count() as u64;
+        assert_eq!((of_each(10), of_each(of), runs.len() as u64), (FEW, 2, 10 * FEW + 2 * u64::from(of)));
+        assert_eq!(asked, Some(10 * FEW + 2 * u64::from(of / 2)));
+        Some(runs)
+    };
+    assert_eq!(interpreted(), interpreted());
+}
+
+/// What the sequences of a decoder cost, whose cache grows by a token at a time.
+#[test]
+#[ignore = "figures: `cargo test --release --test classes -- --ignored --nocapture`"]
+fn cost_of_a_growing_cache() {
+    for which in [ShapeClasses::Unmasked, ShapeClasses::Masked] {
+        let Some(engine) = plugin(EngineConfig::new().shape_classes(which)) else { return };
+        let (mut before, start) = (engine.counters(), Instant::now());
+        for sequence in 1..=400 {
+            let since = Instant::now();
+            drop(decode(&engine, 64).unwrap());
+            let (took, counters) = (since.elapsed(), engine.counters());
+            let did = counters.since(&before);
+            // What has waited, and what others are to be compared with.
+            if sequence <= 12 || sequence % 40 == 0 || took.as_millis() > 100 {
+                println!(
+                    "{which:?} {sequence}: {took:.1?} after {:.1?}, {} interpreted, {} padded, {} by their own; {} compiled, {} pending",
+                    start.elapsed(),
+                    did.interpreted,
+                    did.padded,
+                    did.executions,
+                    did.compiles,
+                    counters.pending_compiles
+                );
+            }
+            before = counters;
+        }
+    }
 }

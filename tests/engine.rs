@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fuseline::{
-    Budgets, Bytes, DType, Engine, Event, Fault, FaultPoint, HardOnly, Literal, Miss, Mode, OpCode, Result,
-    Stage, Tensor, Varies, Varying, with_mode,
+    Budgets, Bytes, DType, Engine, EngineConfig, Event, Fault, FaultPoint, HardOnly, Literal, Miss, Mode,
+    OpCode, Result, Stage, Tensor, Varies, Varying, with_mode,
 };
 use support::{Log, block_on, close, on_engines, plugin, vector};
 
@@ -422,6 +422,24 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
             _ => None,
         })
     };
+    does_not_compile(config, &log, "too many ops for today");
+}
+
+/// E8: whoever waits for it is told.
+#[test]
+fn a_compiler_that_panics_is_one_that_fails() {
+    let log = Log::default();
+    let config = || {
+        support::config().event_sink(log.sink()).inject_faults(|point| match point {
+            FaultPoint::Compile { ops } if ops > 1 => panic!("too many ops for today"),
+            _ => None,
+        })
+    };
+    does_not_compile(config, &log, "the compiler layer panicked");
+}
+
+/// Runs a region a hundred times op by op, for this reason.
+fn does_not_compile(config: impl Fn() -> EngineConfig, log: &Log, reason: &str) {
     on_engines(config, |engine| {
         log.take();
         let x = vector(engine, &[1.0, 4.0]);
@@ -438,7 +456,7 @@ fn a_region_that_does_not_compile_runs_op_by_op() {
         let reasons = log
             .take()
             .into_iter()
-            .filter(|event| matches!(event, Event::Fallback { why, .. } if why == "too many ops for today"));
+            .filter(|event| matches!(event, Event::Fallback { why, .. } if why == reason));
         assert_eq!(reasons.count(), 100);
         Ok(())
     });

@@ -633,3 +633,32 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     assert!(!events.iter().any(|event| matches!(event, Event::Oversized { .. } | Event::InParts { .. })));
     Ok(())
 }
+
+/// As that, on any device; what plans too much and is no larger than the slack runs as a whole.
+#[test]
+fn what_plans_too_much_runs_in_halves() {
+    let log = Log::default();
+    for (scratch, is_cut) in [(15 << 20, false), (17 << 20, true)] {
+        let config = || {
+            support::config().event_sink(log.sink()).inject_faults(move |point| match point {
+                FaultPoint::Compile { ops } if ops > 5 => Some(Fault::oversized(Bytes(scratch))),
+                _ => None,
+            })
+        };
+        on_engines(config, |engine| {
+            log.take();
+            for _ in 0..70 {
+                reads_ten(engine)?;
+            }
+            let counters = engine.counters();
+            assert_eq!(counters.in_parts >= 70, is_cut, "{counters:?}");
+            assert_eq!((counters.fallbacks, counters.compile_failures, counters.poisoned), (0, 0, 0));
+            let events = log.take();
+            let whole =
+                |event: &&Event| matches!(event, Event::CompileStarted { region } if region.ops == 10);
+            assert_eq!(events.iter().filter(whole).count(), 1, "it is remembered");
+            assert_eq!(events.iter().any(|event| matches!(event, Event::Oversized { .. })), is_cut);
+            Ok(())
+        });
+    }
+}

@@ -3,7 +3,9 @@
 
 mod support;
 
-use fuseline::{Engine, EngineConfig, Event, Numerics, Tensor};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fuseline::{Bytes, Engine, EngineConfig, Event, Fault, FaultPoint, Numerics, Tensor};
 use support::{Log, plugin, wait_until};
 
 fn config() -> EngineConfig {
@@ -32,7 +34,7 @@ fn both_compiles_are_told() {
     let x = input(&engine);
     assert_eq!((step(&x), step(&x)), (vec![2.0, 2.0], vec![2.0, 2.0]));
     let mut told = Vec::new();
-    let mut modules = Vec::new();
+    let (mut modules, mut plans) = (Vec::new(), Vec::new());
     // The end is told just after it is counted.
     while told.last() != Some(&"slow") {
         for event in log.take() {
@@ -42,7 +44,10 @@ fn both_compiles_are_told() {
                     modules.push(module.text().to_owned());
                 }
                 Event::CompileStarted { .. } => told.push("started"),
-                Event::CompileFinished { quick, .. } => told.push(if quick { "quick" } else { "slow" }),
+                Event::CompileFinished { quick, memory, .. } => {
+                    told.push(if quick { "quick" } else { "slow" });
+                    plans.push(memory);
+                }
                 _ => {}
             }
         }
@@ -50,6 +55,8 @@ fn both_compiles_are_told() {
     }
     assert_eq!(told, ["lowered", "started", "quick", "lowered", "started", "slow"]);
     assert_eq!(modules[0], modules[1]);
+    // What is planned does not depend on haste, so a stopgap is not left in its place for that.
+    assert!(plans[0] == plans[1], "{plans:?}");
 }
 
 fn compiles(log: &Log) -> Vec<bool> {
@@ -112,11 +119,10 @@ fn what_is_long_to_run_exact_or_compared_is_compiled_at_once() {
 /// A compile that fails leaves the stopgap.
 #[test]
 fn a_second_compile_that_fails_costs_speed() {
-    use std::sync::atomic::{AtomicU32, Ordering};
     let count = AtomicU32::new(0);
-    let faults = move |point: fuseline::FaultPoint| match point {
-        fuseline::FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) == 1 => {
-            Some(fuseline::Fault::new("the compiler is tired"))
+    let faults = move |point| match point {
+        FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) == 1 => {
+            Some(Fault::new("the compiler is tired"))
         }
         _ => None,
     };
@@ -131,11 +137,10 @@ fn a_second_compile_that_fails_costs_speed() {
     assert_eq!((counters.misses, counters.hits, counters.compiles, counters.fallbacks), (1, 6, 1, 0));
 }
 
-/// Whatever could be reused in any execution may be by the executable that stays: in the second one a handle is kept.
-#[test]
-fn what_replaces_a_stopgap_reuses_memory() {
-    let Some(engine) = plugin(config()) else { return };
-    let mut x = (input(&engine) * 1.0).unwrap();
+/// Forty updates of a state, of which the one before step `keeps` is kept; from the third on by the executable that stays. How many of
+/// them reused the state's memory.
+fn donations(engine: &Engine, keeps: usize) -> u64 {
+    let mut x = (input(engine) * 1.0).unwrap();
     engine.synchronize().unwrap();
     let mut kept = None;
     let before = engine.counters();
@@ -144,18 +149,53 @@ fn what_replaces_a_stopgap_reuses_memory() {
         for _ in 0..6 {
             y = (y.matmul(&x).unwrap() * 0.5).unwrap();
         }
-        if step == 1 {
+        if step == keeps {
             kept = Some(std::mem::replace(&mut x, y));
         } else {
             x = y;
         }
         engine.synchronize().unwrap();
-        // From here on it is the executable that stays.
         if step == 1 {
-            wait_until(&engine, |counters| counters.compiles == before.compiles + 2);
+            wait_until(engine, |counters| counters.compiles == before.compiles + 2);
         }
     }
     assert_eq!(x.to_vec::<f32>().unwrap(), [1.0; 4]);
-    assert_eq!(engine.counters().since(&before).donations, 39, "all but that of the second step");
     drop(kept);
+    engine.counters().since(&before).donations
+}
+
+/// Whatever could be reused in any execution may be by the executable that stays: in the second one a handle is kept.
+#[test]
+fn what_replaces_a_stopgap_reuses_memory() {
+    let Some(engine) = plugin(config()) else { return };
+    assert_eq!(donations(&engine, 1), 39, "all but that of the second step");
+}
+
+/// What would take a stopgap's place and needs too much memory does not.
+#[test]
+fn a_second_compile_that_needs_too_much_is_not_used() {
+    for is_oversized in [false, true] {
+        let (log, count) = (Log::default(), AtomicU32::new(0));
+        let faults = move |point| match point {
+            FaultPoint::Compile { ops } if ops > 6 && count.fetch_add(1, Ordering::Relaxed) == 1 => {
+                is_oversized.then(|| Fault::oversized(Bytes(1 << 30)))
+            }
+            _ => None,
+        };
+        let Some(engine) = plugin(config().inject_faults(faults).event_sink(log.sink())) else { return };
+        // The stopgap, made while a handle is kept, reuses nothing.
+        assert_eq!(donations(&engine, 0), if is_oversized { 0 } else { 38 });
+        let told: Vec<bool> = log
+            .take()
+            .iter()
+            .filter_map(|event| match event {
+                Event::CompileFinished { region, quick, .. } if region.ops > 6 => Some(*quick),
+                Event::Oversized { memory, .. } => Some(memory.temporaries < Bytes(1 << 30)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, &[true, false, false][..if is_oversized { 3 } else { 2 }]);
+        let counters = engine.counters();
+        assert_eq!((counters.in_parts, counters.fallbacks, counters.compile_failures), (0, 0, 0));
+    }
 }

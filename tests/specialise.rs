@@ -3,10 +3,11 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fuseline::{Event, Numerics, Tensor};
-use support::{Log, plugin, vector};
+use fuseline::{Bytes, Event, Fault, FaultPoint, Numerics, Tensor};
+use support::{Log, plugin, vector, wait_until};
 
 /// More executions than a value needs to count as one that stays.
 const MANY: usize = 1_100;
@@ -91,4 +92,31 @@ fn exact_numbers_and_schedules_are_left_alone() {
         assert_eq!(step(&x, exponent, 1.0), wanted(exponent, 1.0));
     }
     assert_eq!((engine.counters().specialised, engine.counters().compiles), (0, 1));
+}
+
+/// An executable with constants that needs too much memory is not used, and that is told.
+#[test]
+fn one_that_needs_too_much_is_not_used() {
+    let (log, count) = (Log::default(), AtomicU32::new(0));
+    let faults = move |point| match point {
+        FaultPoint::Compile { .. } if count.fetch_add(1, Ordering::Relaxed) > 0 => {
+            Some(Fault::oversized(Bytes(1 << 30)))
+        }
+        _ => None,
+    };
+    let Some(engine) = plugin(support::config().inject_faults(faults).event_sink(log.sink())) else { return };
+    let x = vector(&engine, &[1.0, 2.0, 3.0]);
+    for rate in 0..MANY {
+        drop(step(&x, 2.0, rate as f32));
+    }
+    wait_until(&engine, |counters| counters.compiles == 2);
+    for rate in 0..20 {
+        assert_eq!(step(&x, 2.0, rate as f32), wanted(2.0, rate as f32));
+    }
+    let counters = engine.counters();
+    assert_eq!((counters.specialised, counters.in_parts, counters.compile_failures), (0, 0, 0));
+    assert_eq!((counters.compiles, counters.misses), (2, 1));
+    let events = log.take();
+    assert!(!events.iter().any(|event| matches!(event, Event::Specialised { .. })));
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Oversized { .. })).count(), 1);
 }

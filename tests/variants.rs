@@ -6,7 +6,7 @@ mod support;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fuseline::{Counters, Engine, Event, Fault, FaultPoint, Tensor};
+use fuseline::{Bytes, Counters, Engine, Event, Fault, FaultPoint, Tensor};
 use support::{Log, plugin, wait_until};
 
 /// Elements of the values that may be kept: with that many, 200 executions waste a compile.
@@ -155,6 +155,61 @@ fn a_narrower_one_that_does_not_compile_is_forgotten() {
     step(&x, [false, true]);
     let counters = engine.counters();
     assert_eq!((counters.compiles, counters.misses, counters.fallbacks), (2, 2, 0));
+}
+
+/// One that needs too much memory is not used, unless it needs less than the one that runs.
+#[test]
+fn a_narrower_one_that_needs_too_much_is_not_used() {
+    const SLACK: u64 = 1 << 24;
+    // As `step`, with ops between which both values are alive if they are kept: by ops it holds half a MiB more then.
+    let step = |x: &Tensor, keeps: bool| {
+        let a = (x * 2.0).unwrap();
+        let b = (&a + 1.0).unwrap();
+        let sum = ((&b * 0.5).unwrap() * 2.0).unwrap().sum(&[0]).unwrap();
+        let kept = keeps.then_some((a, b));
+        assert_eq!(sum.item::<f32>().unwrap(), 3.0 * SIZE as f32);
+        drop(kept);
+    };
+    // What the first one and the others need more than the compiler says: the second pair is so that the first is just not oversized, and the
+    // others are, but less so.
+    let plans = [(0, 1 << 30, false), (SLACK + (700 << 10), SLACK + (900 << 10), true)];
+    for (first, more, is_used) in plans {
+        let (log, count) = (Log::default(), AtomicU32::new(0));
+        let faults = move |point| match point {
+            FaultPoint::Compile { .. } => {
+                let is_first = count.fetch_add(1, Ordering::Relaxed) == 0;
+                Some(Fault::oversized(Bytes(if is_first { first } else { more })))
+            }
+            _ => None,
+        };
+        let config = support::config().memory_slack(Bytes(SLACK)).inject_faults(faults);
+        let Some(engine) = plugin(config.event_sink(log.sink())) else { return };
+        let x = input(&engine, SIZE);
+        step(&x, true);
+        for _ in 0..600 {
+            step(&x, false);
+        }
+        wait_until(&engine, all_compiled);
+        let events = log.take();
+        let planned = events.iter().filter_map(|event| match event {
+            Event::CompileFinished { memory: Some(memory), eager, .. } => Some((memory.peak(), *eager)),
+            _ => None,
+        });
+        let planned: Vec<_> = planned.collect();
+        let (peak, eager) = planned[1];
+        assert!(peak.0 > eager.0 + eager.0 / 4 && peak.0 - eager.0 > SLACK, "{planned:?}");
+        assert_eq!(peak < planned[0].0, is_used, "{planned:?}");
+        let oversized = events.iter().filter(|event| matches!(event, Event::Oversized { .. })).count();
+        assert_eq!(oversized, if is_used { 0 } else { planned.len() - 1 });
+        for _ in 0..20 {
+            step(&x, false);
+        }
+        let surplus = if is_used { 0 } else { 2 };
+        assert!(told(&log).0.iter().all(|&of_hit| of_hit == surplus));
+        let counters = engine.counters();
+        assert_eq!((counters.misses, counters.in_parts, counters.fallbacks), (1, 0, 0));
+        assert!(counters.compiles <= 1 + MOST, "{counters:?}");
+    }
 }
 
 /// What results that nobody needs cost.

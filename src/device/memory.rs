@@ -43,6 +43,11 @@ impl MemoryPlan {
         all.saturating_sub(self.aliased)
     }
 
+    /// The plan of an executable that needs so much more scratch.
+    pub(super) fn with_scratch(self, more: Bytes) -> MemoryPlan {
+        MemoryPlan { temporaries: self.temporaries.saturating_add(more), ..self }
+    }
+
     /// Whether that is much more than the `eager` bytes that the ops would hold one by one, and more than `slack` more.
     pub(crate) fn is_oversized(&self, eager: Bytes, slack: Bytes) -> bool {
         let more = self.peak().saturating_sub(eager);

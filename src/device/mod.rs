@@ -70,22 +70,31 @@ pub enum FaultPoint {
 
 /// A fault that is planned for a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    message: String,
-    cause: Cause,
+pub struct Fault(Planned);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Planned {
+    Failure { message: String, cause: Cause },
+    Scratch(Bytes),
 }
 
 impl Fault {
     /// Something fails, not for want of memory.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Fault {
-        Fault { message: message.into(), cause: Cause::Other }
+        Fault(Planned::Failure { message: message.into(), cause: Cause::Other })
     }
 
     /// Memory runs out.
     #[must_use]
     pub fn out_of_memory(message: impl Into<String>) -> Fault {
-        Fault { message: message.into(), cause: Cause::Memory }
+        Fault(Planned::Failure { message: message.into(), cause: Cause::Memory })
+    }
+
+    /// A compile ends well, and its executable plans so much scratch more than it needs. Means nothing at other points.
+    #[must_use]
+    pub fn oversized(scratch: Bytes) -> Fault {
+        Fault(Planned::Scratch(scratch))
     }
 }
 
@@ -316,9 +325,17 @@ impl Device {
     }
 
     fn fault(&self, stage: Stage, point: FaultPoint) -> Result<()> {
+        self.fault_or_scratch(stage, point).map(drop)
+    }
+
+    /// The scratch that a plan of memory is to have on top, if that is the fault.
+    fn fault_or_scratch(&self, stage: Stage, point: FaultPoint) -> Result<Option<Bytes>> {
         match self.faults.as_ref().and_then(|faults| faults(point)) {
-            Some(Fault { message, cause }) => Err(DeviceError { cause, ..DeviceError::new(stage, message) }),
-            None => Ok(()),
+            Some(Fault(Planned::Failure { message, cause })) => {
+                Err(DeviceError { cause, ..DeviceError::new(stage, message) })
+            }
+            Some(Fault(Planned::Scratch(bytes))) => Ok(Some(bytes)),
+            None => Ok(None),
         }
     }
 
@@ -330,7 +347,8 @@ impl Device {
         candidates: &[u32],
         how: How,
     ) -> Result<Executable> {
-        self.fault(Stage::Compile, FaultPoint::Compile { ops: region.graph().nodes().len() })?;
+        let point = FaultPoint::Compile { ops: region.graph().nodes().len() };
+        let scratch = self.fault_or_scratch(Stage::Compile, point)?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes, memory) = match &self.kind {
             Kind::Pjrt(device) => {
@@ -338,6 +356,10 @@ impl Device {
                 (Loaded::Pjrt(compiled.executable), compiled.bytes, compiled.memory)
             }
             Kind::Reference(_) => (Loaded::Reference, region.bytes().len() as u64, None),
+        };
+        let memory = match scratch {
+            Some(scratch) => Some(memory.unwrap_or_default().with_scratch(scratch)),
+            None => memory,
         };
         let reusable = match loaded {
             // Arguments are the parameters without the lifted ones, in order.

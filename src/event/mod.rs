@@ -160,7 +160,8 @@ pub enum Event {
         /// What is done about it.
         remedy: Remedy,
     },
-    /// A compiled region is not used, because it needs more memory than its ops would one by one.
+    /// An executable is not used, because it needs more memory than its region's ops would one by one. The region runs in parts, or by the
+    /// executable that it has, if this one was compiled to take its place or to stand beside it.
     Oversized {
         /// Which one.
         region: RegionRef,

@@ -6,7 +6,8 @@
 //! size that comes once costs no compile, and a size that stays gets an executable of its own, in the background.
 //!
 //! What is quick to interpret is interpreted until that has taken, by estimate, as long as a compile, here without the limit that a
-//! region by itself has (`cold.rs`): sizes of a triangular loop come once each. By the same measure a size gets its own executable.
+//! region by itself has (`cold.rs`): sizes of a triangular loop come once each. By the same measure a size gets its own executable. Where regions
+//! are not padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the ninth size on.
 //!
 //! Input: a region that was missed. Output: a [`Bucketed`] region, and [`Slot`]s with results.
 //!
@@ -27,12 +28,12 @@ use fuseline_fusion::class::{Padded, ShapeClass, Unclassed, resized};
 use fuseline_fusion::{OpCode, Scalar, TensorType};
 use smallvec::SmallVec;
 
-use super::cold::{Again, Interpreted, MOST_RUNS, Param, Slot, break_even, failed, param};
-use super::compile::{Compile, CompileSlot, Haste};
+use super::cold::{Again, Interpreted, MOST_RUNS, Param, Slot, failed, param, patience};
+use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::job::{Job, State};
 use super::recent::Recent;
 use crate::config::{Buckets, ShapeClasses};
-use crate::device::{Buffer, DeviceError, Executable};
+use crate::device::{Buffer, DeviceError, Executable, How};
 use crate::engine::Task;
 use crate::error::RegionRef;
 use crate::event::Event;
@@ -43,8 +44,9 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
-/// Most executions of a bucket that are interpreted, and most of one region before it gets an executable of its own, however little each takes.
-const MOST_PATIENCE: u32 = 1_000;
+/// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn and are waited for together, so with more of
+/// them that takes long: a decoder waited 10 s at its eleventh sequence of 64 tokens, of which each took 20 ms.
+const FEW_SIZES: u32 = 8;
 
 /// How often it is tried to find a class for the same ops. What differs in more than sizes time and again is not worth the looking.
 const MOST_TRIES: u32 = 8;
@@ -71,8 +73,10 @@ struct Family {
     class: Option<ShapeClass>,
     /// How often no class was found.
     tries: u32,
-    /// Why they are not padded has been told.
-    is_told: bool,
+    /// How many there were.
+    regions: u32,
+    /// Their sizes vary, and they are not padded; why has been told.
+    is_refused: bool,
 }
 
 struct Known {
@@ -94,9 +98,17 @@ pub(crate) struct Classes {
 /// What there is for a region that was missed.
 enum Found {
     Bucket(Arc<Bucketed>),
-    /// Nothing, for a reason that was not told yet.
-    Refused(Refusal),
+    /// Nothing, though its sizes vary; how many there are, and the reason, if it was not told yet.
+    Refused(Sizes, Option<Refusal>),
     Nothing,
+}
+
+/// At how many sizes a region comes that is not padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sizes {
+    /// More than [`FEW_SIZES`], as it seems.
+    Many,
+    Few,
 }
 
 /// Why regions whose sizes vary are not padded.
@@ -143,15 +155,20 @@ impl Classes {
         let (canon, skeleton) = (&info.canon, info.canon.skeleton());
         let mut known = self.known.lock();
         let Some(family) = known.families.get_mut(&skeleton) else {
-            let family = Family { latest: canon.clone(), class: None, tries: 0, is_told: false };
+            let family =
+                Family { latest: canon.clone(), class: None, tries: 0, regions: 1, is_refused: false };
             known.families.insert(skeleton, family);
             return Found::Nothing;
         };
+        family.regions = family.regions.saturating_add(1);
         let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
             Ok(Some(padded)) if padded.is_masked() && self.which != ShapeClasses::Masked => {
                 return family.refused(Refusal::Masked);
             }
             Ok(Some(padded)) => padded,
+            Ok(None) | Err(Unclassed::Unlike) if family.is_refused => {
+                return Found::Refused(family.sizes(), None);
+            }
             Ok(None) | Err(Unclassed::Unlike) => return Found::Nothing,
             Err(Unclassed::NoRule { node, op }) => return family.refused(Refusal::NoRule { node, op }),
         };
@@ -208,10 +225,12 @@ impl Family {
     }
 
     fn refused(&mut self, refusal: Refusal) -> Found {
-        match std::mem::replace(&mut self.is_told, true) {
-            true => Found::Nothing,
-            false => Found::Refused(refusal),
-        }
+        let is_known = std::mem::replace(&mut self.is_refused, true);
+        Found::Refused(self.sizes(), (!is_known).then_some(refusal))
+    }
+
+    fn sizes(&self) -> Sizes {
+        if self.regions > FEW_SIZES { Sizes::Many } else { Sizes::Few }
     }
 }
 
@@ -230,7 +249,7 @@ impl Bucketed {
             results: padded.results().to_vec(),
             scalars: padded.scalars().to_vec(),
             sizes: padded.sizes().to_vec(),
-            patience: break_even(of.graph()).min(MOST_PATIENCE),
+            patience: patience(of.graph()),
             runs: AtomicU32::new(0),
         }
     }
@@ -264,25 +283,29 @@ impl Job {
         }
     }
 
-    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back.
+    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back, and what is known of its sizes.
     pub(super) fn by_new_bucket(
         &mut self,
         claim: Claim<Executable, DeviceError>,
         stream: &Arc<StreamShared>,
-    ) -> Result<State, Claim<Executable, DeviceError>> {
+    ) -> Result<State, (Claim<Executable, DeviceError>, Sizes)> {
         let engine = stream.engine();
-        let Some(classes) = engine.classes().filter(|_| self.may_be_cold()) else { return Err(claim) };
+        let Some(classes) = engine.classes().filter(|_| self.may_be_cold()) else {
+            return Err((claim, Sizes::Few));
+        };
         match classes.missed(&self.info, engine.device().environment()) {
             Found::Bucket(bucketed) => match self.by_bucket(bucketed, Some(claim), stream) {
                 Ok(state) => Ok(state),
-                Err(claim) => Err(claim.expect("bug: a claim is lost")),
+                Err(claim) => Err((claim.expect("bug: a claim is lost"), Sizes::Few)),
             },
-            Found::Refused(refusal) => {
+            Found::Refused(sizes, refusal) => {
                 let region = self.info.reference;
-                engine.emit(|| Event::NotPadded { region, why: self.words(&refusal) });
-                Err(claim)
+                if let Some(refusal) = refusal {
+                    engine.emit(|| Event::NotPadded { region, why: self.words(&refusal) });
+                }
+                Err((claim, sizes))
             }
-            Found::Nothing => Err(claim),
+            Found::Nothing => Err((claim, Sizes::Few)),
         }
     }
 
@@ -325,7 +348,7 @@ impl Job {
                 if let Lookup::Claimed(claim) = found
                     && run.starts_compile()
                 {
-                    bucketed.compile(claim, Haste::Awaited, stream);
+                    bucketed.compile(claim, run.haste(), stream);
                 }
                 return Ok(State::Cold(run));
             }
@@ -409,9 +432,9 @@ impl Bucketed {
     fn compile(&self, claim: Claim<Executable, DeviceError>, haste: Haste, stream: &Arc<StreamShared>) {
         let outputs = claim.outputs().clone();
         // Copies are made for it, so nothing is given to it for good.
-        let compile =
-            Compile { outputs, dying: Vec::new(), haste, quick: false, part_of: None, keeps_failures: true };
-        drop(compile.start(stream, &self.info, Some(claim)));
+        let dying = Vec::new();
+        let compile = Compile { outputs, dying, how: How::default(), otherwise: Otherwise::Parts(None) };
+        drop(compile.start(Some(claim), haste, Remembered::All, &self.info, stream));
     }
 }
 

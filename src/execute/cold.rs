@@ -10,8 +10,9 @@
 //! Input: a region about to look for its executable. Output: whether it is interpreted this time, and [`Slot`]s with results.
 //!
 //! Invariants:
-//! - J1: whether an execution is interpreted follows from the region and from how often it was executed before, not from how long a compile
-//!   takes: by it, numbers are the same in each run.
+//! - J1: whether an execution is interpreted follows from the region, from how often it was executed before and from how many sizes of it had
+//!   come when it was new, not from how long a compile takes: by it, numbers are the same in each run. (Where several streams record the same ops at
+//!   several sizes, whose came first.)
 //! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed instead.
 //!
 //! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica and `Numerics::Fast`. Regions that were
@@ -26,6 +27,8 @@ use fuseline_fusion::graph::Node;
 use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, Literal, Scalar, interp};
 
+use super::classes::Sizes;
+use super::compile::Haste;
 use super::job::{Job, Step};
 use super::recent::Recent;
 use crate::device::{Buffer, DeviceError};
@@ -40,6 +43,9 @@ use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 
 /// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario gets beyond them.
 pub(super) const MOST_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
+
+/// Most of one of many sizes, however little each takes.
+const MOST_PATIENCE: u32 = 1_000;
 
 /// What a compile takes: 30 to 70 ms for chains of 10 to 200 elementwise ops, 80 to 300 ms for 16 to 100 ops with products and sums, 0.4 to
 /// 1.2 s for 500 to 800 (33 cases of `fuseline bench`, 2026-11-22).
@@ -59,15 +65,23 @@ pub(super) fn compile_time(graph: &Graph) -> Duration {
 }
 
 /// How often a region can be interpreted in the time of its compile. 0 if it cannot be interpreted.
-pub(super) fn break_even(graph: &Graph) -> u32 {
+fn break_even(graph: &Graph) -> u32 {
     let Some(once) = interp::estimate(graph) else { return 0 };
     let runs = compile_time(graph).as_nanos() / once.as_nanos().max(1);
     u32::try_from(runs).unwrap_or(u32::MAX)
 }
 
 /// How often a new region is interpreted before it is compiled.
-fn runs(graph: &Graph) -> u32 {
-    break_even(graph).min(MOST_RUNS)
+fn runs(graph: &Graph, sizes: Sizes) -> u32 {
+    match sizes {
+        Sizes::Many => patience(graph),
+        Sizes::Few => break_even(graph).min(MOST_RUNS),
+    }
+}
+
+/// The same of one that is one of many, of which each comes seldom.
+pub(super) fn patience(graph: &Graph) -> u32 {
+    break_even(graph).min(MOST_PATIENCE)
 }
 
 /// One interpreted execution.
@@ -80,6 +94,14 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Whether somebody is about to wait for the compile that is started now.
+    pub(super) fn haste(self) -> Haste {
+        match self.of {
+            ..=MOST_RUNS => Haste::Awaited,
+            _ => Haste::Unhurried,
+        }
+    }
+
     /// Whether the compile is started now.
     pub(super) fn starts_compile(self) -> bool {
         self.number
@@ -120,8 +142,8 @@ impl ColdRegions {
     }
 
     /// The first execution of a region, if it is to be interpreted.
-    pub(super) fn first(&self, key: RegionKey, graph: &Graph) -> Option<Run> {
-        self.first_of(key, runs(graph))
+    pub(super) fn first(&self, key: RegionKey, graph: &Graph, sizes: Sizes) -> Option<Run> {
+        self.first_of(key, runs(graph, sizes))
     }
 
     /// The first of so many.
@@ -283,13 +305,13 @@ mod tests {
 
     #[test]
     fn what_is_large_is_compiled_at_once() {
-        assert_eq!(runs(&region(10, 100).1), MOST_RUNS);
-        let some = runs(&region(10, 30_000).1);
+        assert_eq!(runs(&region(10, 100).1, Sizes::Few), MOST_RUNS);
+        let some = runs(&region(10, 30_000).1, Sizes::Few);
         assert!(1 < some && some < MOST_RUNS, "{some}");
-        assert_eq!(runs(&region(10, 10_000_000).1), 0);
+        assert_eq!(runs(&region(10, 10_000_000).1, Sizes::Few), 0);
         let cold = ColdRegions::new();
         let (key, graph) = region(10, 10_000_000);
-        assert_eq!((cold.first(key, &graph), cold.again(key)), (None, None));
+        assert_eq!((cold.first(key, &graph, Sizes::Few), cold.again(key)), (None, None));
     }
 
     /// J1.
@@ -297,9 +319,9 @@ mod tests {
     fn runs_are_counted() {
         let cold = ColdRegions::new();
         let (key, graph) = region(10, 10_000);
-        let of = runs(&graph);
+        let of = runs(&graph, Sizes::Few);
         assert_eq!(cold.again(key), None);
-        assert_eq!(cold.first(key, &graph), Some(Run { number: 1, of }));
+        assert_eq!(cold.first(key, &graph, Sizes::Few), Some(Run { number: 1, of }));
         for number in 2..=of {
             assert_eq!(cold.again(key), Some(Again::Interpret(Run { number, of })));
         }

@@ -1,17 +1,40 @@
-//! Compiling a region on a thread of the compile pool.
+//! Compiling a region on a thread of the compile pool, and the books that are kept of it.
+//!
+//! All compiles go through here, whatever they are for: the one that a new region needs, the one that replaces a stopgap (`quick.rs`), one with
+//! scalars as constants (`specialise.rs`), one with fewer results (`narrow.rs`), one for several sizes (`classes.rs`).
+//!
+//! ```text
+//! asked, counted ─► Lowered ─► CompileStarted ─► compiled ─► CompileFinished ─► planned memory checked ─► in its place, counted
+//!                                                   │                                  └──► Oversized ─► counted, not used
+//!                                                   └──► counted ─► CompileFailed
+//! ```
+//!
+//! Input: what a compile depends on, and a function that puts the executable where it is found, or hears why there is none.
+//! Output: a call of that function, events and counters.
+//!
+//! Invariants:
+//! - E6: a compile that was asked for is counted as ended once, and is counted well only from when its executable is found: who sees the
+//!   counter finds the executable.
+//! - E7: no executable is found whose planned memory was not checked. One that needs too much is told and not used; the region runs by what it
+//!   has, and in parts if it has nothing.
+//! - E8: the function is called once, however the compile ends, and a panic is such an end. So slots are filled, and claims used or given back;
+//!   those of a task that the pool drops at its end are given back too.
+//!
+//! An executable with constants is told at the end only ([`Event::Specialised`]), when it is used. One that nobody waits for is not used if it
+//! is oversized and needs more than the one that runs until then: where that needs as much, keeping it would save nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
-use fuseline_fusion::{Bytes, Scalar, lower};
+use fuseline_fusion::{Bytes, lower};
 
-use crate::device::{Cause, DeviceError, Executable, How, aliases};
+use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases};
 use crate::engine::EngineShared;
-use crate::error::{RegionRef, Stage};
+use crate::error::Stage;
 use crate::event::Event;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
@@ -59,38 +82,64 @@ pub(super) enum Haste {
     Awaited,
     /// What it is for runs by other means until then.
     Unhurried,
-    /// Another executable of the region does, until then and if it fails: that is not remembered.
-    Dispensable,
 }
 
-/// A compile, of which a panic is an error.
-pub(super) fn guarded(
-    compile: impl FnOnce() -> Result<Executable, DeviceError>,
-) -> Result<Executable, DeviceError> {
-    let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
-    catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
+/// Which failures of a compile are remembered with the key. After any other whoever asks next has the right to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remembered {
+    All,
+    /// That memory ran out is not.
+    ButForMemory,
+    /// None: another executable of the region serves.
+    Nothing,
 }
 
-/// Tells what the compiler gets of a region.
-pub(super) fn tell_lowered(
-    info: &RegionInfo,
-    outputs: &OutputSet,
-    dying: &[u32],
-    fixed: &[(u32, Scalar)],
-    engine: &EngineShared,
-) {
-    engine.emit(|| {
-        let (outputs, aliases) = aliases(&info.canon, outputs, dying);
-        let (target, numerics) = (engine.device().target(), engine.device().numerics());
-        let module = lower::lower_for(target, &info.canon, &outputs, &aliases, numerics, fixed);
-        Event::Lowered { region: info.reference, outputs, module }
-    });
+impl Remembered {
+    fn has(self, error: &DeviceError) -> bool {
+        match self {
+            Remembered::All => true,
+            Remembered::ButForMemory => !error.is_out_of_memory(),
+            Remembered::Nothing => false,
+        }
+    }
 }
 
-/// What the ops of a region would hold one by one.
-pub(super) fn eager(canon: &CanonRegion, outputs: &OutputSet, dying: &[u32]) -> Bytes {
-    Held::of(canon.graph(), &Request { canon, outputs, dying }).peak()
+/// What a region runs by if an executable needs too much memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Otherwise {
+    /// Its parts. It is one of a region that needs so much as a whole, if it was cut from one for that.
+    Parts(Option<Bytes>),
+    /// The executable that it has, which needs so much, if the plugin says so.
+    Executable(Option<MemoryPlan>),
 }
+
+impl Otherwise {
+    /// Whether that needs less than the executable.
+    fn saves(self, memory: MemoryPlan) -> bool {
+        match self {
+            // Where the cut has not helped, the next one would not.
+            Otherwise::Parts(whole) => whole.is_none_or(|whole| memory.saves_of(whole)),
+            Otherwise::Executable(other) => other.is_none_or(|other| other.peak() < memory.peak()),
+        }
+    }
+}
+
+/// Counts a compile that ended well, when it is dropped.
+pub(super) struct Tally<'a> {
+    engine: &'a EngineShared,
+    took: Duration,
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        let counters = self.engine.counters();
+        counters.compile_nanos.add(self.took.as_nanos() as u64);
+        counters.compiles.add(1);
+    }
+}
+
+/// An executable to be put in its place, and what is to be dropped at the moment from which on it is found there; or why there is none.
+pub(super) type Made<'a> = Result<(Executable, Tally<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
 pub(super) struct Compile {
@@ -98,24 +147,20 @@ pub(super) struct Compile {
     pub(super) outputs: OutputSet,
     /// Parameters whose memory may be reused.
     pub(super) dying: Vec<u32>,
-    pub(super) haste: Haste,
-    /// Whether it takes less time, to slower code.
-    pub(super) quick: bool,
-    /// What the region needs as a whole that this one was cut from for that.
-    pub(super) part_of: Option<Bytes>,
-    /// That it ran out of memory is remembered with the key. If not, whoever asks next has the right to try.
-    pub(super) keeps_failures: bool,
+    pub(super) how: How,
+    pub(super) otherwise: Otherwise,
 }
 
 impl Compile {
-    /// Starts it. With a claim, the result goes to the cache too.
+    /// Starts it. The result goes to the slot and, with a claim, to the cache.
     pub(super) fn start(
         self,
-        stream: &Arc<StreamShared>,
-        info: &Arc<RegionInfo>,
         claim: Option<Claim<Executable, DeviceError>>,
+        haste: Haste,
+        remembered: Remembered,
+        info: &Arc<RegionInfo>,
+        stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
-        let Compile { outputs, dying, haste, quick, part_of, keeps_failures } = self;
         let slot = CompileSlot::new();
         let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
         let pool = stream.engine().compile_pool();
@@ -123,70 +168,136 @@ impl Compile {
         let tag = *info.reference.key.as_bytes();
         let task = Box::new(move || {
             let engine = owner.engine();
-            let region = info.reference;
-            tell_lowered(&info, &outputs, &dying, &[], engine);
-            engine.emit(|| Event::CompileStarted { region });
-            let start = Instant::now();
-            let how = How { quick, ..How::default() };
-            let compile = || engine.device().compile(&info.canon, &outputs, &dying, how);
-            let compiled = guarded(compile);
-            let took = start.elapsed();
-            let compiled = match compiled {
-                Ok(executable) => {
-                    let size = Bytes(executable.bytes());
-                    let eager = eager(&info.canon, &outputs, &dying);
-                    engine.emit(|| {
-                        let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                        Event::CompileFinished { region, took, size, quick, memory, eager, executable }
-                    });
-                    let count = || {
-                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
-                        engine.counters().compiles.add(1);
-                    };
-                    match oversized(&executable, eager, part_of, region, engine) {
-                        Some(error) => {
-                            count();
-                            let error = Arc::new(error);
-                            if let Some(claim) = claim.filter(|_| haste != Haste::Dispensable) {
-                                engine.tell_evicted(&claim.refuse(error.clone()));
-                            }
-                            Err(error)
+            self.run(&info, engine, |made| {
+                let compiled = match (made, claim) {
+                    (Ok((executable, tally)), Some(claim)) => {
+                        let (hit, evicted) = claim.fulfil_and(executable, || drop(tally));
+                        engine.tell_evicted(&evicted);
+                        Ok(hit)
+                    }
+                    (Ok((executable, tally)), None) => {
+                        drop(tally);
+                        let (artifact, outputs) = (Arc::new(executable), self.outputs.clone());
+                        Ok(Hit { artifact, outputs, is_unproven: false })
+                    }
+                    (Err(error), claim) => {
+                        if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
+                            let evicted = match error.cause {
+                                Cause::Oversized(_) => claim.refuse(error.clone()),
+                                Cause::Memory | Cause::Other => claim.fail(error.clone()),
+                            };
+                            engine.tell_evicted(&evicted);
                         }
-                        None => Ok(match claim {
-                            Some(claim) => {
-                                let (hit, evicted) = claim.fulfil_and(executable, count);
-                                engine.tell_evicted(&evicted);
-                                hit
-                            }
-                            None => {
-                                count();
-                                Hit { artifact: Arc::new(executable), outputs, is_unproven: false }
-                            }
-                        }),
+                        Err(error)
                     }
-                }
-                Err(error) => {
-                    engine.counters().compile_failures.add(1);
-                    let message = error.message.clone();
-                    engine.emit(|| Event::CompileFailed { region, message });
-                    let error = Arc::new(error);
-                    let is_kept =
-                        haste != Haste::Dispensable && (!error.is_out_of_memory() || keeps_failures);
-                    if let Some(claim) = claim.filter(|_| is_kept) {
-                        engine.tell_evicted(&claim.fail(error.clone()));
-                    }
-                    Err(error)
-                }
-            };
-            result.put(compiled);
-            owner.notify();
+                };
+                result.put(compiled);
+                owner.notify();
+            });
         });
         match haste {
             Haste::Awaited => pool.push(task),
-            Haste::Unhurried | Haste::Dispensable => pool.push_unhurried(Some(tag), task),
+            Haste::Unhurried => pool.push_unhurried(Some(tag), task),
         }
         slot
     }
+
+    /// Starts it behind all that is waited for, for an executable that no look-up asks for. `land` is called when it has ended.
+    pub(super) fn start_beside(
+        self,
+        info: &Arc<RegionInfo>,
+        stream: &Arc<StreamShared>,
+        land: impl FnOnce(Made<'_>, &EngineShared) + Send + 'static,
+    ) {
+        let (info, owner) = (info.clone(), stream.clone());
+        stream.engine().counters().compiles_asked.add(1);
+        let task = Box::new(move || {
+            let engine = owner.engine();
+            self.run(&info, engine, |made| land(made, engine));
+        });
+        stream.engine().compile_pool().push_unhurried(None, task);
+    }
+
+    /// Compiles, on this thread.
+    fn run<'a>(&self, info: &RegionInfo, engine: &'a EngineShared, land: impl FnOnce(Made<'a>)) {
+        let region = info.reference;
+        let is_special = !self.how.fixed.is_empty();
+        let compiled = guarded(|| {
+            self.tell_lowered(info, engine);
+            if !is_special {
+                engine.emit(|| Event::CompileStarted { region });
+            }
+            let start = Instant::now();
+            let (outputs, dying) = (&self.outputs, self.dying.as_slice());
+            let executable = engine.device().compile(&info.canon, outputs, dying, self.how.clone())?;
+            let took = start.elapsed();
+            Ok((executable, took, Held::of(info.canon.graph(), &self.request(info)).peak()))
+        });
+        let (executable, took, eager) = match compiled {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                engine.counters().compile_failures.add(1);
+                engine.emit(|| Event::CompileFailed { region, message: error.message.clone() });
+                return land(Err(Arc::new(error)));
+            }
+        };
+        let tally = Tally { engine, took };
+        let size = Bytes(executable.bytes());
+        if !is_special {
+            engine.emit(|| {
+                let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
+                let quick = self.how.quick;
+                Event::CompileFinished { region, took, size, quick, memory, eager, executable }
+            });
+        }
+        if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
+            engine.emit(|| Event::Oversized { region, memory, eager });
+            drop((tally, executable));
+            let peak = memory.peak();
+            let message =
+                format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
+            let cause = Cause::Oversized(peak);
+            return land(Err(Arc::new(DeviceError { cause, ..DeviceError::new(Stage::Compile, message) })));
+        }
+        land(Ok((executable, tally)));
+        if is_special {
+            engine.emit(|| Event::Specialised { region, scalars: self.how.fixed.to_vec(), took, size });
+        }
+    }
+
+    /// What an executable needs, if that is so much that it is not used. `eager` is what its ops would hold one by one.
+    fn oversized(
+        &self,
+        executable: &Executable,
+        ops: usize,
+        eager: Bytes,
+        engine: &EngineShared,
+    ) -> Option<MemoryPlan> {
+        let memory = executable.memory().filter(|_| ops > 1)?;
+        let is_oversized = memory.is_oversized(eager, engine.config().slack());
+        (is_oversized && self.otherwise.saves(memory)).then_some(memory)
+    }
+
+    /// Tells what the compiler gets.
+    fn tell_lowered(&self, info: &RegionInfo, engine: &EngineShared) {
+        engine.emit(|| {
+            let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
+            let (target, numerics) = (engine.device().target(), engine.device().numerics());
+            let fixed = &self.how.fixed;
+            let module = lower::lower_for(target, &info.canon, &outputs, &aliases, numerics, fixed);
+            Event::Lowered { region: info.reference, outputs, module }
+        });
+    }
+
+    fn request<'a>(&'a self, info: &'a RegionInfo) -> Request<'a> {
+        Request { canon: &info.canon, outputs: &self.outputs, dying: &self.dying }
+    }
+}
+
+/// A compile, of which a panic is an error.
+fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+    let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
+    catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
 }
 
 /// What a compile was asked for.
@@ -208,26 +319,4 @@ impl Ends for Request<'_> {
     fn is_output(&self, result: u32) -> bool {
         self.outputs.contains(result)
     }
-}
-
-/// Why an executable is not used, if it needs too much memory. `eager` is what its ops would hold one by one, `part_of` what the region needs
-/// that it was cut from.
-fn oversized(
-    executable: &Executable,
-    eager: Bytes,
-    part_of: Option<Bytes>,
-    region: RegionRef,
-    engine: &EngineShared,
-) -> Option<DeviceError> {
-    let memory = executable.memory().filter(|_| region.ops > 1)?;
-    let is_oversized = memory.is_oversized(eager, engine.config().slack());
-    // Where the cut has not helped, the next one would not.
-    if !is_oversized || part_of.is_some_and(|whole| !memory.saves_of(whole)) {
-        return None;
-    }
-    engine.emit(|| Event::Oversized { region, memory, eager });
-    let message =
-        format!("it needs {} of memory at once as a whole, and its ops one by one {eager}", memory.peak());
-    let cause = Cause::Oversized(memory.peak());
-    Some(DeviceError { cause, ..DeviceError::new(Stage::Compile, message) })
 }

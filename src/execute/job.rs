@@ -10,13 +10,13 @@ use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
-use super::classes::Bucketed;
+use super::classes::{Bucketed, Sizes};
 use super::cold::{Again, Run, Slot};
-use super::compile::{Compile, CompileSlot, Haste};
+use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::known::Missed;
 use super::memory::Room;
 use super::quick;
-use crate::device::{Cause, DeviceError, Executable};
+use crate::device::{Cause, DeviceError, Executable, How};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
 use crate::record::replay::{Recorded, Tape};
@@ -227,8 +227,8 @@ impl Job {
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
                 {
                     // It will be waited for when the region has been interpreted often enough.
-                    self.compile(Some(claim), Haste::Awaited, stream);
-                } else {
+                    self.compile(Some(claim), run.haste(), stream);
+                } else if run.haste() == Haste::Awaited {
                     // What was begun in case it is run again is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
@@ -261,19 +261,19 @@ impl Job {
             }
             Lookup::Failed(error) => State::Known(error),
             Lookup::Claimed(claim) => {
-                let mut claim = claim;
+                let (mut claim, mut sizes) = (claim, Sizes::Few);
                 if !self.was_cold {
                     self.tell_miss(stream);
-                    claim = match self.by_new_bucket(claim, stream) {
+                    (claim, sizes) = match self.by_new_bucket(claim, stream) {
                         Ok(state) => {
                             self.state = state;
                             return;
                         }
-                        Err(claim) => claim,
+                        Err(not_padded) => not_padded,
                     };
                 }
                 let cold = cold.filter(|_| !self.was_cold);
-                match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph())) {
+                match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
                     Some(run) => {
                         if run.starts_compile() {
                             self.compile(Some(claim), Haste::Unhurried, stream);
@@ -313,13 +313,17 @@ impl Job {
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
         // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
-        let keeps_failures = self.is_joined() || !self.may_free && self.ops() > 1;
+        let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
+            true => Remembered::All,
+            false => Remembered::ButForMemory,
+        };
         // What is joined runs as its units until its best executable is there.
         let is_hurried = claim.is_some() && !self.is_joined();
         let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
-        let (dying, part_of) = (self.dying(), self.part_of);
-        let compile = Compile { outputs, dying, haste, quick, part_of, keeps_failures };
-        compile.start(stream, &self.info, claim)
+        let how = How { quick, ..How::default() };
+        let compile =
+            Compile { outputs, dying: self.dying(), how, otherwise: Otherwise::Parts(self.part_of) };
+        compile.start(claim, haste, remembered, &self.info, stream)
     }
 
     /// Whether it is interpreted if it is new.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use fuseline_cache::{Hit, Key};
 
 use super::cold::compile_time;
-use super::compile::{Compile, Haste};
+use super::compile::{Compile, Haste, Otherwise, Remembered};
 use super::job::Job;
-use crate::device::Executable;
+use crate::device::{Executable, How};
 use crate::event::Event;
 use crate::stream::StreamShared;
 
@@ -30,12 +30,10 @@ impl Job {
         let compile = Compile {
             outputs: claim.outputs().clone(),
             dying: self.dying(),
-            haste: Haste::Dispensable,
-            quick: false,
-            part_of: self.part_of,
-            keeps_failures: false,
+            how: How::default(),
+            otherwise: Otherwise::Executable(hit.artifact.memory()),
         };
         // It goes to the cache, where the next execution finds it.
-        let _ = compile.start(stream, &self.info, Some(claim));
+        let _ = compile.start(Some(claim), Haste::Unhurried, Remembered::Nothing, &self.info, stream);
     }
 }

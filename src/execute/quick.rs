@@ -9,23 +9,23 @@
 //! Input: a region about to be compiled, or a hit. Output: how it is compiled, and the second compile.
 //!
 //! Invariants:
-//! - U1: a stopgap is replaced if it is used again; an executable is compiled at most twice for this.
+//! - U1: a stopgap is replaced if it is used again, unless what would take its place does not compile or needs too much memory; an
+//!   executable is compiled at most twice for this.
 //! - U2: nothing of a region or key depends on it. Which of the two runs depends on when a compile ends, and so may the last digits of
 //!   numbers, as far as `Numerics::Fast` allows. With `Numerics::Exact`, and where regions are compared, there are no stopgaps.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fuseline_cache::{Artifact as _, Hit, Key, OutputSet};
+use fuseline_cache::{Hit, Key};
 use fuseline_fusion::op::Fusibility;
-use fuseline_fusion::{Bytes, Graph, OpCode, Ref};
+use fuseline_fusion::{Graph, OpCode, Ref};
 
 use super::cold::compile_time;
-use super::compile::{eager, guarded, tell_lowered};
+use super::compile::{Compile, Otherwise};
 use super::job::Job;
 use crate::device::{Executable, How};
 use crate::engine::EngineShared;
-use crate::event::Event;
 use crate::stream::StreamShared;
 
 /// What a compile takes at least for which a stopgap is worth its while: it saves about 0.4 of that.
@@ -69,49 +69,23 @@ impl Job {
         if !hit.artifact.is_to_be_replaced() {
             return;
         }
-        let (info, owner, stopgap) = (self.info.clone(), stream.clone(), hit.artifact.clone());
         // What this execution keeps, another one may let go: the one that the stopgap was compiled for has.
         let mut dying = self.dying();
         dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
         dying.sort_unstable();
         dying.dedup();
-        stream.engine().counters().compiles_asked.add(1);
-        stream.engine().compile_pool().push_unhurried(
-            None,
-            Box::new(move || {
-                let engine = owner.engine();
-                let region = info.reference;
-                let outputs: OutputSet = stopgap.outputs().iter().copied().collect();
-                tell_lowered(&info, &outputs, &dying, &[], engine);
-                engine.emit(|| Event::CompileStarted { region });
-                let start = Instant::now();
-                let compiled =
-                    guarded(|| engine.device().compile(&info.canon, &outputs, &dying, How::default()));
-                let took = start.elapsed();
-                match compiled {
-                    Ok(executable) => {
-                        let size = Bytes(executable.bytes());
-                        let (memory, loaded) = (executable.memory(), executable.pjrt().cloned());
-                        let evicted = engine.cache().replace(&key, &stopgap, executable);
-                        engine.tell_evicted(&evicted.unwrap_or_default());
-                        engine.emit(|| Event::CompileFinished {
-                            region,
-                            took,
-                            size,
-                            quick: false,
-                            memory,
-                            eager: eager(&info.canon, &outputs, &dying),
-                            executable: loaded,
-                        });
-                        engine.counters().compile_nanos.add(took.as_nanos() as u64);
-                        engine.counters().compiles.add(1);
-                    }
-                    Err(error) => {
-                        engine.emit(|| Event::CompileFailed { region, message: error.message });
-                        engine.counters().compile_failures.add(1);
-                    }
-                }
-            }),
-        );
+        let stopgap = hit.artifact.clone();
+        let compile = Compile {
+            outputs: stopgap.outputs().iter().copied().collect(),
+            dying,
+            how: How::default(),
+            otherwise: Otherwise::Executable(stopgap.memory()),
+        };
+        compile.start_beside(&self.info, stream, move |made, engine| {
+            let Ok((executable, tally)) = made else { return };
+            let evicted = engine.cache().replace(&key, &stopgap, executable);
+            drop(tally);
+            engine.tell_evicted(&evicted.unwrap_or_default());
+        });
     }
 }
