@@ -30,7 +30,7 @@ use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
-pub(crate) use self::buffer::{Buffer, Each, after};
+pub(crate) use self::buffer::{Buffer, Each, Remains, after};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
 pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
