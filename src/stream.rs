@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::execute::{Askers, Driver, Flow, is_driving};
+use crate::execute::{Askers, Donated, Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::replay::{Dropped, Replay, TakeResults};
@@ -52,6 +52,7 @@ pub(crate) struct StreamShared {
     actor: Actor,
     driver: Mutex<Driver>,
     flow: Arc<Flow>,
+    donated: Donated,
     mode: AtomicU32,
     replay: Replay,
     askers: Askers,
@@ -113,6 +114,7 @@ impl StreamShared {
             actor: Actor::new(),
             driver: Mutex::new(Driver::new(builder)),
             flow,
+            donated: Donated::new(),
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
             askers: Askers::new(),
@@ -152,6 +154,10 @@ impl StreamShared {
 
     pub(crate) fn flow(&self) -> &Arc<Flow> {
         &self.flow
+    }
+
+    pub(crate) fn donated(&self) -> &Donated {
+        &self.donated
     }
 
     /// Entries below this are waited for.

@@ -203,6 +203,11 @@ impl ValueCell {
         &self.outcome
     }
 
+    /// What became of it, for the last who has the value and is about to drop it.
+    pub(crate) fn take_outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
     /// The scalar, if it is a lifted one.
     pub(crate) fn as_scalar(&self) -> Option<Scalar> {
         match self.outcome.get() {

@@ -1,12 +1,21 @@
 //! What a parameter update allocates: nothing. The new state lies where the old one was, as with `jax.jit` and donated arguments.
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    reason = "a test"
+)]
 
 mod support;
 
 use std::collections::HashMap;
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
+use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::nn::{self, Adam, AdamState};
-use fuseline::{Bytes, Engine, Event, MemoryPlan, Result, Tensor};
+use fuseline::{Bytes, Engine, Event, MemoryPlan, Result, Tensor, TensorType};
 use support::{Log, block_on, plugin, plugin_for};
 
 /// Parameters are square; the first has the first side, and so on, again and again.
@@ -130,5 +139,59 @@ fn what_is_being_read_is_reused() -> Result<()> {
         let data = block_on(read)?.to_vec::<f32>()?;
         assert!(data.iter().all(|&element| element == (round + 1) as f32), "round {round}: {}", data[0]);
     }
+    Ok(())
+}
+
+/// A handler that returns its operand when it is told to.
+struct Gate(Mutex<mpsc::Receiver<()>>);
+
+impl Handler for Gate {
+    fn results(&self, operands: &[TensorType], _: &Config) -> std::result::Result<Vec<TensorType>, String> {
+        Ok(operands.to_vec())
+    }
+
+    fn run(&self, call: HandlerCall<'_>) -> std::result::Result<(), String> {
+        self.0.lock().unwrap().recv().map_err(|error| error.to_string())?;
+        call.results[0].bytes.copy_from_slice(call.operands[0].bytes);
+        Ok(())
+    }
+}
+
+/// While an execution runs that was given memory, others are launched: nobody waits for it to let go of what it was given.
+#[test]
+fn what_is_given_away_holds_up_nobody() -> Result<()> {
+    const SIDE: u64 = 64;
+    let Some(engine) = plugin(support::config()) else { return Ok(()) };
+    let (open, wait) = mpsc::channel();
+    let gate = handler::register("test.gate", Gate(Mutex::new(wait))).unwrap();
+    let ones = |value| engine.tensor(&vec![value; (SIDE * SIDE) as usize], &[SIDE; 2]);
+    let (mut x, matrix) = (ones(1.0f32)?, ones(0.5)?);
+    // Work enough for the plugin to do it on a thread of its own.
+    let step = |x: Tensor| -> Result<Tensor> {
+        let product = matrix.matmul(&matrix)?;
+        let late = engine.stream().call_handler(gate, &[&product], Config::none())?;
+        let next = (&x + &late[0])?;
+        drop((x, product, late));
+        engine.stream().flush();
+        Ok(next)
+    };
+    for _ in 0..3 {
+        open.send(()).unwrap();
+        x = step(x)?;
+        x.wait()?;
+    }
+    let before = engine.counters();
+    x = step(x)?;
+    let later = (&matrix * &matrix)?;
+    let (send, launched) = mpsc::channel();
+    later.on_ready(move |outcome| {
+        let _ = send.send(outcome.is_ok());
+    });
+    let is_launched = launched.recv_timeout(Duration::from_secs(20));
+    let donations = engine.counters().since(&before).donations;
+    open.send(()).unwrap();
+    assert_eq!(is_launched, Ok(true), "it waits for what runs");
+    assert_eq!(donations, 1);
+    assert_eq!(x.to_vec::<f32>()?, vec![65.0; (SIDE * SIDE) as usize]);
     Ok(())
 }

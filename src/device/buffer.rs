@@ -26,6 +26,9 @@ pub(crate) struct Buffer {
     _share: Share,
 }
 
+/// What is left of data that an execution took. It has no memory; destroying it may wait for the execution.
+pub(crate) struct Remains(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
+
 /// Where it is.
 pub(super) enum Data {
     Pjrt(Each<sys::Buffer>),
@@ -132,6 +135,15 @@ impl Buffer {
             },
             Data::Reference(_) => callback(Ok(())),
         }
+    }
+
+    /// What is left of it after it was donated, if that is to be kept. What the plugin did not take is dropped, and so is that of several
+    /// replicas: the wait keeps apart what exchanges data. XLA:CPU has threads for one collective at a time, and with more of them launched
+    /// ahead two block each other (`tests/collective.rs`).
+    pub(crate) fn into_remains(self) -> Option<Remains> {
+        let Data::Pjrt(mut each) = self.data else { return None };
+        let only = each.pop().filter(|_| each.is_empty())?;
+        (only.is_deleted() == Ok(true)).then_some(Remains(only))
     }
 
     /// Whether its memory was given to an output of an execution, or deleted.

@@ -30,7 +30,7 @@ use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon, interp};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
-pub(crate) use self::buffer::{Buffer, Each, after};
+pub(crate) use self::buffer::{Buffer, Each, Remains, after};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
 pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
@@ -203,12 +203,6 @@ impl Stopgap {
     }
 }
 
-/// One execution, as the device has it.
-struct Ran {
-    outputs: SmallVec<[Data; 4]>,
-    done: Option<Done>,
-}
-
 /// One execution.
 pub(crate) struct Executed {
     /// The outputs, in the order of [`Executable::outputs`].
@@ -233,14 +227,14 @@ impl Done {
     /// Calls `callback` when the device is done, on any thread.
     pub(crate) fn on_ready(self, callback: impl FnOnce() + Send + 'static) {
         match self {
-            Done::Plugin(each) => match each.as_slice() {
-                [event] => event.on_ready(move |_| callback()),
-                several => {
-                    // How it ended is for those to find out who ask for the results.
-                    let arrived = after(several.len(), move |_| callback());
-                    for event in several {
+            // How it ended is for those to find out who ask for the results.
+            Done::Plugin(mut each) => match (each.len(), each.pop()) {
+                (1, Some(event)) => event.into_on_ready(move |_| callback()),
+                (several, last) => {
+                    let arrived = after(several, move |_| callback());
+                    for event in each.into_iter().chain(last) {
                         let arrived = arrived.clone();
-                        event.on_ready(move |_| arrived(Ok(())));
+                        event.into_on_ready(move |_| arrived(Ok(())));
                     }
                 }
             },
@@ -406,24 +400,22 @@ impl Device {
     ) -> Result<Executed> {
         let ops = executable.region.graph().nodes().len();
         self.fault(Stage::Execute, FaultPoint::Execute { ops })?;
-        let ran = match (&self.kind, &executable.loaded) {
+        match (&self.kind, &executable.loaded) {
             (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let packed = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
                 let packed =
                     if packed.is_empty() { None } else { Some(executable.packed.words(packed, upload)?) };
-                device.execute(loaded, args, packed.as_deref(), veto)?
+                device.execute(loaded, args, packed.as_deref(), veto, &self.live)
             }
             _ => {
                 let (region, outputs) = (&executable.region, &executable.outputs);
-                let ran = reference::execute(region, outputs, args, scalars, self.replicas())?;
+                let ran = reference::execute(region, outputs, args, scalars, self.replicas(), &self.live)?;
                 #[cfg(test)]
-                let ran = Ran { done: self.later.clone().map(Done::Later), ..ran };
-                ran
+                let ran = Executed { done: self.later.clone().map(Done::Later), ..ran };
+                Ok(ran)
             }
-        };
-        let outputs = ran.outputs.into_iter().map(|data| Buffer::of(data, &self.live)).collect();
-        Ok(Executed { outputs, done: ran.done })
+        }
     }
 
     /// What values hold.

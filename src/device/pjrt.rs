@@ -11,8 +11,8 @@ use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
 use smallvec::SmallVec;
 
 use super::buffer::Data;
-use super::memory::MemoryPlan;
-use super::{Buffer, DeviceError, Done, Each, How, Ran, Result};
+use super::memory::{Holdings, MemoryPlan};
+use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 use crate::sync::Mutex;
@@ -309,7 +309,8 @@ impl PjrtDevice {
         args: &[&Buffer],
         packed: Option<&Each<pjrt::Buffer>>,
         veto: &[i64],
-    ) -> Result<Ran> {
+        live: &Arc<Holdings>,
+    ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
         let mut options = pjrt::ExecuteOptions {
             non_donatable: veto,
@@ -318,9 +319,9 @@ impl PjrtDevice {
         };
         if self.devices.len() == 1 {
             let execution = executable.execute(&arguments(args, packed, 0)?, &options).map_err(fail)?;
-            let outputs = execution.outputs.into_iter().map(|output| Data::Pjrt(SmallVec::from([output])));
-            let done = execution.done.map(|event| Done::Plugin(SmallVec::from([event])));
-            return Ok(Ran { outputs: outputs.collect(), done });
+            let output = |output| Buffer::of(Data::Pjrt(Each::from([output])), live);
+            let done = execution.done.map(|event| Done::Plugin(Each::from([event])));
+            return Ok(Executed { outputs: execution.outputs.into_iter().map(output).collect(), done });
         }
         let lists = (0..self.devices.len()).map(|replica| arguments(args, packed, replica));
         let lists = lists.collect::<Result<Vec<_>>>()?;
@@ -338,7 +339,8 @@ impl PjrtDevice {
             outputs.iter_mut().zip(execution.outputs).for_each(|(each, output)| each.push(output));
         }
         let done = (!done.is_empty()).then_some(Done::Plugin(done));
-        Ok(Ran { outputs: outputs.into_iter().map(Data::Pjrt).collect(), done })
+        let output = |each| Buffer::of(Data::Pjrt(each), live);
+        Ok(Executed { outputs: outputs.into_iter().map(output).collect(), done })
     }
 
     /// Packed scalars on each device.

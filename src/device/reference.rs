@@ -7,7 +7,7 @@ use fuseline_fusion::interp::EvalError;
 use fuseline_fusion::{Literal, Scalar, TensorType, interp};
 
 use super::buffer::Data;
-use super::{Buffer, Cause, DeviceError, Each, Ran, Result};
+use super::{Buffer, Cause, DeviceError, Each, Executed, Holdings, Result};
 use crate::error::Stage;
 
 pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Data> {
@@ -44,7 +44,8 @@ pub(super) fn execute(
     args: &[&Buffer],
     scalars: impl Iterator<Item = Scalar>,
     replicas: usize,
-) -> Result<Ran> {
+    live: &Arc<Holdings>,
+) -> Result<Executed> {
     let scalars: Vec<Scalar> = scalars.collect();
     let params = (0..replicas).map(|replica| params(region, args, &scalars, replica));
     let params = params.collect::<Result<Vec<_>>>()?;
@@ -55,7 +56,7 @@ pub(super) fn execute(
         };
         DeviceError { cause, ..DeviceError::new(Stage::Execute, error.to_string()) }
     })?;
-    let output =
-        |&output: &u32| Data::Reference(results.iter().map(|each| each[output as usize].clone()).collect());
-    Ok(Ran { outputs: outputs.iter().map(output).collect(), done: None })
+    let data = |output: u32| results.iter().map(|each| each[output as usize].clone()).collect();
+    let output = |&output: &u32| Buffer::of(Data::Reference(data(output)), live);
+    Ok(Executed { outputs: outputs.iter().map(output).collect(), done: None })
 }

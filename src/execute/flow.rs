@@ -17,6 +17,8 @@ use crate::sync::Mutex;
 struct State {
     regions: usize,
     bytes: Bytes,
+    /// Regions that ever took off.
+    launched: u64,
     /// The driver waits for something to be done.
     waiting: bool,
     /// What others wait for: so many regions to be done.
@@ -75,7 +77,14 @@ impl Flow {
     pub(super) fn take_off(&self, bytes: Bytes) {
         let mut state = self.state.lock();
         state.regions += 1;
+        state.launched += 1;
         state.bytes = state.bytes.saturating_add(bytes);
+    }
+
+    /// How many regions ever took off, and how many of these are done.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.launched, state.launched - state.regions as u64)
     }
 
     /// A region is done.

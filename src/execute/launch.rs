@@ -8,7 +8,7 @@ use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
 
 use super::job::{Job, Step};
-use crate::device::{Buffer, Device, DeviceError, Done, Executable, Executed};
+use crate::device::{Buffer, Device, DeviceError, Done, Executable, Executed, Remains};
 use crate::error::{Stage, bug};
 use crate::event::{Event, Wait};
 use crate::stream::StreamShared;
@@ -151,6 +151,25 @@ impl Job {
         });
     }
 
+    /// Lets go of the inputs whose memory an execution took. `kept` are the places of those that were not reused.
+    fn let_go(&mut self, executable: &Executable, kept: &[i64], stream: &StreamShared) {
+        if kept.len() == executable.reusable().len() {
+            return;
+        }
+        let mut remains: SmallVec<[Remains; 8]> = SmallVec::new();
+        // Both are in the same order.
+        let mut kept = kept.iter().peekable();
+        for (place, param) in executable.reusable() {
+            if kept.next_if_eq(&place).is_none()
+                && let Some(value) = Arc::get_mut(&mut self.inputs[*param as usize].value.0)
+                && let Some(Outcome::Data { buffer, .. }) = value.take_outcome()
+            {
+                remains.extend(buffer.into_remains());
+            }
+        }
+        stream.donated().keep(remains, stream.flow());
+    }
+
     /// Hands out the results of an execution. `kept` are the places of arguments that were not reused.
     pub(super) fn fulfil(
         &mut self,
@@ -179,6 +198,7 @@ impl Job {
                 drop(value.resolve(Outcome::Data { buffer, maker }));
             }
         }
+        self.let_go(executable, kept, stream);
         debug_assert!(
             needed.next().is_none(),
             "bug: the executable of {region} does not return all that is needed",

@@ -26,6 +26,7 @@
 mod classes;
 mod cold;
 mod compile;
+mod donated;
 mod flow;
 mod job;
 mod known;
@@ -51,6 +52,7 @@ use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 pub(crate) use classes::Classes;
 pub(crate) use cold::ColdRegions;
+pub(crate) use donated::Donated;
 pub(crate) use flow::Flow;
 pub(crate) use known::KnownRegions;
 pub(crate) use watch::Askers;

@@ -34,15 +34,17 @@ pub(super) struct Home {
 
 /// A tensor on a device, or on its way there: calls return before the data has arrived, and order themselves.
 ///
-/// `Send + Sync`. Dropping it frees the device memory once nothing that was started uses it any more, without waiting.
+/// `Send + Sync`. Dropping it frees the device memory once nothing that was started uses it any more, without waiting; but
+/// see below.
 ///
 /// # Donation
 ///
 /// An execution may take an argument's memory for an output, if the module marks the parameter so
 /// (`tf.aliasing_output`, `jax.buffer_donor`) and the call does not veto it
 /// ([`super::ExecuteOptions::non_donatable`]). The buffer is then *donated*: [`Buffer::is_deleted`] is true from the
-/// moment `execute` returns, every other use of it is an error, and dropping it is right as always. Copies to the host
-/// or to other devices that were started before are not disturbed.
+/// moment `execute` returns, every other use of it is an error, and dropping it is right as always. XLA:CPU lets the drop
+/// wait until the execution has run, so not on a thread that the plugin needs for that ([`Event::on_ready`]). Copies to the
+/// host or to other devices that were started before are not disturbed.
 ///
 /// The plugin does not donate a buffer that somebody has an [`ExternalReference`] on, nor one that uses host data in
 /// place which is not [`super::HostSemantics::MutableZeroCopy`]: it copies, and the output has memory of its own. (In

@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// True when this thread is inside a callback of ours, which a plugin called.
-pub(super) fn inside() -> bool {
+pub(crate) fn inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 

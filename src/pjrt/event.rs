@@ -5,7 +5,7 @@
 //! - E2. A callback runs exactly once, also when registering it fails, and also when the [`Event`] is dropped first.
 //! - E3. The client lives as long as E1 asks, so callbacks may drop the last handle on anything.
 //!
-//! An event that only gets waited for costs no heap allocation; the first callback costs two.
+//! An event that only gets waited for costs no heap allocation; the first callback costs two, one if the event is given away for it.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -104,55 +104,97 @@ impl Event {
         }
     }
 
+    /// As [`Event::on_ready`], for an event that nobody needs for anything else.
+    pub fn into_on_ready<F>(self, callback: F)
+    where
+        F: FnOnce(Result<(), Error>) + Send + 'static,
+    {
+        if let Err((error, callback)) = register(self, callback, |callback, outcome| callback(outcome)) {
+            callback(Err(error));
+        }
+    }
+
     /// Calls `run` with `state` once the work has finished; gives `state` back when it will not be called.
     pub(super) fn register<S: Send + 'static>(&self, state: S, run: Run<S>) -> Result<(), (Error, S)> {
         let shared =
             self.shared.get_or_init(|| Arc::new(Shared { raw: self.raw, client: self.client.clone() }));
-        let pending = Box::into_raw(Box::new(Pending { state, run, shared: Arc::clone(shared) }));
-        // SAFETY: holds because the event lives until the callback has run (E1: `pending` shares it) and `pending` is
-        // what `on_ready::<S>` expects; a plugin calls a registered callback once.
-        let outcome = unsafe {
-            call!(
-                self.client.api(),
-                PJRT_Event_OnReady_Args {
-                    event: self.raw.as_ptr(),
-                    callback: Some(on_ready::<S>),
-                    user_arg: pending.cast::<c_void>(),
-                }
-            )
-        };
-        outcome.map(drop).map_err(|error| {
-            // SAFETY: holds because a refused callback is never called, so the box is still ours.
-            let pending = unsafe { Box::from_raw(pending) };
-            (error, pending.state)
-        })
+        register(Arc::clone(shared), state, run)
     }
+}
+
+/// What keeps an event alive (E1) and its client (E3).
+trait Keeper: Send + 'static {
+    fn raw(&self) -> NonNull<PJRT_Event>;
+    fn client(&self) -> &Client;
+}
+
+impl Keeper for Arc<Shared> {
+    fn raw(&self) -> NonNull<PJRT_Event> {
+        self.raw
+    }
+
+    fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Keeper for Event {
+    fn raw(&self) -> NonNull<PJRT_Event> {
+        self.raw
+    }
+
+    fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Calls `run` with `state` once the work has finished; gives `state` back when it will not be called.
+fn register<S: Send + 'static, K: Keeper>(keeper: K, state: S, run: Run<S>) -> Result<(), (Error, S)> {
+    let (api, event) = (keeper.client().api(), keeper.raw());
+    let pending = Box::into_raw(Box::new(Pending { state, run, keeper }));
+    // SAFETY: holds because the event lives until the callback has run (E1: `pending` keeps it) and `pending` is what
+    // `on_ready::<S, K>` expects; a plugin calls a registered callback once.
+    let outcome = unsafe {
+        call!(
+            api,
+            PJRT_Event_OnReady_Args {
+                event: event.as_ptr(),
+                callback: Some(on_ready::<S, K>),
+                user_arg: pending.cast::<c_void>(),
+            }
+        )
+    };
+    outcome.map(drop).map_err(|error| {
+        // SAFETY: holds because a refused callback is never called, so the box is still ours.
+        let pending = unsafe { Box::from_raw(pending) };
+        (error, pending.state)
+    })
 }
 
 /// What a callback does with its state.
 pub(super) type Run<S> = fn(S, Result<(), Error>);
 
-struct Pending<S> {
+struct Pending<S, K> {
     state: S,
     run: Run<S>,
-    shared: Arc<Shared>,
+    keeper: K,
 }
 
 /// What the plugin calls.
-unsafe extern "C" fn on_ready<S: Send>(error: *mut PJRT_Error, user_arg: *mut c_void) {
+unsafe extern "C" fn on_ready<S: Send, K: Keeper>(error: *mut PJRT_Error, user_arg: *mut c_void) {
     shield(|| {
         // SAFETY: holds because `register` made the box for this one call.
-        let pending = unsafe { Box::from_raw(user_arg.cast::<Pending<S>>()) };
-        let Pending { state, run, shared } = *pending;
+        let pending = unsafe { Box::from_raw(user_arg.cast::<Pending<S, K>>()) };
+        let Pending { state, run, keeper } = *pending;
         let outcome = if error.is_null() {
             Ok(())
         } else {
             // SAFETY: holds because the callback owns the error it is given.
-            Err(unsafe { shared.client.api().take_error(error, "PJRT_Event_OnReady") })
+            Err(unsafe { keeper.client().api().take_error(error, "PJRT_Event_OnReady") })
         };
         run(state, outcome);
-        // `shared` goes last, in a panic as well: E1 and E3 hold while `run` does.
-        drop(shared);
+        // `keeper` goes last, in a panic as well: E1 and E3 hold while `run` does.
+        drop(keeper);
     });
 }
 

@@ -64,6 +64,7 @@ mod value;
 
 pub use api::{ApiVersion, OUR_VERSION};
 pub use buffer::{Buffer, ExternalReference};
+pub(crate) use callback::inside as inside_callback;
 pub use client::{Client, ClientOptions};
 pub use device::{Device, Memory, MemoryStats};
 pub use error::{Code, Counters, Error, counters};

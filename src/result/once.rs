@@ -106,6 +106,12 @@ impl<T> Once<T> {
         (waiter.wake)();
     }
 
+    /// Takes the value out, if it has been set; what is left is good for nothing but to be dropped.
+    pub(crate) fn take(&mut self) -> Option<T> {
+        // SAFETY: holds because `&mut self` says that nobody else is here, neither a reader nor the promise.
+        self.value.with_mut(|value| unsafe { (*value).take() })
+    }
+
     /// Sets the value and wakes everybody. To be called once, by the owner of the promise.
     fn set(&self, value: T) {
         // SAFETY: holds because the one promise was consumed for this call, and readers keep away until `DONE` (N1).
