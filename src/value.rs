@@ -152,17 +152,17 @@ impl ValueCell {
         Promise::new(ValueCell::pending(ty))
     }
 
-    /// Makes another value of the same type, one of a result of a tape, of one that was never made, and to which nobody has a reference but the
-    /// caller. False if somebody has waited for it.
+    /// Makes another value of the same type, the result of a tape with this number, of one that was never made, and to which nobody has a
+    /// reference but the caller. False if somebody has waited for it.
     #[inline]
-    pub(crate) fn renew(&self) -> bool {
+    pub(crate) fn renew(&self, number: u32) -> bool {
         // What those who had references did comes before.
         fence(Ordering::Acquire);
         if !self.outcome.is_untouched() {
             return false;
         }
         self.id.store(fresh_id().to_raw(), Ordering::Relaxed);
-        self.life.make();
+        self.life.make(number);
         self.settled.store(false, Ordering::Relaxed);
         true
     }

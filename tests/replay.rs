@@ -290,7 +290,9 @@ fn both(budgets: Budgets, program: impl Fn(&Engine) -> Result<Vec<f32>>) -> (Vec
     };
     let (with, without) = (run(true), run(false));
     assert_eq!(with.0, without.0);
-    assert_eq!(with.1, without.1);
+    if let Some(at) = (0..with.1.len().max(without.1.len())).find(|&at| with.1.get(at) != without.1.get(at)) {
+        panic!("region {at}: {:?}, without replay {:?}", with.1.get(at), without.1.get(at));
+    }
     assert_eq!(without.2, 0);
     (with.1, with.2)
 }
@@ -428,4 +430,128 @@ fn values_may_be_kept() {
         }
         Ok(read)
     });
+}
+
+// ----- loops that ask for nothing -----
+
+/// What a round of a loop does that the others do not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Odd {
+    Nothing,
+    Another,
+    Reads,
+    ReadsLate,
+    Flushes,
+    Strict,
+    Stops,
+    Keeps,
+    OtherNumber,
+}
+
+/// Rounds of so many ops on a few tensors, of which some are odd. Values are let go at once, at the end of their round, or a round later. Returns
+/// what is read in the end.
+fn endless(
+    engine: &Engine,
+    seed: u64,
+    ops: usize,
+    odd: &[(usize, usize, Odd)],
+    rounds: usize,
+) -> Result<Vec<f32>> {
+    let mut source = fuseline::fusion::op::Seeded::new(seed);
+    let kinds: Vec<u32> = (0..ops).map(|_| source.draw(1 << 16)).collect();
+    let fixed: Vec<Tensor> = (0..3).map(|at| vector(engine, &[0.5 + at as f32, -1.0])).collect();
+    let mut carried: Vec<Tensor> = (0..3).map(|at| vector(engine, &[0.1 * at as f32, 1.0])).collect();
+    let (mut garbage, mut kept, mut read) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let mut made: Vec<Tensor> = Vec::new();
+        let mut late = std::mem::take(&mut garbage);
+        for (at, &kind) in kinds.iter().enumerate() {
+            let what = odd
+                .iter()
+                .find(|&&(r, a, _)| (r, a) == (round, at))
+                .map_or(Odd::Nothing, |&(_, _, what)| what);
+            let recent = made.len().saturating_sub(1 + (kind >> 3 & 3) as usize);
+            let one = made.get(recent).or(late.last()).unwrap_or(&carried[at % 3]).clone();
+            let other = &carried[(kind >> 5) as usize % 3];
+            match what {
+                Odd::Another => drop(one.abs()?),
+                Odd::Reads => read.extend(one.to_vec::<f32>()?),
+                Odd::ReadsLate => read.extend(carried[1].to_vec::<f32>()?),
+                Odd::Flushes => engine.stream().flush(),
+                Odd::Strict => drop(with_mode(Mode::Strict, || one.neg())?),
+                Odd::Stops => break,
+                Odd::Keeps => kept.push(one.clone()),
+                Odd::Nothing | Odd::OtherNumber => {}
+            }
+            let number = if what == Odd::OtherNumber { 0.25 } else { 0.5 };
+            made.push(match kind & 7 {
+                0 => one.tanh()?,
+                1 => one.add(other)?,
+                2 => one.maximum(&fixed[kind as usize % 3])?,
+                3 => (&one * number)?,
+                4 => one.sub(&fixed[at % 3])?,
+                5 => one.minimum(other)?,
+                _ => one.mul(&fixed[kind as usize % 3])?.tanh()?,
+            });
+            if kind >> 8 & 3 == 0 {
+                late.pop();
+            }
+            if kind >> 10 & 7 == 0 && made.len() > 6 {
+                drop(made.remove(0));
+            }
+        }
+        for slot in carried.iter_mut() {
+            if let Some(value) = made.pop() {
+                *slot = value;
+            }
+        }
+        garbage = made.split_off(made.len() / 2);
+    }
+    for value in carried.iter().chain(&kept) {
+        read.extend(value.to_vec::<f32>()?);
+    }
+    Ok(read)
+}
+
+/// A loop that never asks for anything is replayed too, whatever the length of its body.
+#[test]
+fn a_loop_without_boundaries_is_replayed() {
+    for (seed, ops) in [(1, 7), (2, 40), (3, 300), (4, 530), (5, 700), (6, 1_100), (7, 2_300)] {
+        let rounds = 30_000 / ops;
+        let (regions, replayed) = both(Budgets::default(), |engine| endless(engine, seed, ops, &[], rounds));
+        println!("{ops} ops: {replayed} of about {} replayed, {} regions", ops * rounds, regions.len());
+        assert!(replayed as usize > ops * rounds / 3, "{ops} ops: {replayed}");
+    }
+}
+
+/// It goes astray anywhere, and may come back.
+#[test]
+fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay() {
+    let all = [
+        Odd::Another,
+        Odd::Reads,
+        Odd::ReadsLate,
+        Odd::Flushes,
+        Odd::Strict,
+        Odd::Stops,
+        Odd::Keeps,
+        Odd::OtherNumber,
+    ];
+    let (mut replayed, mut recorded) = (0, 0);
+    for seed in 0..4 * number::<u64>("FUSELINE_PROGRAMS").unwrap_or(1) {
+        let mut source = fuseline::fusion::op::Seeded::new(seed);
+        let ops = 5 + source.draw(900) as usize;
+        let rounds = 24_000 / ops;
+        let odd: Vec<(usize, usize, Odd)> = (0..6)
+            .map(|_| {
+                let what = all[source.draw(all.len() as u32) as usize];
+                (source.draw(rounds as u32) as usize, source.draw(ops as u32) as usize, what)
+            })
+            .collect();
+        println!("seed {seed}: {ops} ops, {rounds} rounds, {odd:?}");
+        let (_, some) = both(Budgets::default(), |engine| endless(engine, seed, ops, &odd, rounds));
+        replayed += some;
+        recorded += ops * rounds;
+    }
+    assert!(4 * replayed as usize > recorded, "{replayed} of {recorded}");
 }

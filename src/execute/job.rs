@@ -6,7 +6,7 @@ use std::time::Instant;
 use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, Unit};
+use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, RoundPrint, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
@@ -19,7 +19,7 @@ use super::quick;
 use crate::device::{Cause, DeviceError, Executable, How};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
-use crate::record::replay::{Recorded, Tape};
+use crate::record::replay::{Recorded, Round, Tape, Template};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
@@ -199,10 +199,11 @@ impl Job {
         }))
     }
 
-    /// What a template is made of.
-    pub(super) fn note(&self, stream: &StreamShared) {
+    /// Makes a template of it, if it is one now.
+    pub(super) fn note(&self, round: Option<RoundPrint>, stream: &StreamShared) -> Option<Arc<Template>> {
         let info = &self.info;
-        stream.replay().note(info.reference.key, &info.canon, &info.sites, &self.units);
+        let round = round.map(|print| Round { print, boundary: self.boundary });
+        stream.replay().note(info.reference.key, round, &info.canon, &info.sites, &self.units)
     }
 
     /// Number of ops.
@@ -573,7 +574,7 @@ impl Job {
             None => Output { value: ValueCell::promised_to_nobody(ty.clone()), live: false },
         });
         let outputs = outputs.collect();
-        Region { graph, inputs, outputs, sites, units, is_whole: false, boundary, mode, effect }
+        Region { graph, inputs, outputs, sites, units, is_whole: false, round: None, boundary, mode, effect }
     }
 
     /// Fails all results.

@@ -58,7 +58,7 @@ pub(crate) use known::KnownRegions;
 pub(crate) use watch::Askers;
 
 use crate::limits::MAX_QUEUED_REGIONS;
-use crate::record::replay::{Step, Tape};
+use crate::record::replay::{End, Passed, Step, Tape};
 use crate::record::{Entry, FencePromise, Fenced};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
@@ -83,6 +83,10 @@ pub(crate) struct Driver {
     queue: VecDeque<Work>,
     /// Regions sealed so far.
     seq: u64,
+    /// What was taken in so far.
+    passed: Passed,
+    /// Values of the tape taken in last that were released after its last op, each after so many ops.
+    late: Vec<(u32, ValueId)>,
     /// What is noticed if somebody observes the engine.
     watch: Watch,
     /// Where the host asked for the boundary that is being handled, if it did and that is known.
@@ -123,7 +127,17 @@ pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
 impl Driver {
     pub(crate) fn new(builder: RegionBuilder<ValuePromise>) -> Driver {
         let (sealed, queue) = (Vec::new(), VecDeque::new());
-        Driver { builder, sealed, queue, seq: 0, watch: Watch::default(), asked: None }
+        let late = Vec::new();
+        Driver {
+            builder,
+            sealed,
+            queue,
+            seq: 0,
+            passed: Passed::default(),
+            late,
+            watch: Watch::default(),
+            asked: None,
+        }
     }
 
     /// Works until there is nothing left to do, or what is left waits for something that will notify the stream.
@@ -164,10 +178,11 @@ impl Driver {
 
     /// Hands an entry to the builder; regions that end by it are sealed.
     fn take_in(&mut self, entry: Entry, stream: &Arc<StreamShared>) {
+        self.passed.asks += u64::from(entry.is_ask());
         match entry {
             Entry::Op(op) => self.take_step(Step::Op(op), stream),
             Entry::Release(value) => self.take_step(Step::Release(value.id()), stream),
-            Entry::Replayed(tape, boundary) => self.replay(tape, boundary, stream),
+            Entry::Replayed(tape, end) => self.replay(tape, end, stream),
             Entry::Need(value, boundary) => {
                 let asked = asked_for(boundary, || [value.id()], stream);
                 if self.builder.is_recent(value.id()) {
@@ -197,6 +212,7 @@ impl Driver {
         match step {
             Step::Op(op) => {
                 stream.engine().counters().ops.add(1);
+                self.passed.ops += 1;
                 self.builder.push(op, &mut self.sealed);
             }
             Step::Release(value) => {
@@ -207,43 +223,70 @@ impl Driver {
     }
 
     /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of `record::replay`).
-    fn replay(&mut self, mut tape: Box<Tape>, boundary: Option<Boundary>, stream: &Arc<StreamShared>) {
-        let units = &tape.template().units;
-        let is_region = boundary.filter(|&boundary| self.builder.replay(tape.ops(), units, boundary));
-        if let Some(boundary) = is_region {
-            let counters = stream.engine().counters();
-            counters.ops.add(tape.ops() as u64);
-            counters.replayed.add(tape.ops() as u64);
-            let is_observed = stream.engine().is_observed();
-            let asked = asked_for(boundary, || tape.outputs().map(|(value, _)| value), stream);
-            if is_observed {
-                self.watch.sealed(tape.template().canon.graph());
-            }
-            if let Some(mut job) =
-                Job::replayed(&mut tape, boundary, asked.clone(), next(&mut self.seq), stream)
-            {
-                if is_observed {
-                    self.watch.made(&job, stream);
+    fn replay(&mut self, mut tape: Box<Tape>, end: End, stream: &Arc<StreamShared>) {
+        let template = tape.template().clone();
+        match (end, template.round) {
+            (End::Asked(boundary), _) if self.builder.replay(tape.ops(), &template.units, boundary) => {
+                let asked = asked_for(boundary, || tape.outputs().map(|(value, _)| value), stream);
+                self.launch_tape(&mut tape, boundary, asked.clone(), stream);
+                if stream.engine().is_observed() {
+                    self.watch.boundary(asked, stream);
                 }
-                job.prepare(stream);
-                self.enqueue(job, stream);
             }
-            if is_observed {
-                self.watch.boundary(asked, stream);
-            }
-        } else {
-            let asked = boundary.and_then(|boundary| {
-                asked_for(boundary, || tape.outputs().map(|(value, _)| value).collect::<Vec<_>>(), stream)
-            });
-            for step in tape.take_steps() {
-                self.take_step(step, stream);
+            (End::Round, Some(round)) if self.builder.is_at_round(round.print) => {
+                let living = tape.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
+                self.builder.replay_round(tape.others(), tape.dying(), living, &mut self.sealed);
+                // Rounds that were recorded op by op before.
                 self.submit(stream);
+                self.launch_tape(&mut tape, round.boundary, None, stream);
             }
-            if let Some(boundary) = boundary {
+            (End::Asked(boundary), _) => {
+                let values = tape.outputs().map(|(value, _)| value).collect::<Vec<_>>();
+                let asked = asked_for(boundary, || values, stream);
+                self.take_steps(&mut tape, stream);
                 self.seal(boundary, asked, stream);
+            }
+            (End::Round | End::Astray, _) => {
+                if end == End::Round {
+                    stream.replay().is_off();
+                }
+                self.take_steps(&mut tape, stream);
             }
         }
         stream.replay().take_back(tape);
+    }
+
+    /// Makes a job of a tape that is a region.
+    fn launch_tape(
+        &mut self,
+        tape: &mut Tape,
+        boundary: Boundary,
+        asked: Option<Site>,
+        stream: &Arc<StreamShared>,
+    ) {
+        let counters = stream.engine().counters();
+        counters.ops.add(tape.ops() as u64);
+        counters.replayed.add(tape.ops() as u64);
+        self.passed.ops += tape.ops() as u64;
+        self.late.clear();
+        let is_observed = stream.engine().is_observed();
+        if is_observed {
+            self.watch.sealed(tape.template().canon.graph());
+        }
+        if let Some(mut job) = Job::replayed(tape, boundary, asked, next(&mut self.seq), stream) {
+            if is_observed {
+                self.watch.made(&job, stream);
+            }
+            job.prepare(stream);
+            self.enqueue(job, stream);
+        }
+    }
+
+    fn take_steps(&mut self, tape: &mut Tape, stream: &Arc<StreamShared>) {
+        for step in tape.take_steps(&mut self.late) {
+            self.take_step(step, stream);
+            self.submit(stream);
+        }
     }
 
     /// Makes jobs of the sealed regions and starts what compiles they need.
@@ -253,8 +296,8 @@ impl Driver {
         }
         let mut sealed = std::mem::take(&mut self.sealed);
         for region in sealed.drain(..) {
-            let may_be_repeated =
-                region.is_whole && region.mode == Mode::Fused && region.effect == Effect::Pure;
+            let is_pure = region.mode == Mode::Fused && region.effect == Effect::Pure;
+            let (is_whole, round) = (region.is_whole && is_pure, region.round);
             let is_observed = stream.engine().is_observed();
             if is_observed {
                 self.watch.sealed(&region.graph);
@@ -263,8 +306,15 @@ impl Driver {
             if is_observed {
                 self.watch.made(&job, stream);
             }
-            if may_be_repeated {
-                job.note(stream);
+            if is_whole || round.is_some() {
+                let template = job.note(round, stream);
+                if let Some(template) =
+                    template.filter(|_| round.is_some_and(|round| self.builder.expects(round)))
+                {
+                    // What is pending is of the next rounds.
+                    let ops = self.passed.ops - self.builder.pending() as u64;
+                    stream.replay().invite(template, Passed { ops, ..self.passed });
+                }
             }
             self.enqueue(job, stream);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, TraceOp};
 
-use self::replay::Tape;
+use self::replay::{End, Tape};
 use crate::result::once::{Abandoned, Once, Promise};
 use crate::value::{ValueCell, ValuePromise};
 
@@ -35,17 +35,25 @@ pub(crate) enum Entry {
     Flush(Boundary),
     /// A boundary, and everything before it is to be finished before the promise is kept.
     Fence(FencePromise),
-    /// Ops and releases that were recorded before in the same order; and a boundary, if they are all of a template.
-    Replayed(Box<Tape>, Option<Boundary>),
+    /// Ops and releases that were recorded before in the same order, and how far they were what was expected.
+    Replayed(Box<Tape>, End),
 }
 
 impl Entry {
+    /// Whether the program asks for something by it, so that there may be a boundary.
+    pub(crate) fn is_ask(&self) -> bool {
+        matches!(
+            self,
+            Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_))
+        )
+    }
+
     /// Whether the driver is to go through the log up to here.
     pub(crate) fn is_demanded(&self) -> bool {
         match self {
             Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
             Entry::Release(_) => false,
-            Entry::Replayed(_, boundary) => boundary.is_some(),
+            Entry::Replayed(_, end) => *end != End::Astray,
             Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) => true,
         }
     }

@@ -1,11 +1,13 @@
 //! The pending ops of one stream.
 
 use std::mem;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
 use super::boundary::{Boundary, BoundaryRule, Budgets, PendingStats};
 use super::plan::{Next, Passed, Plans};
+use super::round::{Came, Expected, Round, RoundPrint};
 use super::window::{Released, Window};
 use super::{Mode, Region, TraceOp, TraceResult, Unit};
 use crate::id::ValueId;
@@ -21,6 +23,10 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     /// The units that are held back, and the bytes of their results.
     held: Vec<Unit>,
     held_bytes: u64,
+    /// What the pending ops are compared with.
+    expected: Option<Expected>,
+    /// The round that was expected last.
+    round: Option<Arc<Round>>,
     /// Mode of the pending ops, which all have the same.
     mode: Mode,
     /// Living results of the regions that ended for a reason of ours since the program last asked for a boundary.
@@ -38,6 +44,8 @@ impl<R: TraceResult> RegionBuilder<R> {
             plans: Plans::new(budgets.joined_ops),
             held: Vec::new(),
             held_bytes: 0,
+            expected: None,
+            round: None,
             mode: Mode::Fused,
             recent: FxHashSet::default(),
         }
@@ -62,13 +70,9 @@ impl<R: TraceResult> RegionBuilder<R> {
         if let Some(reason) = self.ends_before(&op) {
             self.seal(reason, sealed);
         }
-        while self.has_no_room_for(&op) {
-            let best = self.rule.best();
-            self.cut(best, Boundary::InputBudget, sealed);
-        }
         let (effect, mode) = (op.effect, op.mode);
         self.mode = mode;
-        let mentions = self.window.push(op);
+        self.window.push(op);
         let stands_alone = match mode {
             _ if effect == Effect::Ordered => Some(Boundary::Effect),
             Mode::Strict => Some(Boundary::Strict),
@@ -76,12 +80,42 @@ impl<R: TraceResult> RegionBuilder<R> {
             Mode::Fused => None,
         };
         if let Some(reason) = stands_alone {
+            self.expected = None;
             let region = self.window.take(1, reason, mode, effect);
             self.deliver(region, sealed);
             return;
         }
+        self.look(sealed);
+    }
+
+    /// Looks at the ops that have not been looked at: whether they are what is expected, or, if nothing is, where the rule ends a unit.
+    fn look(&mut self, sealed: &mut Vec<Region<R>>) {
+        loop {
+            match self.expected.as_mut().map(|expected| expected.compare(&self.window)) {
+                Some(Came::AsExpected) => return,
+                Some(Came::Round) => self.seal_round(sealed),
+                Some(Came::Other) => self.give_up_rounds(sealed),
+                None => {
+                    if !self.ask_rule(sealed) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the rule what it says of the next op that it has not seen. False if there is none.
+    fn ask_rule(&mut self, sealed: &mut Vec<Region<R>>) -> bool {
+        let Some(fresh) = self.window.fresh() else { return false };
         let stats = self.stats();
-        let Some(op) = self.window.last() else { return };
+        if stats.ops > 0 && stats.inputs + fresh > self.budgets.inputs {
+            let best = self.rule.best();
+            self.cut(best, Boundary::InputBudget, sealed);
+            return true;
+        }
+        let Some(mentions) = self.window.see() else { return false };
+        let stats = self.stats();
+        let Some(op) = self.window.last_seen() else { return false };
         if let Some(cut) = self.rule.after(op, &mentions, stats) {
             self.cut(Some(cut.len), cut.reason, sealed);
         } else if stats.ops >= self.budgets.ops {
@@ -91,6 +125,45 @@ impl<R: TraceResult> RegionBuilder<R> {
             let best = self.rule.best();
             self.cut(best, Boundary::ByteBudget, sealed);
         }
+        true
+    }
+
+    /// Expects a round from the first pending op on, which ends up in no unit of the rule's.
+    fn expect(&mut self, round: Arc<Round>) {
+        self.rule.reset();
+        self.window.unsee();
+        self.round = Some(round.clone());
+        self.expected = Some(Expected::new(round));
+    }
+
+    /// Makes a region of the first round that is complete.
+    fn seal_round(&mut self, sealed: &mut Vec<Region<R>>) {
+        let Some(expected) = &mut self.expected else { return };
+        expected.sealed();
+        let round = expected.round.clone();
+        self.pass_round(&round);
+        let region = self.window.take(round.ops(), round.boundary(), self.mode, Effect::Pure);
+        // Of what is not its own an op is known by nothing, so that there may be more of it than in the rounds before.
+        if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
+            self.deliver(Region { units: round.joined(), round: Some(round.print), ..region }, sealed);
+        } else {
+            (self.expected, self.round) = (None, None);
+            let region = Region { units: round.joined(), ..region };
+            region.into_units().into_iter().for_each(|unit| self.deliver(unit, sealed));
+        }
+    }
+
+    fn pass_round(&mut self, round: &Round) {
+        let units: Vec<Passed> = round.units.iter().map(Unit::passed).collect();
+        self.plans.round(&units);
+    }
+
+    /// Something else has come than what was expected: rounds that are complete are regions, and the rule is to see what is left.
+    fn give_up_rounds(&mut self, sealed: &mut Vec<Region<R>>) {
+        while self.expected.as_ref().is_some_and(Expected::is_complete) {
+            self.seal_round(sealed);
+        }
+        self.expected = None;
     }
 
     /// The last handle on `value` was dropped.
@@ -101,6 +174,10 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Seals all pending ops, if there are any.
     pub fn seal(&mut self, reason: Boundary, sealed: &mut Vec<Region<R>>) {
+        while self.expected.is_some() {
+            self.give_up_rounds(sealed);
+            self.look(sealed);
+        }
         let ops = self.stats().ops;
         let (since, before) = (self.plans.since() + ops, sealed.len());
         // One unit alone is no plan, so that its hash is not needed.
@@ -108,7 +185,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         let unit = (ops > 0).then(|| Passed { print: print(), ops });
         if unit.is_some() || !self.held.is_empty() {
             let next = self.plans.boundary(unit);
-            self.end(unit, reason, next, sealed);
+            let _ = self.end(unit, reason, next, sealed);
             self.rule.reset();
             // What ends where a unit does anyway may not have waited for that.
             if reason.is_asked_for()
@@ -122,6 +199,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
         if reason.is_asked_for() {
             self.recent.clear();
+        }
+        // Where more lies between such boundaries than a region can have, it begins again behind one what was repeated before it.
+        if let Some(round) = self.round.clone().filter(|_| since > self.budgets.joined_ops) {
+            self.expect(round);
         }
     }
 
@@ -144,7 +225,55 @@ impl<R: TraceResult> RegionBuilder<R> {
         let next = self.plans.boundary(Some(last));
         debug_assert_eq!(next, wanted, "bug: the plans have said so");
         self.recent.clear();
+        self.expected = None;
         true
+    }
+
+    /// Number of ops of which no region was made.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Whether this round is what is expected, and what is pending began with it.
+    #[must_use]
+    pub fn expects(&self, print: RoundPrint) -> bool {
+        self.expected.as_ref().is_some_and(|expected| expected.round.print == print)
+    }
+
+    /// Whether these ops are what is expected, and whole rounds of them are all that is pending.
+    #[must_use]
+    pub fn is_at_round(&self, print: RoundPrint) -> bool {
+        self.expected.as_ref().is_some_and(|expected| expected.round.print == print && expected.is_between())
+    }
+
+    /// Takes note that a round was recorded, and the one after it too, without having seen its ops, where [`RegionBuilder::is_at_round`]. What is
+    /// pending is sealed, as it would have been. `released` are values of others that were released while the round was recorded, `dying` those
+    /// of its inputs that were since, and `living` its results that were not.
+    pub fn replay_round(
+        &mut self,
+        released: impl IntoIterator<Item = ValueId>,
+        dying: impl IntoIterator<Item = ValueId>,
+        living: impl IntoIterator<Item = ValueId>,
+        sealed: &mut Vec<Region<R>>,
+    ) {
+        if self.expected.as_ref().is_some_and(Expected::is_twice) {
+            self.seal_round(sealed);
+        }
+        for value in released {
+            // Either nobody needs it any more, or the region that is sealed now holds a reference of its own.
+            let _ = self.release(value);
+        }
+        if !self.window.is_empty() {
+            self.seal_round(sealed);
+        }
+        if let Some(round) = self.round.clone() {
+            self.pass_round(&round);
+        }
+        for value in dying {
+            self.recent.remove(&value);
+        }
+        self.recent.extend(living);
     }
 
     /// Ends the unit within the pending ops; `None` is after all of them.
@@ -158,14 +287,34 @@ impl<R: TraceResult> RegionBuilder<R> {
             self.plans.let_go();
             next = Next::Alone;
         }
-        self.end(Some(unit), reason, next, sealed);
+        let round = (next == Next::Round).then(|| self.round_of(unit, reason)).flatten();
+        let is_round = self.end(Some(unit), reason, next, sealed);
         self.rule.cut(ops);
+        if let Some(round) = round.filter(|_| is_round) {
+            self.expect(round);
+        }
     }
 
-    /// Does what the plans say with the unit that ends, if there is one, and with those that are held back.
-    fn end(&mut self, unit: Option<Passed>, reason: Boundary, next: Next, sealed: &mut Vec<Region<R>>) {
+    /// The round that ends with this unit.
+    fn round_of(&self, last: Passed, reason: Boundary) -> Option<Arc<Round>> {
+        let last = Unit { ops: last.ops, boundary: reason, print: last.print };
+        let units = self.held.iter().copied().chain([last]).collect();
+        Round::of(&self.window, units, self.budgets.bytes)
+    }
+
+    /// Does what the plans say with the unit that ends, if there is one, and with those that are held back. False if what they would have as one
+    /// region is too large for that.
+    fn end(
+        &mut self,
+        unit: Option<Passed>,
+        reason: Boundary,
+        next: Next,
+        sealed: &mut Vec<Region<R>>,
+    ) -> bool {
         let unit = unit.map(|Passed { print, ops }| Unit { ops, boundary: reason, print });
-        if next != Next::Join && next != Next::Hold {
+        // Alone it is no plan (P3).
+        let next = if next == Next::Round && self.held.is_empty() { Next::Alone } else { next };
+        if matches!(next, Next::Alone | Next::HoldAnew) {
             self.let_go(sealed);
         }
         match (next, unit) {
@@ -175,7 +324,7 @@ impl<R: TraceResult> RegionBuilder<R> {
                 self.held_bytes = self.held_bytes.saturating_add(before.saturating_sub(self.stats().bytes.0));
                 self.held.push(unit);
             }
-            (Next::Join, unit) => {
+            (Next::Join | Next::Round, unit) => {
                 self.held.extend(unit);
                 self.held_bytes = 0;
                 let units = mem::take(&mut self.held);
@@ -187,6 +336,7 @@ impl<R: TraceResult> RegionBuilder<R> {
                 } else {
                     self.plans.refuse(&region.units);
                     region.into_units().into_iter().for_each(|unit| self.deliver(unit, sealed));
+                    return false;
                 }
             }
             (_, Some(unit)) => {
@@ -195,6 +345,7 @@ impl<R: TraceResult> RegionBuilder<R> {
             }
             (_, None) => {}
         }
+        true
     }
 
     /// Makes regions of the units that are held back.
@@ -219,21 +370,12 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// The hard boundary that `op` asks for in front of itself.
     fn ends_before(&self, op: &TraceOp<R>) -> Option<Boundary> {
-        if self.stats().ops == 0 && self.held.is_empty() {
+        if self.window.is_empty() {
             return None;
         }
         if op.effect == Effect::Ordered {
             return Some(Boundary::Effect);
         }
         (op.mode != self.mode).then_some(Boundary::ModeChange)
-    }
-
-    /// Whether the unit would have more inputs with the op than the budget allows.
-    fn has_no_room_for(&self, op: &TraceOp<R>) -> bool {
-        let stats = self.stats();
-        // Only an op that could go over the budget is worth counting for.
-        stats.ops > 0
-            && stats.inputs + op.operands.len() > self.budgets.inputs
-            && stats.inputs + self.window.fresh(&op.operands) > self.budgets.inputs
     }
 }

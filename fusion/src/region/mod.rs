@@ -5,7 +5,8 @@
 //!
 //! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut them into units. Hard boundaries
 //! (a host read, a flush, an effect, a change of mode) and the budgets stand in the builder; the rule, which is [`ContentRule`] unless the
-//! user has another, adds to them. Units that always follow each other become one region (`plan`).
+//! user has another, adds to them. Units that always follow each other become one region (`plan`). What a program repeats without asking for
+//! a boundary is, once that is known, expected op by op (`round`).
 //!
 //! Invariants:
 //! - R1: concatenating the ops of the regions of a stream gives the ops recorded on it, in order.
@@ -21,6 +22,7 @@ mod builder;
 mod content;
 mod held;
 mod plan;
+mod round;
 mod split;
 mod token;
 mod window;
@@ -34,6 +36,7 @@ pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, PendingStats}
 pub use builder::RegionBuilder;
 pub use content::ContentRule;
 pub use held::{Ends, Held};
+pub use round::RoundPrint;
 pub use window::{Mention, Mentions, Released};
 
 use crate::graph::Graph;
@@ -193,6 +196,8 @@ pub struct Region<R: TraceResult = ValueId> {
     pub units: Vec<Unit>,
     /// It is all that was recorded between two boundaries that the program asked for.
     pub is_whole: bool,
+    /// It is a round of what the program repeats without asking for boundaries, as it was expected: this is which one.
+    pub round: Option<RoundPrint>,
     /// Why the region ends where it does.
     pub boundary: Boundary,
     /// The mode of its ops.

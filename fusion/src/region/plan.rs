@@ -58,6 +58,8 @@ pub(super) enum Next {
     HoldAnew,
     /// It is one region with all that are held back.
     Join,
+    /// It is one region with all that are held back, or alone, and is what the program repeats without asking for anything.
+    Round,
 }
 
 type NodeIndex = u32;
@@ -149,12 +151,18 @@ impl Plans {
     pub(super) fn unit(&mut self, unit: Passed) -> Next {
         self.pass(unit);
         let next = self.follow(unit, false);
-        if next == Next::Join {
+        if next == Next::Round {
             self.fresh = self.path.len();
-        } else {
-            self.find_repetition();
+            return next;
         }
-        next
+        let is_repeated_alone = self.find_repetition();
+        if is_repeated_alone && next == Next::Alone { Next::Round } else { next }
+    }
+
+    /// A round of what is repeated has gone by, of these units, without any of them having ended.
+    pub(super) fn round(&mut self, units: &[Passed]) {
+        units.iter().for_each(|&unit| self.pass(unit));
+        (self.fresh, self.walk) = (self.path.len(), None);
     }
 
     /// The program has asked for a boundary; `unit` ends there, if there is an op since the last one.
@@ -225,7 +233,7 @@ impl Plans {
         let is_plan = !node.refused && if asked { node.asked >= OFTEN } else { node.repeated };
         if is_plan && walk.units > 1 {
             self.walk = None;
-            return Next::Join;
+            return if asked { Next::Join } else { Next::Round };
         }
         if asked || !node.goes_on {
             self.walk = None;
@@ -249,11 +257,11 @@ impl Plans {
         }
     }
 
-    /// Looks for two equal sequences at the end of the path.
-    fn find_repetition(&mut self) {
+    /// Looks for two equal sequences at the end of the path. True if it is the last unit alone that is repeated, which is no plan (P3).
+    fn find_repetition(&mut self) -> bool {
         // Within what is usual between two boundaries the next one decides.
         if self.since <= (2 * FEWEST_OPS).max(self.longest + self.longest / 2) {
-            return;
+            return false;
         }
         let path = &self.path[self.fresh..];
         let (mut ops, mut found) = (0, None);
@@ -268,24 +276,24 @@ impl Plans {
                 break;
             }
         }
-        let Some(mut units) = found else { return };
+        let Some(mut units) = found else { return false };
         self.fresh = self.path.len();
         if units.len() < 2 {
-            return;
+            return true;
         }
         let first = least_rotation(&units);
         units.rotate_left(first);
-        let Some(nodes) = self.insert(&units) else { return };
+        let Some(nodes) = self.insert(&units) else { return false };
         let (&last, before) = nodes.split_last().expect("bug: a plan without units");
         // Plans that end where the program asks for it come first, and of two that begin alike the one that was there.
         let is_taken = nodes.iter().any(|&node| self.nodes[node as usize].goes_on_to_asked)
             || before.iter().any(|&node| self.nodes[node as usize].repeated)
             || self.nodes[last as usize].goes_on;
-        if is_taken {
-            return;
+        if !is_taken {
+            self.nodes[last as usize].repeated = true;
+            before.iter().for_each(|&node| self.nodes[node as usize].goes_on = true);
         }
-        self.nodes[last as usize].repeated = true;
-        before.iter().for_each(|&node| self.nodes[node as usize].goes_on = true);
+        false
     }
 
     /// The nodes of a sequence, which are made if they are not there. `None` if there was no room for them.
@@ -407,9 +415,9 @@ mod tests {
                 })
                 .collect();
             // 3 is the least, so the plan begins there.
-            assert_eq!(told[36..].iter().filter(|(_, next)| *next == Next::Join).count(), 1, "{told:?}");
+            assert_eq!(told[36..].iter().filter(|(_, next)| *next == Next::Round).count(), 1, "{told:?}");
             for (print, next) in &told[20..] {
-                let wanted = if *print == 7 { Next::Join } else { Next::Hold };
+                let wanted = if *print == 7 { Next::Round } else { Next::Hold };
                 assert_eq!(*next, wanted, "{print} in {told:?}");
             }
         }
@@ -419,7 +427,7 @@ mod tests {
     fn short_rounds_are_joined_to_some_hundred_ops() {
         let mut plans = Plans::new(5_000);
         let told: Vec<Next> = (0..60).map(|_| plans.unit(Passed { print: 1, ops: 60 })).collect();
-        let joined: Vec<usize> = (0..60).filter(|&at| told[at] == Next::Join).collect();
+        let joined: Vec<usize> = (0..60).filter(|&at| told[at] == Next::Round).collect();
         assert!(joined.len() >= 3, "{told:?}");
         // Nine units of 60 ops are the first that have 512.
         assert!(joined.windows(2).all(|pair| pair[1] - pair[0] == 9), "{joined:?}");

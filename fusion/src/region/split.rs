@@ -58,7 +58,7 @@ impl<R: TraceResult> Region<R> {
             let operands = operands.collect();
             let results = outputs.by_ref().take(node.results().len()).map(|output| output.value).collect();
             let signature = node.signature().clone();
-            let _ = window.push(TraceOp { signature, operands, results, effect, mode, site });
+            window.push(TraceOp { signature, operands, results, effect, mode, site });
         }
         // What is counted are references: those of inputs and results here would veto a donation of the units.
         drop((inputs, values));

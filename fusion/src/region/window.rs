@@ -5,8 +5,9 @@
 //! the same wherever cuts lie: one hash look-up per operand and one insertion per result when it is recorded, and one step of a pass
 //! without hashing when its region is made.
 //!
-//! The last of the ops are the *unit* that is being recorded; ops before it are units whose end is known, and which are held back
-//! because they may become one region with what follows ([`super::plan`]).
+//! The ops from a place on are the *unit* that is being recorded; ops before it are units whose end is known, and which are held back
+//! because they may become one region with what follows ([`super::plan`]). Whoever decides where units end may *see* ops later
+//! than they were recorded: a unit has the ops that were seen ([`Window::see`]).
 //!
 //! Invariants:
 //! - K1: a value is known (`known`, `slots`) exactly while an op of the window mentions it.
@@ -126,6 +127,8 @@ pub(super) struct Window<R: TraceResult> {
     known: FxHashMap<ValueId, Slot>,
     /// The first op of the unit.
     unit: Place,
+    /// The first op that was not seen.
+    unseen: Place,
     /// Tensors that the unit uses and does not make.
     inputs: usize,
     /// All that it makes.
@@ -140,6 +143,7 @@ impl<R: TraceResult> Window<R> {
             ops: VecDeque::new(),
             start: Place(0),
             unit: Place(0),
+            unseen: Place(0),
             slots: Vec::new(),
             free: Vec::new(),
             known: FxHashMap::default(),
@@ -159,9 +163,14 @@ impl<R: TraceResult> Window<R> {
         self.ops.is_empty()
     }
 
+    /// Number of ops, those that are held back and those that were not seen included.
+    pub(super) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
     /// The size of the unit.
     pub(super) fn stats(&self) -> PendingStats {
-        PendingStats { ops: self.ops.len() - self.held(), inputs: self.inputs, bytes: self.bytes }
+        PendingStats { ops: self.unseen.since(self.unit), inputs: self.inputs, bytes: self.bytes }
     }
 
     /// Whether a pending op makes the value.
@@ -173,15 +182,19 @@ impl<R: TraceResult> Window<R> {
         self.known.get(&value).and_then(|&slot| self.slots[slot as usize].as_ref())
     }
 
-    /// How many inputs more the unit would have with an op of these operands.
-    pub(super) fn fresh(&self, operands: &[Operand<R::Value>]) -> usize {
-        let is_fresh = |(at, operand): &(usize, &Operand<R::Value>)| {
-            let id = operand.value().id();
-            matches!(operand, Operand::Tensor(_))
-                && self.known(id).is_none_or(|known| known.last < self.unit)
-                && operands[..*at].iter().all(|earlier| earlier.value().id() != id)
-        };
-        operands.iter().enumerate().filter(is_fresh).count()
+    /// The first op that was not seen.
+    fn unseen(&self) -> Option<&Recorded> {
+        self.ops.get(self.unseen.since(self.start))
+    }
+
+    /// How many inputs more the unit would have with the next op that was not seen, if there is one.
+    pub(super) fn fresh(&self) -> Option<usize> {
+        Some(self.unseen()?.uses.iter().filter(|operand| self.is_fresh(operand)).count())
+    }
+
+    /// Whether an operand of the unit is an input of it that nothing in it mentions before.
+    fn is_fresh(&self, operand: &Use) -> bool {
+        !operand.lifted && operand.before.is_none_or(|before| before < self.unit)
     }
 
     fn insert(&mut self, known: Known<R>) -> Slot {
@@ -201,9 +214,8 @@ impl<R: TraceResult> Window<R> {
     }
 
     /// Adds an op.
-    pub(super) fn push(&mut self, op: TraceOp<R>) -> Mentions {
+    pub(super) fn push(&mut self, op: TraceOp<R>) {
         let here = Place(self.start.0 + self.ops.len() as u64);
-        let mut mentions = Mentions::new();
         let mut uses = SmallVec::new();
         for operand in op.operands {
             let (value, lifted) = match operand {
@@ -211,23 +223,14 @@ impl<R: TraceResult> Window<R> {
                 Operand::Scalar(value) => (value, true),
             };
             let id = value.id();
-            let (slot, before, made) = match self.known.get(&id) {
-                Some(&slot) => {
-                    let known = get(&mut self.slots, slot);
-                    (slot, Some(std::mem::replace(&mut known.last, here)), known.made)
-                }
+            let (slot, before) = match self.known.get(&id) {
+                Some(&slot) => (slot, Some(std::mem::replace(&mut get(&mut self.slots, slot).last, here))),
                 None => {
                     let known = Known::new(id, here, lifted);
-                    (self.insert(Known { value: Some(value), ..known }), None, None)
+                    (self.insert(Known { value: Some(value), ..known }), None)
                 }
             };
-            self.inputs += usize::from(!lifted && before.is_none_or(|before| before < self.unit));
             uses.push(Use { slot, lifted, before });
-            let ago = |place| here.since(place);
-            mentions.push(Mention { last: before.map(ago), made: made.map(ago) });
-        }
-        for ty in op.signature.results() {
-            self.bytes = self.bytes.saturating_add(ty.bytes());
         }
         debug_assert_eq!(op.results.len(), op.signature.results().len(), "one value per result");
         let results = op.results.into_iter().map(|promise| {
@@ -236,12 +239,53 @@ impl<R: TraceResult> Window<R> {
         });
         let results = results.collect();
         self.ops.push_back(Recorded { signature: op.signature, uses, results, site: op.site });
-        mentions
     }
 
-    /// The op that was added last.
-    pub(super) fn last(&self) -> Option<&Arc<Signature>> {
-        self.ops.back().map(|op| &op.signature)
+    /// Takes the next op that was not seen into the unit; how its operands were mentioned before.
+    pub(super) fn see(&mut self) -> Option<Mentions> {
+        let op = self.ops.get(self.unseen.since(self.start))?;
+        let ago = |place: Place| self.unseen.since(place);
+        let mentions = op.uses.iter().map(|operand| {
+            let made = self.slots[operand.slot as usize].as_ref().and_then(|known| known.made);
+            let last = operand.before.map(ago);
+            Mention { last, made: made.filter(|_| last.is_some()).map(ago) }
+        });
+        let mentions = mentions.collect();
+        self.inputs += op.uses.iter().filter(|operand| self.is_fresh(operand)).count();
+        let made = op.signature.results().iter().map(|ty| ty.bytes());
+        self.bytes = made.fold(self.bytes, Bytes::saturating_add);
+        self.unseen = Place(self.unseen.0 + 1);
+        Some(mentions)
+    }
+
+    /// The op that was seen last, if it is still pending.
+    pub(super) fn last_seen(&self) -> Option<&Arc<Signature>> {
+        let at = self.unseen.since(self.start).checked_sub(1)?;
+        Some(&self.ops[at].signature)
+    }
+
+    /// Forgets that the ops of the unit were seen. Nothing is held back.
+    pub(super) fn unsee(&mut self) {
+        debug_assert_eq!(self.unit, self.start, "bug: units are held back");
+        self.unseen = self.unit;
+        (self.inputs, self.bytes) = (0, Bytes(0));
+    }
+
+    /// A hash of the op at this place of the window: of what it computes, and of how far ago its operands were mentioned by ops from
+    /// the place `from` on.
+    pub(super) fn token(&self, at: usize, from: usize) -> u64 {
+        let op = &self.ops[at];
+        let from = Place(self.start.0 + from as u64);
+        let here = Place(self.start.0 + at as u64);
+        let mut token = Token::new(op.signature.token());
+        for operand in &op.uses {
+            // What was mentioned before is an input, whichever it is.
+            let before = operand.before.filter(|&before| before >= from);
+            token.add(
+                before.map_or(0, |before| 1 + here.since(before) as u64) << 1 | u64::from(operand.lifted),
+            );
+        }
+        token.get()
     }
 
     /// A hash of the first `len` ops of the unit: equal for equal ones wherever they stand, and hardly ever for others.
@@ -259,6 +303,12 @@ impl<R: TraceResult> Window<R> {
         hash.get()
     }
 
+    /// Bytes of all results of the first `len` ops.
+    pub(super) fn bytes_of(&self, len: usize) -> Bytes {
+        let made = self.ops.range(..len).flat_map(|op| op.signature.results()).map(|ty| ty.bytes());
+        made.fold(Bytes(0), Bytes::saturating_add)
+    }
+
     /// Ends the unit after `len` ops and holds it back.
     pub(super) fn pass(&mut self, len: usize) {
         self.unit = Place(self.unit.0 + len as u64);
@@ -268,10 +318,8 @@ impl<R: TraceResult> Window<R> {
     /// Counts anew what the ops of the unit are together.
     fn count(&mut self) {
         (self.inputs, self.bytes) = (0, Bytes(0));
-        for op in self.ops.range(self.unit.since(self.start)..) {
-            let is_input =
-                |operand: &&Use| !operand.lifted && operand.before.is_none_or(|before| before < self.unit);
-            self.inputs += op.uses.iter().filter(is_input).count();
+        for op in self.ops.range(self.held()..self.unseen.since(self.start)) {
+            self.inputs += op.uses.iter().filter(|operand| self.is_fresh(operand)).count();
             let made = op.signature.results().iter().map(|ty| ty.bytes());
             self.bytes = made.fold(self.bytes, Bytes::saturating_add);
         }
@@ -335,6 +383,7 @@ impl<R: TraceResult> Window<R> {
             sites.push(op.site);
         }
         self.start = end;
+        self.unseen = self.unseen.max(end);
         if is_all {
             // Nothing is mentioned any more: cheaper than one by one.
             self.slots.clear();
@@ -352,7 +401,18 @@ impl<R: TraceResult> Window<R> {
             self.unit = end;
             self.count();
         }
-        Region { graph, inputs, outputs, sites, units: Vec::new(), is_whole: false, boundary, mode, effect }
+        Region {
+            graph,
+            inputs,
+            outputs,
+            sites,
+            units: Vec::new(),
+            is_whole: false,
+            round: None,
+            boundary,
+            mode,
+            effect,
+        }
     }
 }
 

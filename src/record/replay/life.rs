@@ -7,7 +7,7 @@
 //! # State word
 //!
 //! One atomic integer: the number of handles in the lower half; two bits that say that the value is on a tape, as a result (`MADE`) or as a
-//! parameter (`BOUND`); and above them, once the last handle is gone, the number of ops that the tape had then.
+//! parameter (`BOUND`); and above them its number among those of the tape, or, once the last handle is gone, where the tape stood then.
 //!
 //! | transition | who | ordering |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! | `n -> n - 1`, not to 0, with or without bits | owner of a handle, [`Life::drop_one`] | compare-exchange, `Release` for whoever drops the last one |
 //! | `1 -> 0`, no bits | owner of the last handle, [`Life::drop_one`] | store, after a load with `Acquire` |
 //! | `bits, 1 -> bits, 0, place` | owner of the last handle, [`Life::drop_one`] | compare-exchange, `Release` publishes what it did with the value |
-//! | anything `-> MADE, 1` | the tape, of a value that nobody else knows, [`Life::make`] | store, relaxed |
-//! | `n -> BOUND, n` | holder of the gate, [`Life::bind`] | or, relaxed |
-//! | `BOUND, n -> n` | the same, [`Life::unbind`] | and, relaxed |
+//! | anything `-> MADE, 1, number` | the tape, of a value that nobody else knows, [`Life::make`] | store, relaxed |
+//! | `n -> BOUND, n, number` | holder of the gate, [`Life::bind`] | or, relaxed |
+//! | `BOUND, n -> n` | the same, [`Life::take_off`] | as below |
 //! | `bits, n -> n` | holder of the gate, when the tape is closed, [`Life::take_off`] | and, `Acquire` gets what the last owner did |
 //!
 //! # Safety argument
@@ -38,6 +38,8 @@ const MADE: u64 = 1 << 32;
 const BOUND: u64 = 1 << 33;
 const ON_TAPE: u64 = MADE | BOUND;
 const PLACE: u32 = 34;
+/// Where a tape stands is known but for a multiple of this.
+const PLACES: u32 = 1 << (u64::BITS - PLACE);
 
 /// What the drop of a handle was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl Life {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One handle less. `at` is the number of ops on the tape; it is asked if the value is on one.
+    /// One handle less. `at` is where the tape stands; it is asked if the value is on one.
     #[inline(always)]
     pub(crate) fn drop_one(&self, at: impl Fn() -> u32) -> Dropped {
         let mut word = self.0.load(ordering!(Acquire, "life_drop"));
@@ -102,39 +104,61 @@ impl Life {
         self.0.load(Ordering::Relaxed) & MADE != 0
     }
 
-    /// Makes it one of a result of a tape, with one handle. Nobody else knows the value.
-    pub(crate) fn make(&self) {
-        self.0.store(MADE | 1, Ordering::Relaxed);
-    }
-
-    /// Makes it one of a parameter of a tape, unless it is on the tape already. The caller holds the gate, and knows of a handle that is kept.
-    pub(crate) fn bind(&self) -> bool {
-        let is_new = self.0.load(Ordering::Relaxed) & ON_TAPE == 0;
-        if is_new {
-            self.0.fetch_or(BOUND, Ordering::Relaxed);
+    /// As what it is on a tape, if it is and somebody has a handle. For who holds the gate and has one.
+    pub(crate) fn number(&self) -> Option<Number> {
+        let word = self.0.load(Ordering::Relaxed);
+        let number = (word >> PLACE) as u32;
+        match word & ON_TAPE {
+            0 => None,
+            MADE => Some(Number::Made(number)),
+            _ => Some(Number::Bound(number)),
         }
-        is_new
     }
 
-    /// Undoes what `bind` did, while the same handle is kept.
-    pub(crate) fn unbind(&self) {
-        self.0.fetch_and(!BOUND, Ordering::Relaxed);
-    }
-
-    /// The place where the last handle was dropped, if it was.
+    /// Makes it a result of a tape, with one handle. Nobody else knows the value.
     #[inline]
-    pub(crate) fn given(&self) -> Option<u32> {
+    pub(crate) fn make(&self, number: u32) {
+        self.0.store(MADE | 1 | u64::from(number) << PLACE, Ordering::Relaxed);
+    }
+
+    /// Makes it a parameter of a tape; it is on none. The caller holds the gate, and knows of a handle that is kept.
+    pub(crate) fn bind(&self, number: u32) {
+        self.0.fetch_or(BOUND | u64::from(number) << PLACE, Ordering::Relaxed);
+    }
+
+    /// Where the tape stood when the last handle was dropped, if it was.
+    #[inline]
+    pub(crate) fn given(&self) -> Option<Stood> {
         place(self.0.load(Ordering::Acquire))
     }
 
-    /// It is on no tape from now on. Returns the place where the last handle was dropped, if it was.
-    pub(crate) fn take_off(&self) -> Option<u32> {
+    /// It is on no tape from now on. Returns where the tape stood when the last handle was dropped, if it was.
+    pub(crate) fn take_off(&self) -> Option<Stood> {
         place(self.0.fetch_and(HANDLES, ordering!(Acquire, "life_take_off")))
     }
 }
 
-fn place(word: u64) -> Option<u32> {
-    (word & HANDLES == 0).then_some((word >> PLACE) as u32)
+/// What a value is on its tape: which of the results or parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    Made(u32),
+    Bound(u32),
+}
+
+/// Where a tape stood, as far as a word has room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stood(u32);
+
+impl Stood {
+    /// How far behind `first`; 0 if that was not reached. The difference is less than half of [`PLACES`].
+    pub(crate) fn since(self, first: u32) -> u32 {
+        let ops = self.0.wrapping_sub(first) % PLACES;
+        if ops < PLACES / 2 { ops } else { 0 }
+    }
+}
+
+fn place(word: u64) -> Option<Stood> {
+    (word & HANDLES == 0).then_some(Stood((word >> PLACE) as u32))
 }
 
 #[cfg(test)]
@@ -154,23 +178,37 @@ mod tests {
     #[test]
     fn the_last_drop_of_what_is_on_a_tape_leaves_its_place() {
         let life = Life::new();
-        life.make();
-        assert!(life.is_made() && !life.bind());
+        life.make(7);
+        assert_eq!(life.number(), Some(Number::Made(7)));
         life.retain();
         assert_eq!(life.drop_one(|| unreachable!()), Dropped::Shared);
         assert_eq!(life.given(), None);
         assert_eq!(life.drop_one(|| 65_536), Dropped::Given);
         assert!(!life.has_handles() && life.is_made());
-        assert_eq!(life.given(), Some(65_536));
-        assert_eq!(life.take_off(), Some(65_536));
+        assert_eq!(life.given(), Some(Stood(65_536)));
+        assert_eq!(life.take_off(), Some(Stood(65_536)));
         assert!(!life.is_made());
 
         let life = Life::new();
-        assert!(life.bind() && !life.bind() && !life.is_made());
-        life.unbind();
-        assert!(life.bind());
+        assert_eq!(life.number(), None);
+        life.bind(3);
+        assert_eq!(life.number(), Some(Number::Bound(3)));
+        assert_eq!(life.take_off(), None);
+        life.bind(4);
+        assert_eq!(life.number(), Some(Number::Bound(4)));
         assert_eq!(life.take_off(), None);
         assert_eq!(life.drop_one(|| unreachable!()), Dropped::Last);
+    }
+
+    #[test]
+    fn places_go_round() {
+        let first = PLACES - 5;
+        for (at, since) in [(first, 0), (PLACES + 3, 8), (first - 1, 0), (first.wrapping_add(5 << 30), 0)] {
+            let life = Life::new();
+            life.make(0);
+            assert_eq!(life.drop_one(|| at), Dropped::Given);
+            assert_eq!(life.given().map(|stood| stood.since(first)), Some(since), "{at}");
+        }
     }
 }
 
@@ -197,7 +235,7 @@ mod loom_tests {
     impl Value {
         fn new() -> Arc<Value> {
             let value = Value { life: Life::new(), touched: UnsafeCell::new(0), ops: AtomicU32::new(0) };
-            value.life.make();
+            value.life.make(0);
             Arc::new(value)
         }
 
@@ -279,10 +317,10 @@ mod loom_tests {
                 })
             };
             value.ops.store(2, Ordering::Relaxed);
-            assert!(value.life.bind());
+            value.life.bind(0);
             let _ = value.drop_one();
             other.join().expect("no panic");
-            assert_eq!(value.life.given(), Some(2));
+            assert_eq!(value.life.given(), Some(Stood(2)));
         });
     }
 }

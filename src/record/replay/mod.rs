@@ -6,6 +6,11 @@
 //! the types that the template says, and all that is left to do is to hand out handles and to note which values they are ([`Tape`]). At the boundary the tape goes
 //! into the log as one entry, and the driver makes a job of it without looking at its ops: graph, canonical form and key are the template's.
 //!
+//! So it is with a *round*, a region that the program repeats without asking for boundaries and that the driver has found to be expected
+//! (`fusion::region::round`). Which op begins a round the driver knows, so it invites the next one by its number ([`Replay::invite`]). There the
+//! ops go onto a tape, behind each complete tape comes another, and a tape goes into the log when the one behind it is complete too: what is released by then is
+//! not needed behind it. So two tapes may be under way; a value that the second one uses is taken off the first.
+//!
 //! A call that is not the next op ends the tape. What is on it goes into the log as it is, and the driver takes its steps one by one: the ops and
 //! releases that were recorded, in their order. So does a tape for which the region would not be the template's after all, because
 //! somebody else has put something before it. Where regions end, their keys, outputs and events are the same as without replay.
@@ -13,9 +18,9 @@
 //! Invariants:
 //! - Q1: a tape stands for its steps: the driver may always take them one by one instead, with the same outcome.
 //! - Q2: a tape is a region only from a boundary that the program asked for to the next, where the plans say what they said when it was made
-//!   (`RegionBuilder::replay`).
+//!   (`RegionBuilder::replay`), or where the builder expects just that round (`RegionBuilder::replay_round`).
 //! - Q3: a value is a result or parameter of a tape if the tape knows its address in that place. What a value says of itself ([`life`]) is
-//!   about the tape of its stream that is not closed.
+//!   about the tape of its stream that is not closed, or about the one of two that it is on.
 //! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever waited for it.
 //! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over is
 //!   closed: it has references of its own.
@@ -38,14 +43,25 @@ use self::gate::{Gate, State};
 pub(crate) use self::life::{Dropped, Life};
 pub(crate) use self::tape::{Recorded, Step, TakeResults, Tape};
 use self::template::Library;
-pub(crate) use self::template::{Sites, Template};
+pub(crate) use self::template::{Passed, Round, Sites, Template};
 use super::Entry;
 use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::value::ValueCell;
+
+/// How a tape ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The program has asked for a boundary.
+    Asked(Boundary),
+    /// A round is complete.
+    Round,
+    /// Something else has come than what was expected.
+    Astray,
+}
 
 /// What is behind the gate.
 #[derive(Default)]
@@ -56,12 +72,22 @@ struct Session {
     is_clean: bool,
 }
 
+/// So many ops are never recorded.
+const NOT_DUE: u64 = u64::MAX;
+
 /// The replaying of one stream.
 pub(crate) struct Replay {
     is_on: bool,
     gate: Gate<Session, Entry>,
-    /// The number of ops on the tape, written by who holds the gate.
+    /// Where the tape stands, written by who holds the gate.
     at: AtomicU32,
+    /// What went into the log, on tapes too, as in [`Passed`]; where threads record at once it may be behind or ahead.
+    ops: AtomicU64,
+    asks: AtomicU64,
+    /// After how many ops a round may begin ([`Replay::invite`]).
+    due: AtomicU64,
+    /// Rounds on tapes have turned out to be none.
+    is_off: AtomicBool,
     library: Mutex<Library>,
     /// So many tapes are under way that the program has to wait.
     is_crowded: AtomicBool,
@@ -75,6 +101,10 @@ impl Replay {
             is_on,
             gate: Gate::new(Session::default()),
             at: AtomicU32::new(0),
+            ops: AtomicU64::new(0),
+            asks: AtomicU64::new(0),
+            due: AtomicU64::new(NOT_DUE),
+            is_off: AtomicBool::new(false),
             library: Mutex::new(Library::default()),
             is_crowded: AtomicBool::new(false),
             came_back: Condvar::new(),
@@ -98,7 +128,7 @@ impl Replay {
         let mut made = None;
         if let Some(tape) = &mut held.inside().tape {
             made = tape.record_usual(call, stream);
-            self.at.store(tape.ops() as u32, Ordering::Relaxed);
+            self.at.store(tape.at(), Ordering::Relaxed);
         }
         held.release(State::Closed, |session, entry| self.see_to(session, entry, stream));
         made
@@ -112,9 +142,10 @@ impl Replay {
         results: &mut impl TakeResults,
     ) -> bool {
         match self.gate.state() {
-            State::Open => false,
+            State::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => false,
             // It goes the way of all entries, and ends the tape there.
             _ if !is_fit(call, stream) => false,
+            State::Open => self.record_due(call, stream, results),
             State::Closed => self.record_next(call, stream, results),
             from => self.record_first(from, call, stream, results),
         }
@@ -129,10 +160,15 @@ impl Replay {
         let Some(mut held) = self.gate.hold(State::Closed) else { return false };
         let session = held.inside();
         let is_next = session.tape.as_mut().is_some_and(|tape| tape.record(call, stream, results));
-        let is_recorded = is_next || self.turn(session, call, stream, results);
+        let is_recorded = is_next
+            || self.record_round(session, call, stream, results)
+            || self.turn(session, call, stream, results);
         self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
+        if self.is_crowded.load(Ordering::Relaxed) {
+            self.wait_for_tapes(stream);
+        }
         is_recorded
     }
 
@@ -156,7 +192,7 @@ impl Replay {
     /// Lets those who drop handles know where the tape stands.
     fn note_place(&self, session: &Session) {
         if let Some(tape) = &session.tape {
-            self.at.store(tape.ops() as u32, Ordering::Relaxed);
+            self.at.store(tape.at(), Ordering::Relaxed);
         }
     }
 
@@ -188,6 +224,81 @@ impl Replay {
         false
     }
 
+    /// Begins a tape with a call, if that is the first op of the round that is recorded.
+    #[cold]
+    fn record_due(
+        &self,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
+        self.gate.make_ready();
+        let Some(mut held) = self.gate.hold(State::Ready) else { return false };
+        let session = held.inside();
+        let is_recorded = self.begin_round(session, call, stream, results);
+        self.note_place(session);
+        let next = if is_recorded { State::Closed } else { State::Open };
+        held.release(next, |session, entry| self.see_to(session, entry, stream));
+        is_recorded
+    }
+
+    fn begin_round(
+        &self,
+        session: &mut Session,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
+        let mut library = self.library.lock();
+        let now = Passed { ops: self.ops.load(Ordering::Relaxed), asks: self.asks.load(Ordering::Relaxed) };
+        let Some((template, since)) = library.invited(now) else {
+            self.due.store(NOT_DUE, Ordering::Relaxed);
+            return false;
+        };
+        // If this is not where it begins, the next one does so many ops later.
+        self.due.store(now.ops + template.ops() as u64 - since, Ordering::Relaxed);
+        if since > 0 {
+            return false;
+        }
+        let mut tape = library.tape(template);
+        if !tape.record(call, stream, results) {
+            library.keep(tape);
+            return false;
+        }
+        self.forget_invited(&mut library);
+        // What is pending knows other values, and those of earlier rounds may be asked for.
+        (session.tape, session.is_clean) = (Some(tape), false);
+        true
+    }
+
+    fn forget_invited(&self, library: &mut Library) {
+        library.forget_invited();
+        self.due.store(NOT_DUE, Ordering::Relaxed);
+        self.is_off.store(false, Ordering::Relaxed);
+    }
+
+    /// Records a call that comes after a round that is complete, as the first op of the next.
+    #[cold]
+    fn record_round(
+        &self,
+        session: &mut Session,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
+        let is_next = |tape: &Tape| tape.is_complete() && tape.template().round.is_some();
+        if !session.tape.as_deref().is_some_and(is_next) || self.is_off.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(mut tape) = session.tape.take() else { return false };
+        if let Some(before) = tape.take_before() {
+            self.hand_over_round(before, End::Round, stream);
+        }
+        let mut next = self.library.lock().tape(tape.template().clone());
+        next.follow(tape);
+        session.tape.insert(next).record(call, stream, results)
+    }
+
     /// Records a call that is not the next op of the template by another template that begins like it. If there is none, the tape ends.
     #[cold]
     fn turn(
@@ -198,7 +309,10 @@ impl Replay {
         results: &mut impl TakeResults,
     ) -> bool {
         let Some(tape) = session.tape.as_mut() else { return false };
-        let others = self.library.lock().alternatives(tape, call);
+        let others = match tape.template().round {
+            None => self.library.lock().alternatives(tape, call),
+            Some(_) => Vec::new(),
+        };
         let template = tape.template().clone();
         for other in others {
             tape.turn_to(other);
@@ -207,7 +321,9 @@ impl Replay {
             }
             tape.turn_to(template.clone());
         }
-        self.hand_over_part(session, stream);
+        // What was a round for this thread only is none.
+        let ends_rounds = !self.is_off.load(Ordering::Relaxed);
+        self.hand_over_part(session, ends_rounds, stream);
         false
     }
 
@@ -220,7 +336,7 @@ impl Replay {
                 if state != State::Open && matches!(entry, Entry::Op(_)) {
                     self.gate.make_open();
                 }
-                match append(entry, stream) {
+                match self.append(entry, stream) {
                     State::Ready if self.is_on => self.gate.make_ready(),
                     State::Fresh if self.is_on => self.gate.make_fresh(),
                     _ => {}
@@ -242,7 +358,7 @@ impl Replay {
                 Err(back) => entry = back,
             }
             if self.gate.state() != State::Closed {
-                stream.append(entry);
+                let _ = self.append(entry, stream);
                 return;
             }
         }
@@ -265,9 +381,10 @@ impl Replay {
 
     fn accept(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
         let Some(tape) = session.tape.as_mut() else {
-            return append(entry, stream);
+            return self.append(entry, stream);
         };
-        let is_complete = tape.is_complete();
+        // What comes between rounds is for the driver to think about.
+        let is_complete = tape.is_complete() && tape.template().round.is_none();
         match entry {
             // What is on the tape says so itself. A pending op that is not may know the value.
             Entry::Release(value) => {
@@ -282,27 +399,29 @@ impl Replay {
             // Where nothing is pending but the tape, asking for what is not on it is no boundary for the tape. The driver finds out whether it is
             // one for an op that a thread has recorded which saw the gate open a moment before.
             Entry::Need(value, boundary) if session.is_clean && !value.life().is_made() => {
-                stream.append(Entry::Need(value, boundary));
+                let _ = self.append(Entry::Need(value, boundary), stream);
                 State::Closed
             }
             Entry::Flush(boundary) if is_complete => self.hand_over(session, boundary, stream),
             Entry::Fence(promise) if is_complete => {
                 let next = self.hand_over(session, Boundary::Flush, stream);
-                stream.append(Entry::Fence(promise));
+                let _ = self.append(Entry::Fence(promise), stream);
                 next
             }
             Entry::Op(op) if is_complete && op.effect == Effect::Ordered && op.mode == Mode::Fused => {
                 let next = self.hand_over(session, Boundary::Effect, stream);
-                stream.append(Entry::Op(op));
+                let _ = self.append(Entry::Op(op), stream);
                 next
             }
-            entry if tape.is_empty() && !matches!(entry, Entry::Op(_)) => {
-                stream.append(entry);
+            entry if tape.is_empty() && tape.template().round.is_none() && !matches!(entry, Entry::Op(_)) => {
+                let _ = self.append(entry, stream);
                 State::Closed
             }
             entry => {
-                self.hand_over_part(session, stream);
-                append(entry, stream)
+                // Asking for a value of a round is a boundary. Whether it is for others the driver knows.
+                let ends_rounds = !matches!(&entry, Entry::Need(value, _) if !value.life().is_made());
+                self.hand_over_part(session, ends_rounds, stream);
+                self.append(entry, stream)
             }
         }
     }
@@ -312,27 +431,74 @@ impl Replay {
         let Some(mut tape) = session.tape.take() else { return State::Open };
         tape.close();
         let mut library = self.library.lock();
-        let next = library.completed(tape.template().key);
+        let next = library.completed(tape.template());
         session.tape = next.map(|template| library.tape(template));
         session.is_clean = true;
         self.note_place(session);
         self.send_away(library);
-        stream.append(Entry::Replayed(tape, Some(boundary)));
+        self.append_tape(tape, End::Asked(boundary), stream);
         if session.tape.is_some() { State::Closed } else { State::Fresh }
     }
 
-    /// Puts what is on the tape into the log, which is not what was expected.
-    fn hand_over_part(&self, session: &mut Session, stream: &Arc<StreamShared>) {
+    /// Puts a round that is complete into the log. What comes behind it may be under way.
+    fn hand_over_round(&self, mut tape: Box<Tape>, end: End, stream: &Arc<StreamShared>) {
+        tape.close();
+        let mut library = self.library.lock();
+        let _ = library.completed(tape.template());
+        self.send_away(library);
+        self.append_tape(tape, end, stream);
+        // Nobody asks for it, but the device may be idle.
+        stream.notify();
+    }
+
+    /// Puts what is on the tape into the log, which is not what was expected. Rounds that are complete end there, if the driver will see an end
+    /// there too; if not, they are not closed yet, and go as they are.
+    fn hand_over_part(&self, session: &mut Session, ends_rounds: bool, stream: &Arc<StreamShared>) {
         let Some(mut tape) = session.tape.take() else { return };
+        if tape.template().round.is_some() {
+            self.forget_invited(&mut self.library.lock());
+            let end = if ends_rounds { End::Round } else { End::Astray };
+            if let Some(before) = tape.take_before() {
+                self.hand_over_round(before, end, stream);
+            }
+            if tape.is_complete() {
+                self.hand_over_round(tape, end, stream);
+                return;
+            }
+        }
         tape.close();
         if tape.is_empty() {
             self.library.lock().keep(tape);
             return;
         }
         let mut library = self.library.lock();
-        library.missed(tape.template().key);
+        library.missed(tape.template());
         self.send_away(library);
-        stream.append(Entry::Replayed(tape, None));
+        self.append_tape(tape, End::Astray, stream);
+    }
+
+    fn append_tape(&self, tape: Box<Tape>, end: End, stream: &Arc<StreamShared>) {
+        self.ops.fetch_add(tape.ops() as u64, Ordering::Relaxed);
+        let entry = Entry::Replayed(tape, end);
+        self.asks.fetch_add(u64::from(entry.is_ask()), Ordering::Relaxed);
+        stream.append(entry);
+    }
+
+    /// Puts an entry into the log; what that leaves the gate as.
+    #[inline(always)]
+    fn append(&self, entry: Entry, stream: &Arc<StreamShared>) -> State {
+        let next = match entry {
+            Entry::Flush(_) | Entry::Fence(_) => State::Fresh,
+            Entry::Need(..) => State::Ready,
+            _ => State::Open,
+        };
+        if next != State::Open {
+            self.asks.fetch_add(1, Ordering::Relaxed);
+        } else if matches!(entry, Entry::Op(_)) {
+            self.ops.fetch_add(1, Ordering::Relaxed);
+        }
+        stream.append(entry);
+        next
     }
 
     /// Counts a tape that is about to be handed over: before that, since the driver may send it back at once.
@@ -360,12 +526,31 @@ impl Replay {
 
     // ----- the driver's side -----
 
-    /// Remembers a region that was all that lay between two boundaries that the program asked for.
-    pub(crate) fn note(&self, key: RegionKey, canon: &Arc<CanonRegion>, sites: &Sites, units: &[Unit]) {
-        if self.is_on {
-            let template = || Template::new(key, canon.clone(), sites.clone(), units.to_vec());
-            self.library.lock().note(key, template);
-        }
+    /// Remembers a region that was all that lay between two boundaries that the program asked for, or was expected as a round. The template, if it is
+    /// one now.
+    pub(crate) fn note(
+        &self,
+        key: RegionKey,
+        round: Option<Round>,
+        canon: &Arc<CanonRegion>,
+        sites: &Sites,
+        units: &[Unit],
+    ) -> Option<Arc<Template>> {
+        let template = || Template::new(key, round, canon.clone(), sites.clone(), units.to_vec());
+        self.is_on.then(|| self.library.lock().note(key, round.is_some(), template))?
+    }
+
+    /// Rounds of this template are recorded, of which one began at `start`. Where the next begins, so does a tape.
+    pub(crate) fn invite(&self, template: Arc<Template>, start: Passed) {
+        let mut library = self.library.lock();
+        library.invite(template, start);
+        // That it is not there yet, and where it is, whoever records finds out.
+        self.due.store(0, Ordering::Relaxed);
+    }
+
+    /// A tape that went into the log as a round is none: others record at the same time, or what was expected is not any more.
+    pub(crate) fn is_off(&self) {
+        self.is_off.store(true, Ordering::Relaxed);
     }
 
     /// The driver has done with a tape.
@@ -382,16 +567,4 @@ impl Replay {
 #[inline(always)]
 fn is_fit(call: &RecordCall<'_>, stream: &StreamShared) -> bool {
     call.effect == Effect::Pure && stream.is_fused() && !stream.engine().captures().is_on()
-}
-
-/// Puts an entry into the log; what that leaves the gate as.
-#[inline(always)]
-fn append(entry: Entry, stream: &Arc<StreamShared>) -> State {
-    let next = match entry {
-        Entry::Flush(_) | Entry::Fence(_) => State::Fresh,
-        Entry::Need(..) => State::Ready,
-        _ => State::Open,
-    };
-    stream.append(entry);
-    next
 }

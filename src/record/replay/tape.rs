@@ -8,6 +8,7 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Input, Mode, Operand, Operands, Results, TraceOp};
 use fuseline_fusion::{Site, ValueId};
 
+use super::life::Number;
 use super::template::{Sites, Template};
 use crate::stream::{RecordCall, StreamShared, Tensors};
 use crate::tensor::Tensor;
@@ -18,9 +19,9 @@ use crate::value::{ValueCell, ValuePromise, ValueRef};
 #[derive(Debug)]
 struct Placed {
     cell: NonNull<ValueCell>,
-    /// The reference: when the tape has been closed; and, beyond the results made, of a cell that can be used again.
+    /// The reference: when the value has been taken off the tape; and, beyond the results made, of a cell that can be used again.
     own: Option<Arc<ValueCell>>,
-    /// When the tape has been closed: the number of ops that had been recorded when the last handle was dropped.
+    /// When it has been taken off: the number of ops that had been recorded when the last handle was dropped, from the tape's first on.
     released: Option<u32>,
 }
 
@@ -37,22 +38,27 @@ impl Placed {
         Placed { cell, own: None, released: None }
     }
 
-    /// Takes the value off the tape: gets a reference of its own, and finds out whether the last handle has gone.
-    fn close(&mut self) {
+    /// Takes the value off the tape that began at `first`, if that was not done before: gets a reference of its own, and finds out whether
+    /// the last handle has gone.
+    fn close(&mut self, first: u32) {
+        if self.own.is_some() {
+            return;
+        }
         let cell = self.cell.as_ptr().cast_const();
         // SAFETY: holds because the value is on the tape, so somebody has a reference to it (H2).
         let life = unsafe { &*cell }.life();
-        self.released = life.given();
-        if self.released.is_none() {
+        let mut stood = life.given();
+        if stood.is_none() {
             // SAFETY: holds for the same reason.
             unsafe { Arc::increment_strong_count(cell) };
-            self.released = life.take_off();
-            if self.released.is_some() {
+            stood = life.take_off();
+            if stood.is_some() {
                 // Dropped this very moment.
                 // SAFETY: holds because the reference was given to the tape (H1).
                 drop(unsafe { Arc::from_raw(cell) });
             }
         }
+        self.released = stood.map(|stood| stood.since(first));
         // SAFETY: holds because that is the reference that was made above, or the one that was given (H1).
         self.own = Some(unsafe { Arc::from_raw(cell) });
     }
@@ -85,6 +91,11 @@ pub(crate) struct Tape {
     others: Vec<(u32, Arc<ValueCell>)>,
     /// The template's, unless the ops were recorded elsewhere.
     sites: Sites,
+    /// Where the stream stood when the tape began; that is asked for when handles are dropped.
+    first: u32,
+    /// The round before this one, which is complete. Until this one is too, its values are not closed: what is released meanwhile is not
+    /// needed behind it.
+    before: Option<Box<Tape>>,
 }
 
 /// An entry of the log that a tape stands for.
@@ -126,9 +137,27 @@ impl Tape {
             self.known.resize(template.places(), 0);
         }
         self.ops = 0;
+        self.first = 0;
         self.others.clear();
         self.sites = template.sites.clone();
         self.template = Some(template);
+    }
+
+    /// Keeps the round that was recorded just before the first op of this one.
+    pub(super) fn follow(&mut self, before: Box<Tape>) {
+        self.first = before.at();
+        self.before = Some(before);
+    }
+
+    /// The round before this one, if it has not been taken.
+    pub(super) fn take_before(&mut self) -> Option<Box<Tape>> {
+        self.before.take()
+    }
+
+    /// Where the stream stands.
+    #[inline(always)]
+    pub(super) fn at(&self) -> u32 {
+        self.first.wrapping_add(self.ops as u32)
     }
 
     /// Goes on by another template that begins like this one.
@@ -248,7 +277,7 @@ impl Tape {
         let place = template.params() + self.results;
         let ty = template.canon.graph().nodes()[self.ops].signature().results()[index].clone();
         let cell = Arc::new(ValueCell::pending(ty));
-        cell.life().make();
+        cell.life().make(self.results as u32);
         self.known[place] = address(&cell);
         let made = Placed::new(&cell);
         match self.made.get_mut(self.results) {
@@ -276,7 +305,8 @@ impl Tape {
             for bound in self.bound.drain(before..) {
                 self.known[before..template.params()].fill(0);
                 // SAFETY: holds because the value is an operand of the call, which has its handle.
-                unsafe { bound.cell.as_ref() }.life().unbind();
+                let stood = unsafe { bound.cell.as_ref() }.life().take_off();
+                debug_assert_eq!(stood, None, "bug: an operand without a handle");
             }
         }
         is_meant
@@ -286,15 +316,31 @@ impl Tape {
     fn bind(&mut self, template: &Template, tensor: &Tensor, stream: &Arc<StreamShared>) -> bool {
         let cell = tensor.cell();
         let (ty, is_lifted) = template.param(self.bound.len());
-        if !Arc::ptr_eq(tensor.stream(), stream)
-            || cell.ty() != ty
-            || cell.as_scalar().is_some() != is_lifted
-            || !cell.life().bind()
+        if !Arc::ptr_eq(tensor.stream(), stream) || cell.ty() != ty || cell.as_scalar().is_some() != is_lifted
         {
             return false;
         }
+        if let Some(number) = cell.life().number()
+            && !self.before.as_mut().is_some_and(|before| before.let_go(number, cell))
+        {
+            return false;
+        }
+        cell.life().bind(self.bound.len() as u32);
         self.known[self.bound.len()] = address(cell);
         self.bound.push(Placed::new(cell));
+        true
+    }
+
+    /// Takes one value off the tape, because the round behind it uses it: so it lives on, and whether it is released is noted there. False if it is
+    /// not on this tape.
+    fn let_go(&mut self, number: Number, cell: &Arc<ValueCell>) -> bool {
+        let placed = match number {
+            Number::Made(index) => self.made[..self.results].get_mut(index as usize),
+            Number::Bound(index) => self.bound.get_mut(index as usize),
+        };
+        let is_cell = |placed: &&mut Placed| std::ptr::eq(placed.cell.as_ptr(), Arc::as_ptr(cell));
+        let Some(placed) = placed.filter(is_cell) else { return false };
+        placed.close(self.first);
         true
     }
 
@@ -305,13 +351,23 @@ impl Tape {
 
     /// Takes all values off the tape, and finds out which of them have been released.
     pub(super) fn close(&mut self) {
-        self.made[..self.results].iter_mut().for_each(Placed::close);
-        self.bound.iter_mut().for_each(Placed::close);
+        let values = self.made[..self.results].iter_mut().chain(&mut self.bound);
+        values.for_each(|placed| placed.close(self.first));
     }
 
     /// The ids of all results, and whether they live on. The tape has been closed.
     pub(crate) fn outputs(&self) -> impl Iterator<Item = (ValueId, bool)> + '_ {
         self.made[..self.results].iter().map(|made| (made.own().id(), made.released.is_none()))
+    }
+
+    /// The ids of the parameters that have been released. The tape has been closed.
+    pub(crate) fn dying(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.bound.iter().filter(|bound| bound.released.is_some()).map(|bound| bound.own().id())
+    }
+
+    /// The ids of other values that were released meanwhile.
+    pub(crate) fn others(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.others.iter().map(|(_, cell)| cell.id())
     }
 
     /// Takes out what a region consists of. What is left are cells that can be used again.
@@ -327,7 +383,8 @@ impl Tape {
         for (index, made) in (0u32..).zip(&mut self.made[..self.results]) {
             if made.released.is_none() {
                 live.extend(made.own.take().map(|cell| (index, ValuePromise::of(cell))));
-            } else if !made.own.as_ref().is_some_and(|cell| Arc::strong_count(cell) == 1 && cell.renew()) {
+            } else if !made.own.as_ref().is_some_and(|cell| Arc::strong_count(cell) == 1 && cell.renew(index))
+            {
                 // Nobody has a handle, but somebody waits, and is told that it was given up.
                 made.own.take().map(ValuePromise::of);
             }
@@ -337,10 +394,11 @@ impl Tape {
         Recorded { inputs, live, sites: std::mem::take(&mut self.sites) }
     }
 
-    /// Takes the tape apart into what was recorded, in order.
-    pub(crate) fn take_steps(&mut self) -> Vec<Step> {
+    /// Takes the tape apart into what was recorded, in order. `late` are values that were released after so many ops of the tape: at first those
+    /// of the tape before, then, from its end on, those of this one.
+    pub(crate) fn take_steps(&mut self, late: &mut Vec<(u32, ValueId)>) -> Vec<Step> {
         let template = self.template().clone();
-        let mut releases: Vec<(u32, ValueId)> = Vec::new();
+        let mut releases: Vec<(u32, ValueId)> = std::mem::take(late);
         releases.extend(self.others.drain(..).map(|(when, cell)| (when, cell.id())));
         releases.extend(self.bound.iter().filter_map(|bound| Some((bound.released?, bound.own().id()))));
         let made = self.made[..self.results].iter();
@@ -379,7 +437,12 @@ impl Tape {
                 site: self.sites[at].clone(),
             }));
         }
-        steps.extend(releases.map(|(_, value)| Step::Release(value)));
+        for (when, value) in releases {
+            match (when as usize).checked_sub(self.ops) {
+                None | Some(0) => steps.push(Step::Release(value)),
+                Some(after) => late.push((after as u32, value)),
+            }
+        }
         (self.ops, self.results) = (0, 0);
         self.bound.clear();
         steps
@@ -421,8 +484,7 @@ impl TakeResults for Option<Tensor> {
 impl Drop for Tape {
     /// Whoever waits for a result is told that it was given up.
     fn drop(&mut self) {
-        let (made, bound) = (self.made[..self.results].iter_mut(), self.bound.iter_mut());
-        made.chain(bound).filter(|placed| placed.own.is_none()).for_each(Placed::close);
+        self.close();
         let made = self.made[..self.results].iter_mut();
         made.filter_map(|made| made.own.take()).for_each(|cell| drop(ValuePromise::of(cell)));
     }

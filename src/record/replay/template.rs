@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::graph::Ref;
-use fuseline_fusion::region::Unit;
+use fuseline_fusion::region::{Boundary, RoundPrint, Unit};
 use fuseline_fusion::{Attrs, Body, OpCode, Site, TensorType};
 
 use super::tape::Tape;
@@ -23,6 +23,15 @@ const MOST_SPARE: usize = 4;
 /// Most times that a template is left out after it did not fit.
 const MOST_SKIPPED: u32 = 255;
 
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passed {
+    /// The number of ops.
+    pub(crate) ops: u64,
+    /// How often the program asked for something.
+    pub(crate) asks: u64,
+}
+
 /// Where each op of a region was recorded.
 pub(crate) type Sites = Arc<Vec<Site>>;
 
@@ -38,10 +47,20 @@ struct Next {
     end: u32,
 }
 
-/// A region that was all that the program recorded between two boundaries that it asked for.
+/// A round of what the program repeats without asking for boundaries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub(crate) print: RoundPrint,
+    /// Why it ends where it does.
+    pub(crate) boundary: Boundary,
+}
+
+/// A region that was all that the program recorded between two boundaries that it asked for, or a round of what it repeats without.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) key: RegionKey,
+    /// Which round, if it is one.
+    pub(crate) round: Option<Round>,
     pub(crate) canon: Arc<CanonRegion>,
     /// Where its ops were recorded when it was made.
     pub(crate) sites: Sites,
@@ -55,7 +74,13 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    pub(crate) fn new(key: RegionKey, canon: Arc<CanonRegion>, sites: Sites, units: Vec<Unit>) -> Template {
+    pub(crate) fn new(
+        key: RegionKey,
+        round: Option<Round>,
+        canon: Arc<CanonRegion>,
+        sites: Sites,
+        units: Vec<Unit>,
+    ) -> Template {
         let graph = canon.graph();
         let params = graph.params().len() as u32;
         let mut places = params;
@@ -78,7 +103,7 @@ impl Template {
             }
         });
         let next = next.collect();
-        Template { key, sites, units, next, operands, places: places as usize, canon }
+        Template { key, round, sites, units, next, operands, places: places as usize, canon }
     }
 
     /// The op at this place, if a call is one of it, whatever its operands are: the places of its operands, and the number of its results.
@@ -128,6 +153,11 @@ impl Template {
         (&self.canon.graph().params()[index], self.canon.lifted()[index])
     }
 
+    /// Which one it is of a stream's.
+    fn name(&self) -> Name {
+        Name { key: self.key, is_round: self.round.is_some() }
+    }
+
     /// Whether the first `ops` ops of both, over their first `params` parameters, are the same.
     fn begins_like(&self, other: &Template, ops: usize, params: usize) -> bool {
         let (own, others) = (self.canon.graph(), other.canon.graph());
@@ -149,11 +179,18 @@ fn is_plain(attrs: &Attrs, bodies: &[Arc<Body>]) -> bool {
     attrs.values().is_empty() && bodies.is_empty()
 }
 
+/// What a stream knows a template by: a region may be both a step that ends where the program says so and a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    key: RegionKey,
+    is_round: bool,
+}
+
 #[derive(Debug)]
 struct Known {
     template: Arc<Template>,
     /// The one that came after it last.
-    next: Option<RegionKey>,
+    next: Option<Name>,
     /// How often it did not fit since it last did, as times to leave it out; and how many of them are left.
     penalty: u32,
     skip: u32,
@@ -164,9 +201,11 @@ struct Known {
 pub(crate) struct Library {
     /// The latest used last.
     known: Vec<Known>,
-    seen: VecDeque<RegionKey>,
+    seen: VecDeque<Name>,
     /// The one that was completed last.
-    last: Option<RegionKey>,
+    last: Option<Name>,
+    /// The round that is recorded just now, and where one began.
+    invited: Option<(Arc<Template>, Passed)>,
     #[allow(clippy::vec_box, reason = "they go into the log and come back as they are")]
     spare: Vec<Box<Tape>>,
     /// Tapes that were handed over and have not come back.
@@ -174,39 +213,67 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Remembers a region. `template` is called when it was seen before and is no template yet.
-    pub(crate) fn note(&mut self, key: RegionKey, template: impl FnOnce() -> Template) {
-        if self.touch(key) {
-            return;
+    /// Remembers a region. `template` is called when it was seen before and is no template yet. The template, if it is one now.
+    pub(crate) fn note(
+        &mut self,
+        key: RegionKey,
+        is_round: bool,
+        template: impl FnOnce() -> Template,
+    ) -> Option<Arc<Template>> {
+        let name = Name { key, is_round };
+        if self.touch(name) {
+            return self.known.last().map(|known| known.template.clone());
         }
-        match self.seen.iter().position(|&seen| seen == key) {
+        match self.seen.iter().position(|&seen| seen == name) {
             None => {
-                self.seen.push_back(key);
+                self.seen.push_back(name);
                 if self.seen.len() > MOST_SEEN {
                     self.seen.pop_front();
                 }
+                None
             }
             Some(at) => {
                 self.seen.remove(at);
                 if self.known.len() == MOST_TEMPLATES {
                     self.known.remove(0);
                 }
-                self.known.push(Known { template: Arc::new(template()), next: None, penalty: 0, skip: 0 });
+                let template = Arc::new(template());
+                self.known.push(Known { template: template.clone(), next: None, penalty: 0, skip: 0 });
+                Some(template)
             }
         }
     }
 
     /// Makes a template the latest one used; false if it is not known.
-    fn touch(&mut self, key: RegionKey) -> bool {
-        let Some(at) = self.known.iter().position(|known| known.template.key == key) else { return false };
+    fn touch(&mut self, name: Name) -> bool {
+        let Some(at) = self.known.iter().position(|known| known.template.name() == name) else {
+            return false;
+        };
         self.known[at..].rotate_left(1);
         true
+    }
+
+    /// The round `template` is what is recorded, and one began at `start`.
+    pub(crate) fn invite(&mut self, template: Arc<Template>, start: Passed) {
+        self.invited = Some((template, start));
+    }
+
+    /// The round that is recorded, and how many ops ago one has begun, if the program has asked for nothing since.
+    pub(crate) fn invited(&self, now: Passed) -> Option<(Arc<Template>, u64)> {
+        let (template, start) = self.invited.as_ref()?;
+        let ops = now.ops.wrapping_sub(start.ops) % template.ops() as u64;
+        (start.asks == now.asks).then(|| (template.clone(), ops))
+    }
+
+    /// No round is recorded any more, or one is on a tape.
+    pub(crate) fn forget_invited(&mut self) {
+        self.invited = None;
     }
 
     /// Templates that may begin with a call: each that does and is not left out this time, the latest first.
     pub(crate) fn candidates(&mut self, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
         let mut found = Vec::new();
-        for known in self.known.iter_mut().rev() {
+        for known in self.known.iter_mut().rev().filter(|known| known.template.round.is_none()) {
             match known.skip {
                 0 if known.template.next(0, call).is_some() => found.push(known.template.clone()),
                 0 => {}
@@ -221,28 +288,30 @@ impl Library {
         let (template, ops, params) = tape.place();
         let others = self.known.iter().rev().map(|known| &known.template);
         let others = others.filter(|other| {
-            other.key != template.key
+            other.name() != template.name()
+                && other.round.is_none()
                 && other.next(ops, call).is_some()
                 && other.begins_like(template, ops, params)
         });
         others.cloned().collect()
     }
 
-    fn find(&mut self, key: RegionKey) -> Option<&mut Known> {
-        self.known.iter_mut().find(|known| known.template.key == key)
+    fn find(&mut self, name: Name) -> Option<&mut Known> {
+        self.known.iter_mut().find(|known| known.template.name() == name)
     }
 
     /// A template was recorded to its end; returns the one that is expected now.
-    pub(crate) fn completed(&mut self, key: RegionKey) -> Option<Arc<Template>> {
-        if let Some(before) = self.last.replace(key)
+    pub(crate) fn completed(&mut self, template: &Template) -> Option<Arc<Template>> {
+        let name = template.name();
+        if let Some(before) = self.last.replace(name)
             && let Some(before) = self.find(before)
         {
-            before.next = Some(key);
+            before.next = Some(name);
         }
-        self.touch(key);
-        let known = self.find(key)?;
+        self.touch(name);
+        let known = self.find(name)?;
         (known.penalty, known.skip) = (0, 0);
-        let next = known.next.unwrap_or(key);
+        let next = known.next.unwrap_or(name);
         let next = self.find(next)?;
         if next.skip > 0 {
             next.skip -= 1;
@@ -252,8 +321,8 @@ impl Library {
     }
 
     /// The program did something else than the template.
-    pub(crate) fn missed(&mut self, key: RegionKey) {
-        if let Some(known) = self.find(key) {
+    pub(crate) fn missed(&mut self, template: &Template) {
+        if let Some(known) = self.find(template.name()) {
             known.penalty = (2 * known.penalty + 1).min(MOST_SKIPPED);
             known.skip = known.penalty - 1;
         }
