@@ -1,11 +1,12 @@
 //! A steady loop over a chain of 50 elementwise ops on `f32`, from the first call to the result on the device.
 //!
 //! `cargo bench --bench chain`, on the PJRT plugin that is found. Every chain is one region, the same one each time, so
-//! nothing is compiled after the first; what is measured is recording, the region's key, the cache, and the launch.
+//! nothing is compiled after the first; what is measured is recording, the region's key, the cache, and the launch. And the
+//! same ops without a result that anybody waits for, with replay and without.
 #![allow(missing_docs, clippy::print_stderr, reason = "a benchmark")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fuseline::{Engine, Mode, Result, Tensor, with_mode};
+use fuseline::{Engine, EngineConfig, Mode, Result, Tensor, with_mode};
 
 const OPS: usize = 50;
 
@@ -44,5 +45,36 @@ fn steady(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steady);
+/// The same ops one after the other without end: nothing asks for a boundary. What is measured is what the recording thread does, and,
+/// where cores are few, what the engine does beside it.
+fn endless(c: &mut Criterion) {
+    let mut group = c.benchmark_group("50 ops of a loop that asks for nothing");
+    group.throughput(Throughput::Elements(OPS as u64));
+    for (name, replay) in [("replayed", true), ("not replayed", false)] {
+        let engine = match EngineConfig::new().replay(replay).build() {
+            Ok(engine) => engine,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let y = engine.tensor(&[0.25f32; 16], &[16]).expect("it fits");
+        let mut x = y.clone();
+        let mut round = || {
+            for i in 0..OPS {
+                x = if i % 2 == 0 { x.sub(&y) } else { x.add(&y) }.expect("it fits");
+            }
+        };
+        // Until it is known as a loop, and compiled as one.
+        (0..2_000).for_each(|_| round());
+        engine.synchronize().expect("it runs");
+        group.bench_function(name, |b| b.iter(&mut round));
+        engine.synchronize().expect("it runs");
+        let counters = engine.counters();
+        assert!(!replay || 2 * counters.replayed > counters.ops, "the loop was not replayed");
+    }
+    group.finish();
+}
+
+criterion_group!(benches, steady, endless);
 criterion_main!(benches);

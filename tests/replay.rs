@@ -445,6 +445,7 @@ enum Odd {
     Strict,
     Stops,
     Keeps,
+    ReadsKept,
     OtherNumber,
 }
 
@@ -481,6 +482,7 @@ fn endless(
                 Odd::Strict => drop(with_mode(Mode::Strict, || one.neg())?),
                 Odd::Stops => break,
                 Odd::Keeps => kept.push(one.clone()),
+                Odd::ReadsKept => read.extend(kept.first().map_or(Ok(Vec::new()), Tensor::to_vec::<f32>)?),
                 Odd::Nothing | Odd::OtherNumber => {}
             }
             let number = if what == Odd::OtherNumber { 0.25 } else { 0.5 };
@@ -535,6 +537,7 @@ fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay()
         Odd::Strict,
         Odd::Stops,
         Odd::Keeps,
+        Odd::ReadsKept,
         Odd::OtherNumber,
     ];
     let (mut replayed, mut recorded) = (0, 0);
@@ -554,4 +557,32 @@ fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay()
         recorded += ops * rounds;
     }
     assert!(4 * replayed as usize > recorded, "{replayed} of {recorded}");
+}
+
+/// Asking for what a round made long ago is a boundary, if nothing was asked for since.
+#[test]
+fn values_of_earlier_rounds_are_not_forgotten() {
+    for ops in [60, 700] {
+        let rounds = 30_000 / ops;
+        let odd = [(rounds - 20, ops / 3, Odd::Keeps), (rounds - 5, ops / 2, Odd::ReadsKept)];
+        let (regions, replayed) = both(Budgets::default(), |engine| endless(engine, 11, ops, &odd, rounds));
+        assert!(replayed as usize > ops * rounds / 2, "{ops} ops: {replayed}");
+        // That, and the reads at the end.
+        assert!(regions.iter().filter(|region| region.contains("HostRead")).count() >= 2);
+    }
+}
+
+/// Asking for what was made before the program last asked for something is none, and ends no round.
+#[test]
+fn values_from_before_a_boundary_end_no_round() {
+    for ops in [60, 700] {
+        let rounds = 60_000 / ops;
+        let odd = [
+            (rounds / 2, ops / 3, Odd::Keeps),
+            (rounds / 2 + 3, ops / 4, Odd::Flushes),
+            (rounds - 6, ops / 2, Odd::ReadsKept),
+        ];
+        let (_, replayed) = both(Budgets::default(), |engine| endless(engine, 12, ops, &odd, rounds));
+        assert!(replayed as usize > ops * rounds / 2, "{ops} ops: {replayed}");
+    }
 }

@@ -171,7 +171,8 @@ impl PjrtDevice {
         }
         let options = [0, 1, 2, 3].map(|kind| {
             let mut options = base.clone();
-            if kind & HEAVY == 0 {
+            // On several threads a product is cut into other blocks, whose sums are rounded otherwise, and alone an op may not be worth them.
+            if kind & HEAVY == 0 || numerics == Numerics::Exact {
                 options = with(&options, "xla_cpu_multi_thread_eigen", false.into());
             }
             if kind & WINDOW_SUM != 0 {
