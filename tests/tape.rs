@@ -80,6 +80,11 @@ fn numbers_shapes_and_sums() {
     check(&[&[2, 6]], |v| v[0].reshape(&[3, 4]));
     check(&[&[2, 3, 4]], |v| v[0].transpose(&[1, 2, 0]));
     check(&[&[2, 5, 3]], |v| v[0].narrow(1, 1, 4));
+    // Of the parts one is used twice and one not at all.
+    check(&[&[2, 6]], |v| {
+        let parts = v[0].mul(&v[0])?.split(1, 3)?;
+        parts[2].mul(&parts[0])?.add(&parts[0])
+    });
     check(&[&[2, 3, 4]], |v| v[0].sum(&[1]));
     check(&[&[2, 3, 4]], |v| v[0].sum(&[-1, 0]));
     check(&[&[2, 3]], |v| v[0].mean());

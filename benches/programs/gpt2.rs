@@ -65,11 +65,10 @@ fn attention<'t>(x: &Var<'t>, weights: &[Var<'t>], heads: u64, mask: &Var<'t>) -
     let [qkv, qkv_bias, output, output_bias] = weights else { unreachable!("bug: {}", weights.len()) };
     let qkv = x.matmul(qkv)?.add(qkv_bias)?;
     // To [batch, heads, length, width of a head].
-    let split = |part: u64| {
-        let part = qkv.narrow(2, (part * width) as i64, ((part + 1) * width) as i64)?;
-        part.reshape(&[batch, length, heads, width / heads])?.transpose(&[0, 2, 1, 3])
-    };
-    let (q, k, v) = (split(0)?, split(1)?, split(2)?);
+    let parts = qkv.split(2, 3)?;
+    let of_heads =
+        |part: usize| parts[part].reshape(&[batch, length, heads, width / heads])?.transpose(&[0, 2, 1, 3]);
+    let (q, k, v) = (of_heads(0)?, of_heads(1)?, of_heads(2)?);
     let scale = 1.0 / ((width / heads) as f64).sqrt();
     let scores = q.matmul(&k.transpose(&[0, 1, 3, 2])?)?.scale(scale)?.add(mask)?;
     let mixed = scores.softmax()?.matmul(&v)?.transpose(&[0, 2, 1, 3])?;

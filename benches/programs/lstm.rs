@@ -49,10 +49,9 @@ fn cell<'t>(
 ) -> Result<(Var<'t>, Var<'t>)> {
     let [of_input, of_hidden, bias] = weights else { unreachable!("bug: {}", weights.len()) };
     let gates = x.matmul(of_input)?.add(&hidden.matmul(of_hidden)?)?.add(bias)?;
-    let width = hidden.dims()[1] as i64;
-    let gate = |place: i64| gates.narrow(1, place * width, (place + 1) * width);
-    let (enter, forget) = (gate(0)?.logistic()?, gate(1)?.logistic()?);
-    let (fresh, leave) = (gate(2)?.tanh()?, gate(3)?.logistic()?);
+    let gates = gates.split(1, 4)?;
+    let (enter, forget) = (gates[0].logistic()?, gates[1].logistic()?);
+    let (fresh, leave) = (gates[2].tanh()?, gates[3].logistic()?);
     let cell = forget.mul(cell)?.add(&enter.mul(&fresh)?)?;
     Ok((leave.mul(&cell.tanh()?)?, cell))
 }

@@ -25,10 +25,21 @@ type Pullback = Box<dyn FnOnce(&Tensor) -> Result<Tensor>>;
 /// How the gradient of one value is passed on: to which inputs, and as what. A leaf passes on nothing.
 type Edges = Vec<(usize, Pullback)>;
 
+/// From the gradients of parts to that of the whole.
+type JoinParts = Box<dyn FnOnce(&[Option<Tensor>]) -> Result<Tensor>>;
+
+/// An entry of the tape: how gradients that have arrived go on.
+enum Step {
+    /// That of the value at this place.
+    One(Edges),
+    /// Those of the values at the next `parts` places, which are the parts of one input.
+    Parts { parts: usize, input: usize, join: JoinParts },
+}
+
 /// What was computed, in order.
 #[derive(Default)]
 pub(crate) struct Tape {
-    edges: RefCell<Vec<Edges>>,
+    steps: RefCell<Vec<Step>>,
 }
 
 /// A tensor whose history is on a tape.
@@ -47,7 +58,7 @@ impl Tape {
 
     /// A tensor whose gradient is wanted: a parameter.
     pub(crate) fn leaf(&self, value: &Tensor) -> Var<'_> {
-        Var { tape: self, place: Some(self.push(Vec::new())), value: value.clone() }
+        Var { tape: self, place: Some(self.push(Step::One(Vec::new()))), value: value.clone() }
     }
 
     /// A tensor whose gradient is not wanted: data.
@@ -55,9 +66,9 @@ impl Tape {
         Var { tape: self, place: None, value: value.clone() }
     }
 
-    fn push(&self, edges: Edges) -> usize {
-        let mut tape = self.edges.borrow_mut();
-        tape.push(edges);
+    fn push(&self, step: Step) -> usize {
+        let mut tape = self.steps.borrow_mut();
+        tape.push(step);
         tape.len() - 1
     }
 
@@ -65,7 +76,7 @@ impl Tape {
     fn result<const N: usize>(&self, value: Tensor, inputs: [(&Var<'_>, Pullback); N]) -> Var<'_> {
         let edges: Edges =
             inputs.into_iter().filter_map(|(input, pullback)| Some((input.place?, pullback))).collect();
-        let place = if edges.is_empty() { None } else { Some(self.push(edges)) };
+        let place = if edges.is_empty() { None } else { Some(self.push(Step::One(edges))) };
         Var { tape: self, place, value }
     }
 
@@ -74,23 +85,38 @@ impl Tape {
     ///
     /// A gradient on the way is dropped as soon as it has been passed on, so that its memory can be reused.
     pub(crate) fn gradients(&self, loss: &Var<'_>, leaves: &[Var<'_>]) -> Result<Vec<Tensor>> {
-        let mut edges = std::mem::take(&mut *self.edges.borrow_mut());
-        let mut gradients: Vec<Option<Tensor>> = vec![None; edges.len()];
+        let mut steps = std::mem::take(&mut *self.steps.borrow_mut());
+        let mut gradients: Vec<Option<Tensor>> = vec![None; steps.len()];
         if let Some(place) = loss.place {
             gradients[place] = Some(filled(&loss.value, 1.0)?);
         }
-        while let Some(step) = edges.pop() {
-            let place = edges.len();
-            if step.is_empty() {
-                continue;
-            }
-            let Some(gradient) = gradients[place].take() else { continue };
-            for (input, pullback) in step {
-                let more = pullback(&gradient)?;
-                gradients[input] = Some(match gradients[input].take() {
-                    None => more,
-                    Some(sum) => sum.add(&more)?,
-                });
+        let pass_on = |gradients: &mut [Option<Tensor>], input: usize, more: Tensor| -> Result<()> {
+            gradients[input] = Some(match gradients[input].take() {
+                None => more,
+                Some(sum) => sum.add(&more)?,
+            });
+            Ok(())
+        };
+        while let Some(step) = steps.pop() {
+            let place = steps.len();
+            match step {
+                // A leaf, or a part that is joined with others: the gradient stays.
+                Step::One(edges) if edges.is_empty() => {}
+                Step::One(edges) => {
+                    let Some(gradient) = gradients[place].take() else { continue };
+                    for (input, pullback) in edges {
+                        pass_on(&mut gradients, input, pullback(&gradient)?)?;
+                    }
+                }
+                Step::Parts { parts, input, join } => {
+                    let arrived = &mut gradients[place + 1..=place + parts];
+                    if arrived.iter().all(Option::is_none) {
+                        continue;
+                    }
+                    let whole = join(arrived)?;
+                    arrived.fill(None);
+                    pass_on(&mut gradients, input, whole)?;
+                }
             }
         }
         let found = leaves.iter().map(|leaf| {
@@ -222,6 +248,29 @@ impl<'t> Var<'t> {
             g.pad(&zero, &low, &high, &vec![0; rank])
         };
         Ok(self.tape.result(value, [(self, Box::new(pull))]))
+    }
+
+    /// `parts` parts of the same size, side by side in dimension `axis`. Their gradients are joined by one concatenation, where those of
+    /// [`Var::narrow`] are padded and added.
+    pub(crate) fn split(&self, axis: usize, parts: usize) -> Result<Vec<Var<'t>>> {
+        let width = self.dims()[axis] as i64 / parts as i64;
+        let values =
+            (0..parts as i64).map(|part| self.value.narrow(axis as i64, part * width, (part + 1) * width));
+        let values = values.collect::<Result<Vec<Tensor>>>()?;
+        let Some(input) = self.place else {
+            return Ok(values.iter().map(|value| self.tape.constant(value)).collect());
+        };
+        let like = values.clone();
+        let join = move |arrived: &[Option<Tensor>]| {
+            let each = arrived.iter().zip(&like).map(|(gradient, like)| match gradient {
+                Some(gradient) => Ok(gradient.clone()),
+                None => filled(like, 0.0),
+            });
+            let each = each.collect::<Result<Vec<Tensor>>>()?;
+            Tensor::concatenate(&each.iter().collect::<Vec<_>>(), axis as i64)
+        };
+        self.tape.push(Step::Parts { parts, input, join: Box::new(join) });
+        Ok(values.iter().map(|value| self.tape.leaf(value)).collect())
     }
 
     /// The sum over the given dimensions, which disappear.
