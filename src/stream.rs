@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, Results, TraceOp};
-use fuseline_fusion::{Attrs, Body, OpCode, Signature, Site, StreamId};
+use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
 use smallvec::SmallVec;
 
 use crate::engine::EngineShared;
@@ -18,8 +18,9 @@ use crate::event::Event;
 use crate::execute::{Askers, Donated, Driver, Flow, is_driving};
 use crate::limits::ENTRIES_PER_HINT;
 use crate::record::log::{Log, Pushed, Ticket};
+use crate::record::memo::{self, Known};
 use crate::record::replay::{Dropped, Replay, TakeResults};
-use crate::record::{Entry, Fence, Fenced, memo, scoped_mode};
+use crate::record::{Entry, Fence, Fenced, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -392,29 +393,65 @@ impl StreamShared {
         result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
 
+    /// Records an op of two operands that has one result if both have one type, as far as that is known. If not, it is still to be recorded.
     #[inline(never)]
+    pub(crate) fn record_alike(
+        self: &Arc<Self>,
+        call: &RecordCall<'_>,
+        [lhs, rhs]: [&Tensor; 2],
+    ) -> Option<Result<Tensor>> {
+        let mut result = None;
+        if !self.replay.record(call, self, &mut result) {
+            let known = match memo::by_kinds(call.op, call.attrs, call.bodies, call.operands) {
+                Some(known) => known,
+                None if lhs.ty() == rhs.ty() => return Some(self.record_unusual(call)),
+                None => return None,
+            };
+            if let Err(error) = self.record_known(call, known, &mut result) {
+                return Some(Err(error));
+            }
+        }
+        Some(result.ok_or_else(|| crate::error::bug!("{} has no result", call.op)))
+    }
+
+    #[inline(always)]
     fn record_anew(self: &Arc<Self>, call: &RecordCall<'_>, made: &mut impl TakeResults) -> Result<()> {
-        let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
-        let types = operands.iter().map(|tensor| tensor.cell().ty());
-        let signature = match memo::signature(op, attrs, bodies, types) {
-            Ok(signature) => signature,
-            Err(error) => return Err(Error::op(error, site.clone())),
+        let &RecordCall { op, attrs, bodies, operands, .. } = call;
+        let known = match memo::by_kinds(op, attrs, bodies, operands) {
+            Some(known) => known,
+            None => memo::by_types(op, attrs, bodies, operands)
+                .map_err(|error| Error::op(error, call.site.clone()))?,
         };
-        if let Err(error) = signature.check_replicas(self.engine.device().replicas()) {
+        self.record_known(call, known, made)
+    }
+
+    #[inline(always)]
+    fn record_known(
+        self: &Arc<Self>,
+        call: &RecordCall<'_>,
+        known: Known,
+        made: &mut impl TakeResults,
+    ) -> Result<()> {
+        let &RecordCall { operands, effect, site, .. } = call;
+        let signature = &known.signature;
+        if signature.is_joint()
+            && let Err(error) = signature.check_replicas(self.engine.device().replicas())
+        {
             return Err(Error::op(error, site.clone()));
         }
         let mut inputs = Operands::new();
         if self.trace.is_some() || !self.take_operands(operands, &mut inputs, site)? {
-            let traced = trace::record(self, &signature, operands, effect, site)?;
+            let traced = trace::record(self, signature, operands, effect, site)?;
             traced.into_iter().for_each(|tensor| made.put(tensor));
             return Ok(());
         }
         let mode = self.mode();
         let effect = if signature.effect() == Effect::Ordered { Effect::Ordered } else { effect };
-        let results = self.promise(&signature, made);
+        let results = self.promise(&known, made);
         if self.engine.captures().is_on() {
-            self.engine.captures().record(&signature, operands, made.taken());
+            self.engine.captures().record(signature, operands, made.taken());
         }
+        let signature = known.signature;
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit(Entry::Op(op), self);
         match mode {
@@ -441,7 +478,7 @@ impl StreamShared {
     ) -> Result<bool> {
         for tensor in operands {
             let cell = tensor.cell();
-            inputs.push(if cell.as_scalar().is_some() {
+            inputs.push(if cell.is_scalar() {
                 Operand::Scalar(ValueRef(cell.clone()))
             } else if Arc::ptr_eq(tensor.stream(), self) || self.borrow(tensor, operands, site)? {
                 Operand::Tensor(ValueRef(cell.clone()))
@@ -456,12 +493,12 @@ impl StreamShared {
     #[inline]
     pub(crate) fn promise(
         self: &Arc<Self>,
-        signature: &Signature,
+        known: &Known,
         made: &mut impl TakeResults,
     ) -> Results<ValuePromise> {
         let mut results = Results::new();
-        for ty in signature.results() {
-            let (cell, promise) = ValueCell::promised(ty.clone());
+        for (index, ty) in known.signature.results().iter().enumerate() {
+            let (cell, promise) = ValueCell::promised_as(ty.clone(), known.kind(index));
             results.push(promise);
             made.put(Tensor::new(cell, self.clone()));
         }

@@ -22,6 +22,7 @@ use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
+use crate::record::memo::Kind;
 use crate::record::replay::{Dropped, Life};
 use crate::result::once::{Abandoned, Once, Promise};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -94,6 +95,10 @@ pub(crate) struct ValueCell {
     /// Number of handles (V1), and whether it is on a tape.
     life: Life,
     ty: TensorType,
+    /// Of this type.
+    kind: Kind,
+    /// It is a lifted scalar.
+    is_scalar: bool,
     /// Asking for it is no boundary any more: the program has asked for one since the op that makes it.
     settled: AtomicBool,
     outcome: Once<Outcome>,
@@ -132,11 +137,14 @@ fn fresh_id() -> ValueId {
 }
 
 impl ValueCell {
-    fn new(ty: TensorType, settled: bool, outcome: Once<Outcome>) -> ValueCell {
+    #[inline(always)]
+    fn new(ty: TensorType, kind: Kind, settled: bool, is_scalar: bool, outcome: Once<Outcome>) -> ValueCell {
         ValueCell {
             id: AtomicU64::new(fresh_id().to_raw()),
             life: Life::new(),
             ty,
+            kind,
+            is_scalar,
             settled: AtomicBool::new(settled),
             outcome,
         }
@@ -144,12 +152,19 @@ impl ValueCell {
 
     /// A value that an op makes, with one handle, and no promise to make it yet.
     pub(crate) fn pending(ty: TensorType) -> ValueCell {
-        ValueCell::new(ty, false, Once::pending())
+        let kind = Kind::of(&ty);
+        ValueCell::new(ty, kind, false, false, Once::pending())
     }
 
     /// A value that an op makes, with one handle, and the promise to make it.
     pub(crate) fn promised(ty: TensorType) -> (Arc<ValueCell>, ValuePromise) {
         Promise::new(ValueCell::pending(ty))
+    }
+
+    /// The same for a type whose kind is known.
+    #[inline(always)]
+    pub(crate) fn promised_as(ty: TensorType, kind: Kind) -> (Arc<ValueCell>, ValuePromise) {
+        Promise::new(ValueCell::new(ty, kind, false, false, Once::pending()))
     }
 
     /// Makes another value of the same type, the result of a tape with this number, of one that was never made, and to which nobody has a
@@ -183,7 +198,9 @@ impl ValueCell {
 
     /// A value whose outcome is known, with one handle.
     pub(crate) fn known(ty: TensorType, outcome: Outcome) -> Arc<ValueCell> {
-        Arc::new(ValueCell::new(ty, true, Once::ready(outcome)))
+        let kind = Kind::of(&ty);
+        let is_scalar = matches!(outcome, Outcome::Scalar(_));
+        Arc::new(ValueCell::new(ty, kind, true, is_scalar, Once::ready(outcome)))
     }
 
     /// A lifted scalar, with one handle.
@@ -199,6 +216,12 @@ impl ValueCell {
         &self.ty
     }
 
+    /// What its type is found by sooner.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     pub(crate) fn outcome(&self) -> &Once<Outcome> {
         &self.outcome
     }
@@ -206,6 +229,12 @@ impl ValueCell {
     /// What became of it, for the last who has the value and is about to drop it.
     pub(crate) fn take_outcome(&mut self) -> Option<Outcome> {
         self.outcome.take()
+    }
+
+    /// Whether it is a lifted scalar.
+    #[inline]
+    pub(crate) fn is_scalar(&self) -> bool {
+        self.is_scalar
     }
 
     /// The scalar, if it is a lifted one.

@@ -207,10 +207,26 @@ impl fmt::Debug for Shape {
 }
 
 /// Element type and shape of a tensor.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Eq)]
 pub struct TensorType {
-    dtype: DType,
     shape: Shape,
+    dtype: DType,
+    /// Of element type and sizes, so that most types that differ are told apart, and tables are searched, without a look at the sizes.
+    hash: u32,
+}
+
+impl PartialEq for TensorType {
+    #[inline]
+    fn eq(&self, other: &TensorType) -> bool {
+        self.hash == other.hash && self.dtype == other.dtype && self.shape == other.shape
+    }
+}
+
+impl Hash for TensorType {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.hash);
+    }
 }
 
 impl TensorType {
@@ -221,9 +237,27 @@ impl TensorType {
     pub fn new(dtype: DType, shape: Shape) -> Result<TensorType, ShapeError> {
         let padded: u64 = shape.dims().iter().map(|&dim| dim.max(1)).product();
         match padded.checked_mul(dtype.size() as u64) {
-            Some(bytes) if bytes <= MAX_TENSOR_BYTES => Ok(TensorType { dtype, shape }),
+            Some(bytes) if bytes <= MAX_TENSOR_BYTES => Ok(TensorType::hashed(dtype, shape)),
             _ => Err(ShapeError::Overflow { dims: shape.dims().to_vec() }),
         }
+    }
+
+    fn hashed(dtype: DType, shape: Shape) -> TensorType {
+        // A sum of products (Fx), each factor odd; the high bits are the ones that all sizes reach.
+        const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
+        let seed = u64::from(dtype.code()) << 8 | shape.rank() as u64;
+        let sum = shape
+            .dims()
+            .iter()
+            .fold(seed, |sum, dim| sum.wrapping_add(*dim).wrapping_mul(FACTOR).rotate_left(20));
+        TensorType { shape, dtype, hash: (sum.wrapping_mul(FACTOR) >> 32) as u32 }
+    }
+
+    /// A hash of element type and sizes: what [`Hash`] gives to the hasher.
+    #[inline]
+    #[must_use]
+    pub fn short_hash(&self) -> u32 {
+        self.hash
     }
 
     /// Checks sizes and pairs them with an element type.
@@ -237,7 +271,7 @@ impl TensorType {
     /// The type of a rank-0 tensor.
     #[must_use]
     pub fn scalar(dtype: DType) -> TensorType {
-        TensorType { dtype, shape: Shape::scalar() }
+        TensorType::hashed(dtype, Shape::scalar())
     }
 
     /// Element type.

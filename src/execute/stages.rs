@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fuseline_cache::Hit;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Operands, RegionBuilder, Results, TraceOp};
-use fuseline_fusion::{RegionSeq, Signature, Site, TensorType};
+use fuseline_fusion::{RegionSeq, Signature, Site};
 
 use super::job::Job;
 use super::{Driver, EngineRegion, launch};
@@ -28,6 +28,10 @@ pub struct Hand {
     /// Each takes in regions of its own, so that many can be between two stages.
     drivers: Vec<Driver>,
 }
+
+/// A call of which the types are known.
+#[derive(Clone, Debug)]
+pub struct Known(memo::Known);
 
 /// The handles on an op's results, and the promises to make them.
 pub struct Handles {
@@ -97,17 +101,21 @@ impl Hand {
     ///
     /// # Errors
     /// When the op table refuses the call.
-    pub fn rule(&self, call: &Signature) -> Result<Arc<Signature>> {
-        let operands: &[TensorType] = call.operands();
-        memo::signature(call.op(), call.attrs(), call.bodies(), operands.iter())
-            .map_err(|error| crate::error::Error::op(error, Site::Unknown))
+    pub fn rule(&self, call: &Signature, operands: &[&Tensor]) -> Result<Known> {
+        let (op, attrs, bodies) = (call.op(), call.attrs(), call.bodies());
+        match memo::by_kinds(op, attrs, bodies, operands) {
+            Some(known) => Ok(Known(known)),
+            None => memo::by_types(op, attrs, bodies, operands)
+                .map(Known)
+                .map_err(|error| crate::error::Error::op(error, Site::Unknown)),
+        }
     }
 
     /// Handles on the results of a call.
     #[must_use]
-    pub fn handles(&self, call: &Signature) -> Handles {
+    pub fn handles(&self, call: &Known) -> Handles {
         let mut tensors = Tensors::new();
-        let promises = self.shared().promise(call, &mut tensors);
+        let promises = self.shared().promise(&call.0, &mut tensors);
         Handles { promises, tensors }
     }
 
@@ -115,12 +123,8 @@ impl Hand {
     ///
     /// # Errors
     /// When an operand is of another engine.
-    pub fn record(
-        &self,
-        signature: Arc<Signature>,
-        operands: &[&Tensor],
-        handles: Handles,
-    ) -> Result<Tensors> {
+    pub fn record(&self, call: Known, operands: &[&Tensor], handles: Handles) -> Result<Tensors> {
+        let signature = call.0.signature;
         let stream = self.shared();
         let site = Site::Rust(std::panic::Location::caller());
         let mut inputs = Operands::new();

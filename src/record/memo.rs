@@ -1,11 +1,17 @@
 //! Signatures that this thread has inferred before.
 //!
-//! A steady loop makes the same calls again and again; their types are inferred once and shared by every record. The table is
-//! direct-mapped and belongs to a thread, so looking something up takes no lock and no contended counter, and its size is
-//! bounded whatever a program does. Being a cache of a pure function, it cannot be stale, and what it holds differs between
-//! threads without consequence: keys are made of contents.
+//! A steady loop makes the same calls again and again; their types are inferred once and shared by every record. The tables are
+//! direct-mapped and belong to a thread, so looking something up takes no lock and no contended counter, and their size is
+//! bounded whatever a program does. Being caches of pure functions, they cannot be stale, and what they hold differs between
+//! threads without consequence.
+//!
+//! A call is found by its contents: op, attributes, bodies and operand types. An elementwise op is found sooner, by the
+//! [`Kind`]s of its operands, numbers that stand for types:
+//!
+//! - G1: values of the same kind have the same type. A number is given to one type, once in a process.
+//! - G2: values of the same type may be of different kinds: threads number on their own, and forget. So kinds that differ say nothing.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -13,14 +19,165 @@ use fuseline_fusion::op::OperandTypes;
 use fuseline_fusion::{Attrs, Body, OpCode, OpError, Signature, TensorType};
 use rustc_hash::FxHasher;
 
-/// Number of entries. A training step of a few hundred ops has fewer distinct calls than that.
+use crate::sync::next_block;
+use crate::tensor::Tensor;
+
+/// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls than that.
 const ENTRIES: usize = 1_024;
 
+/// Kinds handed to a thread at a time.
+const KIND_BLOCK: u64 = 1 << 12;
+
+/// A number that stands for a type (G1, G2). Below [`KIND_BLOCK`] are none, and the scalars of each element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind(u64);
+
+/// The kind of an operand that is not there.
+const NO_KIND: Kind = Kind(0);
+
+/// A signature, and the kind of the first result.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) signature: Arc<Signature>,
+    kind: Kind,
+}
+
+/// An op on one or two operands, without attributes.
+struct Plain {
+    op: OpCode,
+    operands: [Kind; 2],
+    known: Known,
+}
+
+#[derive(Default)]
+struct Memo {
+    calls: Vec<Option<Known>>,
+    plain: Vec<Option<Plain>>,
+    kinds: Vec<Option<(TensorType, Kind)>>,
+}
+
 thread_local! {
-    static MEMO: RefCell<Vec<Option<Arc<Signature>>>> = const { RefCell::new(Vec::new()) };
+    static MEMO: RefCell<Memo> = const { RefCell::new(Memo { calls: Vec::new(), plain: Vec::new(), kinds: Vec::new() }) };
+    /// The kinds this thread may give out without asking: from the first up to, not including, the second.
+    static KINDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+impl Kind {
+    /// The kind of a type, as this thread numbers them.
+    #[inline]
+    pub(crate) fn of(ty: &TensorType) -> Kind {
+        match ty.rank() {
+            0 => Kind(1 + u64::from(ty.dtype().code())),
+            _ => Kind::numbered(ty),
+        }
+    }
+
+    fn numbered(ty: &TensorType) -> Kind {
+        let slot = ty.short_hash() as usize % ENTRIES;
+        // A thread that is ending remembers nothing any more.
+        let known = MEMO.try_with(|memo| {
+            let mut memo = memo.borrow_mut();
+            if memo.kinds.is_empty() {
+                memo.kinds.resize(ENTRIES, None);
+            }
+            match &memo.kinds[slot] {
+                Some((known, kind)) if known == ty => *kind,
+                _ => {
+                    let kind = Kind::fresh();
+                    memo.kinds[slot] = Some((ty.clone(), kind));
+                    kind
+                }
+            }
+        });
+        known.unwrap_or_else(|_| Kind::fresh())
+    }
+
+    /// One that stands for nothing yet.
+    fn fresh() -> Kind {
+        let raw = KINDS.try_with(|kinds| {
+            let (mut next, mut end) = kinds.get();
+            if next == end {
+                next = next_block() * KIND_BLOCK;
+                end = next + KIND_BLOCK;
+            }
+            kinds.set((next + 1, end));
+            next
+        });
+        Kind(raw.unwrap_or_else(|_| next_block() * KIND_BLOCK))
+    }
+}
+
+impl Known {
+    fn new(signature: Arc<Signature>) -> Known {
+        let kind = signature.results().first().map_or_else(Kind::fresh, Kind::of);
+        Known { signature, kind }
+    }
+
+    /// The kind of a result.
+    #[inline]
+    pub(crate) fn kind(&self, index: usize) -> Kind {
+        if index == 0 { self.kind } else { Kind::of(&self.signature.results()[index]) }
+    }
+}
+
+impl Memo {
+    #[inline]
+    fn plain(&self, op: OpCode, operands: [Kind; 2]) -> Option<&Known> {
+        let plain = self.plain.get(plain_slot(op, operands))?.as_ref()?;
+        (plain.op == op && plain.operands == operands).then_some(&plain.known)
+    }
+}
+
+/// The kinds of one or two operands, if a call with these attributes is one to be found by them.
+#[inline]
+fn plain_operands(attrs: &Attrs, bodies: &[Arc<Body>], operands: &[&Tensor]) -> Option<[Kind; 2]> {
+    if !attrs.values().is_empty() || !bodies.is_empty() {
+        return None;
+    }
+    match operands {
+        [one] => Some([one.cell().kind(), NO_KIND]),
+        [lhs, rhs] => Some([lhs.cell().kind(), rhs.cell().kind()]),
+        _ => None,
+    }
+}
+
+/// The signature of a call, if this thread has made it with operands of these kinds before and it has no attributes.
+#[inline]
+pub(crate) fn by_kinds(
+    op: OpCode,
+    attrs: &Attrs,
+    bodies: &[Arc<Body>],
+    operands: &[&Tensor],
+) -> Option<Known> {
+    let kinds = plain_operands(attrs, bodies, operands)?;
+    MEMO.try_with(|memo| memo.borrow().plain(op, kinds).cloned()).ok().flatten()
 }
 
 /// The signature of a call, inferred unless this thread has done so before.
+///
+/// # Errors
+/// When the op table refuses the call.
+#[inline(never)]
+pub(crate) fn by_types(
+    op: OpCode,
+    attrs: &Attrs,
+    bodies: &[Arc<Body>],
+    operands: &[&Tensor],
+) -> Result<Known, OpError> {
+    let known = known(op, attrs, bodies, operands.iter().map(|tensor| tensor.cell().ty()))?;
+    if let Some(operands) = plain_operands(attrs, bodies, operands) {
+        let _ = MEMO.try_with(|memo| {
+            let mut memo = memo.borrow_mut();
+            if memo.plain.is_empty() {
+                memo.plain.resize_with(ENTRIES, || None);
+            }
+            memo.plain[plain_slot(op, operands)] = Some(Plain { op, operands, known: known.clone() });
+        });
+    }
+    Ok(known)
+}
+
+/// The same for operands of which the types are known and nothing else.
 ///
 /// # Errors
 /// When the op table refuses the call.
@@ -33,26 +190,41 @@ pub(crate) fn signature<'a, I>(
 where
     I: ExactSizeIterator<Item = &'a TensorType> + Clone,
 {
+    Ok(known(op, attrs, bodies, operands)?.signature)
+}
+
+fn known<'a, I>(op: OpCode, attrs: &Attrs, bodies: &[Arc<Body>], operands: I) -> Result<Known, OpError>
+where
+    I: ExactSizeIterator<Item = &'a TensorType> + Clone,
+{
     let slot = slot(op, attrs, bodies, operands.clone());
     let known = MEMO.try_with(|memo| {
         let memo = memo.borrow();
-        let candidate = memo.get(slot)?.as_ref()?;
-        candidate.is_for(op, attrs, bodies, operands.clone()).then(|| candidate.clone())
+        let candidate = memo.calls.get(slot)?.as_ref()?;
+        candidate.signature.is_for(op, attrs, bodies, operands.clone()).then(|| candidate.clone())
     });
-    if let Ok(Some(signature)) = known {
-        return Ok(signature);
+    if let Ok(Some(known)) = known {
+        return Ok(known);
     }
     let types: OperandTypes = operands.cloned().collect();
-    let signature = Arc::new(Signature::infer(op, attrs.clone(), bodies, &types)?);
-    // A thread that is ending remembers nothing any more.
+    let known = Known::new(Arc::new(Signature::infer(op, attrs.clone(), bodies, &types)?));
     let _ = MEMO.try_with(|memo| {
         let mut memo = memo.borrow_mut();
-        if memo.is_empty() {
-            memo.resize(ENTRIES, None);
+        if memo.calls.is_empty() {
+            memo.calls.resize(ENTRIES, None);
         }
-        memo[slot] = Some(signature.clone());
+        memo.calls[slot] = Some(known.clone());
     });
-    Ok(signature)
+    Ok(known)
+}
+
+#[inline]
+fn plain_slot(op: OpCode, [lhs, rhs]: [Kind; 2]) -> usize {
+    // The odd factors of FxHasher's kind: the high bits of the sum are the good ones.
+    let sum = lhs.0.wrapping_mul(0xf135_7aea_2e62_a9c5)
+        ^ rhs.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ u64::from(op.number()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (sum >> 40) as usize % ENTRIES
 }
 
 fn slot<'a>(
@@ -74,18 +246,16 @@ fn slot<'a>(
         body.graph().params().first().hash(&mut hasher);
     }
     for ty in operands {
-        hasher.write_u8(ty.dtype().code());
-        for &dim in ty.dims() {
-            hasher.write_u64(dim);
-        }
+        hasher.write_u32(ty.short_hash());
     }
     // The high bits of a multiplicative hash are the good ones.
     (hasher.finish() >> 40) as usize % ENTRIES
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::sync::thread;
     use fuseline_fusion::DType;
 
     #[test]
@@ -110,5 +280,57 @@ mod tests {
                 assert_eq!(found.results(), [ty], "round {round}");
             }
         }
+    }
+
+    /// G1, with far more types than entries, on two threads that number on their own.
+    #[test]
+    fn a_kind_stands_for_one_type() {
+        let number = || {
+            let kinds = (0..2).flat_map(|_| 0..5_000u64);
+            kinds
+                .map(|size| (Kind::of(&TensorType::of(DType::F32, &[size]).unwrap()), size))
+                .collect::<Vec<_>>()
+        };
+        let (send, receive) = std::sync::mpsc::channel();
+        let other = thread::spawn("numbers".to_owned(), move || send.send(number()).unwrap()).unwrap();
+        let mut of_kind = std::collections::HashMap::new();
+        for (kind, size) in number().into_iter().chain(receive.recv().unwrap()) {
+            assert_eq!(*of_kind.entry(kind.0).or_insert(size), size);
+        }
+        other.join().unwrap();
+        for dims in [&[3][..], &[]] {
+            let of = |dtype| Kind::of(&TensorType::of(dtype, dims).unwrap());
+            assert_eq!(of(DType::F32), of(DType::F32));
+            assert_ne!(of(DType::F32), of(DType::F64));
+        }
+    }
+
+    #[test]
+    fn calls_are_found_by_kinds() {
+        let engine = crate::Engine::reference();
+        let tensor = |dims: &[u64]| engine.stream().zeros(DType::F32, dims).unwrap();
+        let mut found = 0;
+        for round in 0..3 {
+            for size in 1..2_000u64 {
+                let (x, column) = (tensor(&[2, size]), tensor(&[size]));
+                let none = Attrs::none();
+                let known = |op, operands: &[&Tensor]| match by_kinds(op, &none, &[], operands) {
+                    Some(known) => Some(known),
+                    None => by_types(op, &none, &[], operands).ok(),
+                };
+                let added = known(OpCode::Add, &[&x, &x]).unwrap();
+                assert_eq!(added.signature.op(), OpCode::Add, "round {round}");
+                assert_eq!(added.signature.results(), [x.ty().clone()]);
+                assert_eq!(known(OpCode::Tanh, &[&x]).unwrap().signature.op(), OpCode::Tanh);
+                assert!(known(OpCode::Add, &[&x, &column]).is_none());
+                assert!(known(OpCode::Add, &[&x]).is_none());
+                // Another call may have taken its place.
+                if let Some(again) = by_kinds(OpCode::Add, &none, &[], &[&x, &x]) {
+                    assert!(Arc::ptr_eq(&again.signature, &added.signature));
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 5_000, "{found} of 5,997");
     }
 }

@@ -22,12 +22,12 @@ impl Tensor {
 
     #[inline(never)]
     fn binary_unusual(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        let site = Site::Rust(at);
-        if self.ty() == rhs.ty() {
-            let operands = [self, rhs];
-            return self.stream().record_unusual(&RecordCall::new(op, &NO_ATTRS, &operands, &site));
+        let (site, operands) = (Site::Rust(at), [self, rhs]);
+        let call = RecordCall::new(op, &NO_ATTRS, &operands, &site);
+        match self.stream().record_alike(&call, operands) {
+            Some(result) => result,
+            None => self.binary_promoted(op, &NO_ATTRS, rhs, &site),
         }
-        self.binary_promoted(op, &NO_ATTRS, rhs, &site)
     }
 
     /// The same for operands that have different types, or an op that has attributes.

@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use fuseline::fusion::Signature;
-use fuseline::stages::{Hand, Handles};
+use fuseline::stages::{Hand, Handles, Known};
 use fuseline::{Body, DType, Engine, OpCode, Stream, Tensor, TensorType};
 
 /// Calls in a batch: few enough that the log never fills.
@@ -144,7 +144,8 @@ struct Steady {
 /// A batch that is ready for a stage: what the stages before it made.
 #[derive(Debug, Default)]
 pub struct Batch {
-    signatures: Vec<Arc<Signature>>,
+    inferred: Vec<Arc<Signature>>,
+    known: Vec<Known>,
     handles: Vec<Handles>,
     called: Vec<Called>,
 }
@@ -240,7 +241,8 @@ impl Rig {
     pub fn prepare(&self, stage: Stage) -> Batch {
         self.hand.discard();
         let mut batch = Batch {
-            signatures: Vec::with_capacity(BATCH),
+            inferred: Vec::with_capacity(BATCH),
+            known: Vec::with_capacity(BATCH),
             handles: Vec::with_capacity(BATCH),
             called: Vec::with_capacity(BATCH),
         };
@@ -275,24 +277,25 @@ impl Rig {
                     let call = black_box(&self.call);
                     let made =
                         Signature::infer(call.op(), call.attrs().clone(), call.bodies(), call.operands());
-                    batch.signatures.push(Arc::new(made.expect("it was before")));
+                    batch.inferred.push(Arc::new(made.expect("it was before")));
                 }
             }
             Stage::Rule => {
+                let operands: Vec<&Tensor> = self.op.operands.iter().collect();
                 for _ in 0..BATCH {
-                    let known = self.hand.rule(black_box(&self.call));
-                    batch.signatures.push(known.expect("it was before"));
+                    let known = self.hand.rule(black_box(&self.call), black_box(&operands));
+                    batch.known.push(known.expect("it was before"));
                 }
             }
             Stage::Handle => {
-                for _ in 0..BATCH {
-                    batch.handles.push(self.hand.handles(black_box(&self.call)));
+                for known in &batch.known {
+                    batch.handles.push(self.hand.handles(black_box(known)));
                 }
             }
             Stage::Record => {
                 let operands: Vec<&Tensor> = self.op.operands.iter().collect();
-                for (signature, handles) in batch.signatures.drain(..).zip(batch.handles.drain(..)) {
-                    let made = self.hand.record(signature, &operands, handles).expect("same engine");
+                for (known, handles) in batch.known.drain(..).zip(batch.handles.drain(..)) {
+                    let made = self.hand.record(known, &operands, handles).expect("same engine");
                     let mut made = made.into_iter();
                     batch.called.push(match (made.next(), made.next()) {
                         (Some(one), Some(two)) => Called::Two(one, two),
@@ -324,7 +327,8 @@ mod tests {
             for stage in Stage::ALL {
                 let mut batch = rig.prepare(stage);
                 rig.run(stage, &mut batch);
-                let made = [batch.signatures.len(), batch.handles.len(), batch.called.len()];
+                let made =
+                    [batch.inferred.len() + batch.known.len(), batch.handles.len(), batch.called.len()];
                 let wanted = match stage {
                     Stage::Infer | Stage::Rule => [BATCH, 0, 0],
                     // The signatures that the handles were made of are still to be recorded.

@@ -230,13 +230,14 @@ impl Signature {
         bodies: &[Arc<Body>],
         operands: impl ExactSizeIterator<Item = &'a TensorType>,
     ) -> bool {
+        let (own, (own_attrs, attrs)) = (self.operands.as_slice(), (self.attrs.values(), attrs.values()));
         self.op == op
-            && self.operands.len() == operands.len()
-            && self.operands.iter().zip(operands).all(|(own, other)| own == other)
-            && self.attrs.values().len() == attrs.values().len()
+            && own.len() == operands.len()
+            && own.iter().zip(operands).all(|(own, other)| own == other)
+            && own_attrs.len() == attrs.len()
             && self.bodies.len() == bodies.len()
-            && ((attrs.values().is_empty() && bodies.is_empty())
-                || (self.attrs == *attrs && self.bodies.as_slice() == bodies))
+            && ((attrs.is_empty() && bodies.is_empty())
+                || (own_attrs == attrs && self.bodies.as_slice() == bodies))
     }
 }
 

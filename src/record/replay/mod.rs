@@ -135,6 +135,7 @@ impl Replay {
     }
 
     /// Records a call if it is what is expected.
+    #[inline(always)]
     pub(crate) fn record(
         &self,
         call: &RecordCall<'_>,
@@ -143,6 +144,19 @@ impl Replay {
     ) -> bool {
         match self.gate.state() {
             State::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => false,
+            state => self.record_expected(state, call, stream, results),
+        }
+    }
+
+    #[inline(never)]
+    fn record_expected(
+        &self,
+        state: State,
+        call: &RecordCall<'_>,
+        stream: &Arc<StreamShared>,
+        results: &mut impl TakeResults,
+    ) -> bool {
+        match state {
             // It goes the way of all entries, and ends the tape there.
             _ if !is_fit(call, stream) => false,
             State::Open => self.record_due(call, stream, results),
