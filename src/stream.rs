@@ -86,6 +86,12 @@ impl<'a> RecordCall<'a> {
     ) -> RecordCall<'a> {
         RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
     }
+
+    /// The signature, if the kinds of the operands tell it.
+    #[inline(always)]
+    fn known(&self) -> Option<Known> {
+        memo::by_kinds(self.op, self.attrs, self.bodies, self.operands)
+    }
 }
 
 impl StreamShared {
@@ -359,7 +365,7 @@ impl StreamShared {
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         let mut results = Tensors::new();
         if !self.replay.record(&call, self, &mut results) {
-            self.record_anew(&call, &mut results)?;
+            self.record_anew(&call, call.known(), &mut results)?;
         }
         Ok(results)
     }
@@ -388,51 +394,47 @@ impl StreamShared {
     pub(crate) fn record_unusual(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
         let mut result = None;
         if !self.replay.record(call, self, &mut result) {
-            self.record_anew(call, &mut result)?;
+            self.record_anew(call, call.known(), &mut result)?;
         }
         result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
 
-    /// Records an op of two operands that has one result if both have one type, as far as that is known. If not, it is still to be recorded.
+    /// Records an op of two operands that has one result if both have one type. If not, it is still to be recorded, and what is expected is
+    /// expected as before.
     #[inline(never)]
     pub(crate) fn record_alike(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         [lhs, rhs]: [&Tensor; 2],
     ) -> Option<Result<Tensor>> {
+        let known = call.known();
+        // An op that is known on such operands need not be asked whether they are alike.
+        if known.is_none() && lhs.ty() != rhs.ty() {
+            return None;
+        }
         let mut result = None;
-        if !self.replay.record(call, self, &mut result) {
-            let known = match memo::by_kinds(call.op, call.attrs, call.bodies, call.operands) {
-                Some(known) => known,
-                None if lhs.ty() == rhs.ty() => return Some(self.record_unusual(call)),
-                None => return None,
-            };
-            if let Err(error) = self.record_known(call, known, &mut result) {
-                return Some(Err(error));
-            }
+        if !self.replay.record(call, self, &mut result)
+            && let Err(error) = self.record_anew(call, known, &mut result)
+        {
+            return Some(Err(error));
         }
         Some(result.ok_or_else(|| crate::error::bug!("{} has no result", call.op)))
     }
 
     #[inline(always)]
-    fn record_anew(self: &Arc<Self>, call: &RecordCall<'_>, made: &mut impl TakeResults) -> Result<()> {
-        let &RecordCall { op, attrs, bodies, operands, .. } = call;
-        let known = match memo::by_kinds(op, attrs, bodies, operands) {
-            Some(known) => known,
-            None => memo::by_types(op, attrs, bodies, operands)
-                .map_err(|error| Error::op(error, call.site.clone()))?,
-        };
-        self.record_known(call, known, made)
-    }
-
-    #[inline(always)]
-    fn record_known(
+    fn record_anew(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
-        known: Known,
+        known: Option<Known>,
         made: &mut impl TakeResults,
     ) -> Result<()> {
-        let &RecordCall { operands, effect, site, .. } = call;
+        let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
+        let known = match known {
+            Some(known) => known,
+            None => {
+                memo::by_types(op, attrs, bodies, operands).map_err(|error| Error::op(error, site.clone()))?
+            }
+        };
         let signature = &known.signature;
         if signature.is_joint()
             && let Err(error) = signature.check_replicas(self.engine.device().replicas())

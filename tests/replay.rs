@@ -315,6 +315,24 @@ fn a_steady_loop_is_replayed_from_the_third_round_on() {
     assert_eq!(replayed, 8 * 7);
 }
 
+/// What the method adds for operands that differ in shape and type is expected as well.
+#[test]
+fn operands_that_are_promoted_are_replayed() {
+    let (_, replayed) = both(Budgets::default(), |engine| {
+        let row = engine.tensor(&[1.0f32, 2.0], &[2])?;
+        let whole = engine.tensor(&[3i32, -1, 2, 1], &[2, 2])?;
+        let mut x = engine.tensor(&[0.5f32, 1.0, 1.5, 2.0], &[2, 2])?;
+        let mut read = Vec::new();
+        for _ in 0..10 {
+            x = ((&x + &row)? * &whole)?.tanh()?;
+            read.extend(x.to_vec::<f32>()?);
+        }
+        Ok(read)
+    });
+    // A broadcast, a sum, a conversion, a product and the tanh.
+    assert_eq!(replayed, 8 * 5);
+}
+
 /// The read is in the midst of the next step, and no boundary.
 #[test]
 fn a_loop_that_reads_one_step_late_is_replayed() {
