@@ -157,6 +157,48 @@ fn a_region_that_differs_is_not_fused_again() {
     assert_eq!((exact.counters().different, exact.counters().fallbacks), (0, 0));
 }
 
+/// Z1: an executable that returns more than it was first run for is compared again when that is needed.
+#[test]
+fn results_that_were_not_needed_are_compared_when_they_are() {
+    let config = support::config().numerics(Numerics::Fast).compare_regions(true);
+    let Some(engine) = plugin_for("the interpreter computes regions op by op", config) else { return };
+    let data: Vec<f32> = (0..1000u16).map(|n| 1.0 + f32::from(n) / 7919.0).collect();
+    let x = engine.tensor(&data, &[1000]).unwrap();
+    let product = with_mode(Mode::Strict, || (&x * &x)?.to_vec::<f32>()).unwrap();
+    let product = engine.tensor(&product, &[1000]).unwrap();
+    // The first is zero by ops and is not where the product is not rounded.
+    let run = |keep: &[usize]| -> Result<Vec<Vec<f32>>> {
+        let rest = ((&x * &x)? - &product)?;
+        let mut values =
+            vec![rest, x.neg()?, x.sqrt()?, x.exp()?, x.tanh()?].into_iter().map(Some).collect::<Vec<_>>();
+        let all: Vec<&fuseline::Tensor> = values.iter().flatten().collect();
+        let total = all[1..].iter().try_fold(all[0].clone(), |sum, value| &sum + *value)?.sum(&[0])?;
+        values
+            .iter_mut()
+            .enumerate()
+            .filter(|(at, _)| !keep.contains(at))
+            .for_each(|(_, value)| *value = None);
+        total.item::<f32>()?;
+        values.iter().flatten().map(fuseline::Tensor::to_vec).collect()
+    };
+    // As many variants as there may be; the fifth has what any of them was asked for, and is compared where the first is not needed.
+    for (compared, keep) in [[0], [1], [2], [3], [4]].iter().enumerate() {
+        run(keep).unwrap();
+        wait_for(&engine, compared as u64 + 1);
+    }
+    assert_eq!(engine.counters().different, 1);
+    for _ in 0..3 {
+        let values = run(&[0, 4]).unwrap();
+        assert!(
+            values[0].iter().all(|rest| *rest == 0.0),
+            "{:?}",
+            values[0].iter().find(|rest| **rest != 0.0)
+        );
+        wait_for(&engine, 6);
+    }
+    assert_eq!(engine.counters().different, 2);
+}
+
 /// An op that the plugin computes otherwise among others, and that nothing stands for, is not compiled with others.
 #[test]
 fn an_op_that_nothing_keeps_exact_runs_alone() {

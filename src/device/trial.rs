@@ -18,26 +18,49 @@ pub(crate) enum Verdict {
     Different(Arc<str>),
 }
 
-/// The comparison of an executable with its ops, made once.
+/// The comparison of an executable with its ops, made once for each result: an execution needs some, and of the others the ops leave
+/// nothing to compare with.
 #[derive(Debug)]
-pub(crate) struct Trial(Mutex<Verdict>);
+pub(crate) struct Trial(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// On what was asked last.
+    verdict: Verdict,
+    /// Results that were found to be the same, in order.
+    same: Vec<u32>,
+}
 
 impl Trial {
     pub(crate) fn new() -> Trial {
-        Trial(Mutex::new(Verdict::Open))
+        Trial(Mutex::new(State::default()))
     }
 
-    /// What is known. Who is told that it is open has to look, and to say how that ended: it is pending from then on.
-    pub(crate) fn begin(&self) -> Verdict {
-        let mut verdict = self.0.lock();
-        match &*verdict {
-            Verdict::Open => std::mem::replace(&mut *verdict, Verdict::Pending),
-            known => known.clone(),
+    /// What is known of the executable where an execution needs these results. Who is told that it is open has to look, and to say how that
+    /// ended: it is pending from then on, but for executions that need what is known already.
+    pub(crate) fn begin(&self, mut needed: impl Iterator<Item = u32>) -> Verdict {
+        let mut state = self.0.lock();
+        match &state.verdict {
+            Verdict::Different(why) => Verdict::Different(why.clone()),
+            _ if !state.same.is_empty() && needed.all(|result| state.same.binary_search(&result).is_ok()) => {
+                Verdict::Same
+            }
+            Verdict::Pending => Verdict::Pending,
+            Verdict::Open | Verdict::Same => {
+                state.verdict = Verdict::Pending;
+                Verdict::Open
+            }
         }
     }
 
-    /// How looking ended; open if it could not be told.
-    pub(crate) fn end(&self, verdict: Verdict) {
-        *self.0.lock() = verdict;
+    /// How looking at these results ended; open if it could not be told.
+    pub(crate) fn end(&self, verdict: Verdict, results: &[u32]) {
+        let mut state = self.0.lock();
+        if matches!(verdict, Verdict::Same) {
+            state.same.extend(results);
+            state.same.sort_unstable();
+            state.same.dedup();
+        }
+        state.verdict = verdict;
     }
 }

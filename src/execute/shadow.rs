@@ -4,10 +4,11 @@
 //!
 //! The region runs twice on the same inputs: as a whole, and op by op. The program gets what the ops give. When both have ended, a task
 //! that nobody waits for compares them on the host, and says of the executable whether it may be used from then on. Until
-//! it has, the region runs op by op, and if what it found differs, for as long as the executable lives.
+//! it has, the region runs op by op, and if what it found differs, for as long as the executable lives. An executable may return more than the
+//! execution needs with which it is compared; the first that needs more has that compared too.
 //!
 //! Invariants:
-//! - Z1: a program gets results of an executable of several ops only after a comparison has found it to give the same as the ops.
+//! - Z1: a program gets a result of an executable of several ops only after a comparison has found that result to be the same as that of the ops.
 //! - Z2: a check fails no value. What goes wrong with it leaves the question open, and the next execution asks again.
 //!
 //! "The same" is what the contract of the engine says ([`Numerics`]): the same bits, or close enough. NaN is NaN, whatever its bits.
@@ -58,12 +59,14 @@ struct Comparison {
 /// An executable that is being compared. When nobody has said how that ended, the question is open again.
 struct Question {
     executable: Arc<Executable>,
+    /// What is compared.
+    results: Vec<u32>,
     verdict: Verdict,
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.executable.trial().end(std::mem::take(&mut self.verdict));
+        self.executable.trial().end(std::mem::take(&mut self.verdict), &self.results);
     }
 }
 
@@ -79,14 +82,16 @@ impl Job {
             return Ok(self);
         }
         let region = self.info.reference;
-        match hit.artifact.trial().begin() {
+        let needed = || self.outputs.iter().map(|&(result, _)| result);
+        match hit.artifact.trial().begin(needed()) {
             Verdict::Same => return Ok(self),
             Verdict::Different(why) => {
                 return Err(self.split(format!("it was found to differ from its ops: {why}"), stream));
             }
             Verdict::Pending => {}
             Verdict::Open => {
-                let question = Question { executable: hit.artifact.clone(), verdict: Verdict::Open };
+                let results = needed().collect();
+                let question = Question { executable: hit.artifact.clone(), results, verdict: Verdict::Open };
                 if let Err(error) = self.run_in_shadow(question, stream) {
                     let why = format!("it could not be compared with its ops: {}", error.message);
                     return Err(self.split(why, stream));
