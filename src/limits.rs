@@ -15,7 +15,16 @@ pub(crate) const MAX_QUEUED_REGIONS: usize = 64;
 /// thread waits.
 pub(crate) const MAX_TAPES: usize = 32;
 
-/// Regions remembered for explaining misses by the nearest known one.
+/// A value of so many bytes whose last handle is dropped is worth waking the driver for.
+pub(crate) const LARGE_RELEASE: Bytes = Bytes(1 << 20);
+
+/// Values that are released while a tape is under way that they are not on, at most: they are kept until it ends.
+pub(crate) const MAX_OTHERS: usize = 4_096;
+
+/// Keys remembered for telling regions that come back from new ones: 40 bytes each, more than the cache has room for by default.
+pub(crate) const MAX_KNOWN_KEYS: usize = 16_384;
+
+/// Sequences of ops of which the latest region is remembered, for saying in what another one of them differs.
 pub(crate) const MAX_KNOWN_REGIONS: usize = 1_024;
 
 /// Differences told of one miss.

@@ -484,6 +484,48 @@ fn others_meddle_with_a_steady_loop(size: Size) {
     assert_eq!(engine.counters().poisoned, 0);
 }
 
+/// One thread repeats a step, which is replayed; the others ask for what it made, or record on it, and let it go before that is seen to.
+fn results_are_let_go_as_they_are_asked_for(size: Size) {
+    let engine = small(EngineConfig::new());
+    let x = vector(&engine, 1.0);
+    let shared: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Vec::new()));
+    let held = shared.clone();
+    let step = move |round: usize| {
+        let y = (&x * 2.0).unwrap();
+        held.lock().push(y);
+        let z = (&x + round as f64).unwrap();
+        held.lock().push((&z + 1.0).unwrap());
+        assert_eq!(first(&z.neg().unwrap()), -1.0 - round as f32);
+    };
+    (0..3).for_each(&step);
+    assert!(engine.counters().replayed > 0, "the third is replayed");
+    shared.lock().clear();
+    let found = shared.clone();
+    on_threads(size.threads, move |me| {
+        for round in 0..size.rounds {
+            if me == 0 {
+                step(round);
+                continue;
+            }
+            let Some(value) = found.lock().pop() else { continue };
+            match (me + round) % 2 {
+                0 => {
+                    let read = value.read();
+                    drop(value);
+                    read.wait(None).unwrap();
+                }
+                _ => {
+                    let other = value.abs().unwrap();
+                    drop(value);
+                    assert!(first(&other) >= 1.0);
+                }
+            }
+        }
+    });
+    engine.synchronize().unwrap();
+    assert_eq!(engine.counters().poisoned, 0);
+}
+
 /// Every scenario with its name; `shuttle_NAME` and `stress_NAME` are its tests.
 macro_rules! scenarios {
     ($($name:ident: $shuttle:ident / $stress:ident, $iterations:literal);* $(;)?) => {
@@ -507,6 +549,8 @@ macro_rules! scenarios {
 scenarios! {
     others_meddle_with_a_steady_loop:
         shuttle_others_meddle_with_a_steady_loop / stress_others_meddle_with_a_steady_loop, 1_000;
+    results_are_let_go_as_they_are_asked_for:
+        shuttle_results_are_let_go_as_they_are_asked_for / stress_results_are_let_go_as_they_are_asked_for, 2_000;
     one_stream: shuttle_one_stream / stress_one_stream, 2_000;
     streams_that_use_each_other:
         shuttle_streams_that_use_each_other / stress_streams_that_use_each_other, 2_000;

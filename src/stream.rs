@@ -16,7 +16,7 @@ use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::execute::{Askers, Donated, Driver, Flow, is_driving};
-use crate::limits::ENTRIES_PER_HINT;
+use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
 use crate::record::replay::{Dropped, Replay, TakeResults};
@@ -257,7 +257,11 @@ impl StreamShared {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {
             true => self.log.push_at_once(entry),
-            false => self.log.push(entry, || self.notify()),
+            false => self.log.push(entry, |ticket| {
+                // There is room when the driver has been here, so it has to be told of each entry on its way that is still to be written.
+                self.demand(ticket);
+                self.notify();
+            }),
         };
         if awaited || ticket.is_every(ENTRIES_PER_HINT) {
             self.notify();
@@ -293,7 +297,12 @@ impl StreamShared {
     /// The last handle on a value was dropped, which the log has to say.
     #[inline(never)]
     fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
+        // The entry keeps the memory until the driver comes to it, and nothing else may call the driver to this stream.
+        let is_large = value.ty().bytes() >= LARGE_RELEASE && value.outcome().get().is_some();
         self.replay.submit(Entry::Release(value), self);
+        if is_large {
+            self.notify();
+        }
     }
 
     /// Sees to it that a value is computed without being asked again; does not wait.
@@ -455,7 +464,7 @@ impl StreamShared {
         }
         let signature = known.signature;
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
-        self.replay.submit(Entry::Op(op), self);
+        self.replay.submit_with(Entry::Op(op), operands, self);
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
             Mode::Fused | Mode::Strict => self.notify(),
@@ -603,7 +612,7 @@ impl Stream {
     /// When the time is over; everything recorded goes on.
     #[track_caller]
     pub fn synchronize_for(&self, timeout: Duration) -> Result<()> {
-        self.0.synchronize(Some(Instant::now() + timeout), &here())
+        self.0.synchronize(Instant::now().checked_add(timeout), &here())
     }
 
     /// Records an op of the op table on this stream: what every tensor method comes down to.

@@ -333,6 +333,28 @@ fn operands_that_are_promoted_are_replayed() {
     assert_eq!(replayed, 8 * 5);
 }
 
+/// Ops that go into a body are none of the stream's, also where they are called by a value from outside, and numbers of a body are operands of the op
+/// that has it.
+#[test]
+fn steps_with_bodies_are_replayed() {
+    let (_, replayed) = both(Budgets::default(), |engine| {
+        let stream = engine.stream();
+        let rows = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+        let (mut x, factor) = (vector(engine, &[1.0, 2.0]), vector(engine, &[0.5, 0.25]));
+        let mut read = Vec::new();
+        for _ in 0..10 {
+            let (sum, _) = stream.scan(x.clone(), rows.clone(), |sum, row| {
+                let sum = (&factor * &(&sum + &row)?)?;
+                Ok((sum.clone(), sum))
+            })?;
+            x = stream.for_range(0..3, sum, |_, x| x * 0.5)?.tanh()?;
+            read.extend(x.to_vec::<f32>()?);
+        }
+        Ok(read)
+    });
+    assert!(replayed >= 8 * 3, "{replayed}");
+}
+
 /// The read is in the midst of the next step, and no boundary.
 #[test]
 fn a_loop_that_reads_one_step_late_is_replayed() {

@@ -66,7 +66,7 @@ impl Session {
     /// # Errors
     /// When the id stands for nothing, the value failed, the time is over, or in a callback.
     pub fn wait(&self, value: ValueHandle, timeout: Option<Duration>) -> Result<()> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         told(self.tensor(value, "wait").and_then(|tensor| tensor.wait_until(deadline, &asking())))
     }
 

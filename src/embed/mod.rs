@@ -314,7 +314,7 @@ impl Session {
     /// # Errors
     /// When the id stands for nothing or for a trace, when the time is over, or in a callback.
     pub fn synchronize(&self, stream: StreamHandle, timeout: Option<Duration>) -> Result<()> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         told(
             self.stream(stream, "synchronize")
                 .and_then(|stream| stream.shared().synchronize(deadline, &asking())),

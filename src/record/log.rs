@@ -51,7 +51,8 @@
 //!   consumer takes a segment out only after it saw `WRITTEN` in each of its slots with `Acquire`.
 //! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED` in. Either that fails
 //!   because the payload is there, or the producer's swap returns `AWAITED` and the producer wakes. Producers that wait for
-//!   room check `head` under the lock that the consumer holds while it stores `head` and notifies.
+//!   room check `head` under the lock that the consumer holds while it stores `head` and notifies; before that they see to it that the
+//!   consumer needs every slot up to theirs, since an earlier one may be written only when it has been and gone.
 //! - L5: *An entry in the list keeps its place.* Its bound is read from the ticket counter under the list's lock, so it is
 //!   beyond the tickets of all appends that happened before, and bounds do not fall along the list. An append that happens
 //!   after it has a ticket from the bound on; the consumer that sees that one's `WRITTEN` sees the list too, and looks there
@@ -205,13 +206,13 @@ impl<T> Log<T> {
         Reader { log: self, place: self.place.lock() }
     }
 
-    /// Appends an entry. `when_full` is called if the log is full, before parking: it must see to it that the consumer
-    /// runs.
-    pub(crate) fn push(&self, entry: T, when_full: impl FnOnce()) -> Pushed {
+    /// Appends an entry. `when_full` is called if the log is full, before parking, with the place of the entry: it must see to it that the
+    /// consumer runs, and that it awaits each entry before this one that is not written when it comes to it.
+    pub(crate) fn push(&self, entry: T, when_full: impl FnOnce(Ticket)) -> Pushed {
         // Relaxed is enough for the order: the modification order of one counter respects happens-before.
         let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
         if ticket >= self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
-            when_full();
+            when_full(Ticket(ticket));
             self.wait_for_room(ticket);
         }
         self.fill(ticket, entry)

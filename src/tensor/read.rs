@@ -122,7 +122,7 @@ impl Slot {
 
 impl Read {
     /// Waits for the data, at most until `deadline`.
-    fn wait(self, deadline: Option<Instant>) -> Result<Literal> {
+    pub(crate) fn wait(self, deadline: Option<Instant>) -> Result<Literal> {
         let start = Instant::now();
         let mut state = self.slot.state.lock();
         loop {
@@ -242,12 +242,13 @@ impl Tensor {
     #[track_caller]
     pub fn to_literal_for(&self, timeout: Duration) -> Result<Literal> {
         may_wait()?;
-        let deadline = Instant::now() + timeout;
+        // A time that no clock reaches is none.
+        let deadline = Instant::now().checked_add(timeout);
         let site = here();
         let mut watched = Watched::start(self, Asked::Read, &site);
-        let outcome = self.settle(Some(deadline), &site)?;
+        let outcome = self.settle(deadline, &site)?;
         Watched::launched(&mut watched);
-        let literal = self.read_as(None, site).wait(Some(deadline))?;
+        let literal = self.read_as(None, site).wait(deadline)?;
         // Told here: the data comes on any thread, and in vain if it comes too late.
         if let Outcome::Data { maker, .. } = outcome {
             Watched::end(watched, maker.as_ref(), literal.bytes().len());
@@ -373,7 +374,7 @@ impl Tensor {
     /// The PJRT buffer with the value's data; waits until the op that makes it has been handed to the device.
     pub(crate) fn pjrt_buffer(&self) -> Result<&crate::pjrt::Buffer> {
         let none = |what| Error::misuse(format!("{what} has no PJRT buffer"), Site::Unknown);
-        if self.cell().as_scalar().is_some() {
+        if self.cell().is_scalar() {
             return Err(none("a lifted scalar"));
         }
         match data(self.settle(None, &Site::Unknown)?, &Site::Unknown)?.0.pjrt() {
@@ -423,7 +424,7 @@ impl Tensor {
         site: &Site,
         told: impl FnOnce(Option<&Maker>) -> Site,
     ) -> Result<()> {
-        if self.cell().as_scalar().is_some() {
+        if self.cell().is_scalar() {
             return Ok(());
         }
         let mut watched = Watched::start(self, Asked::Wait, site);

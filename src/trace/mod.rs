@@ -122,8 +122,14 @@ impl State {
             (Outside::Operands, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
                 return Err(Unusable::OtherEngine);
             }
-            (Outside::Operands, _) => {
-                self.params.push(Some(tensor.clone()));
+            (Outside::Operands, scalar) => {
+                let mut outside = tensor.clone();
+                if scalar.is_some() {
+                    // A number that was made in the body is of no stream that the op could be recorded on; its value is known everywhere.
+                    cell.life().retain();
+                    outside = Tensor::new(cell.clone(), trace.base.clone());
+                }
+                self.params.push(Some(outside));
                 self.graph.param(cell.ty().clone())
             }
             (Outside::Constants, Some(scalar)) => {

@@ -210,7 +210,11 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// seen them. `units` are what the region was joined from. False, and nothing has changed, if other ops are pending, or if these
     /// would be cut otherwise now.
     pub fn replay(&mut self, ops: usize, units: &[Unit], reason: Boundary) -> bool {
-        let is_fresh = self.window.is_empty() && self.plans.is_fresh() && reason.is_asked_for();
+        // Where a round is expected, these ops would be cut by it if they were recorded.
+        let is_fresh = self.window.is_empty()
+            && self.plans.is_fresh()
+            && self.expected.is_none()
+            && reason.is_asked_for();
         if !is_fresh || !self.plans.would_join(units) {
             return false;
         }
@@ -225,7 +229,6 @@ impl<R: TraceResult> RegionBuilder<R> {
         let next = self.plans.boundary(Some(last));
         debug_assert_eq!(next, wanted, "bug: the plans have said so");
         self.recent.clear();
-        self.expected = None;
         true
     }
 

@@ -39,7 +39,7 @@ impl Bell {
 }
 
 fn push(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
-    if log.push(entry, || ()).awaited {
+    if log.push(entry, |_| ()).awaited {
         bell.ring();
     }
 }
@@ -166,10 +166,10 @@ fn loom_unread_entries_are_dropped_once() {
         let log = Arc::new(Log::new());
         let (other_log, other_entry) = (log.clone(), entry.clone());
         let other = loom::thread::spawn(move || {
-            let _ = other_log.push(other_entry.clone(), || ());
-            let _ = other_log.push(other_entry, || ());
+            let _ = other_log.push(other_entry.clone(), |_| ());
+            let _ = other_log.push(other_entry, |_| ());
         });
-        let _ = log.push(entry.clone(), || ());
+        let _ = log.push(entry.clone(), |_| ());
         drop(log.read().pop());
         other.join().expect("no panic");
         drop(log);

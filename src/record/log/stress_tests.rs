@@ -20,7 +20,7 @@ fn stress_producers_and_consumer() {
             std::thread::spawn(move || {
                 for number in 0..each {
                     let entry = Box::new((producer, number));
-                    if log.push(entry, || ()).awaited {
+                    if log.push(entry, |_| ()).awaited {
                         *told.0.lock() += 1;
                         told.1.notify_one();
                     }
@@ -80,7 +80,7 @@ fn stress_a_stuck_producer_blocks_nobody() {
         std::thread::yield_now();
     }
     for number in 0..1_000 {
-        let _ = log.push(number, || ());
+        let _ = log.push(number, |_| ());
     }
     assert!(log.read().pop().is_none(), "the prefix ends at the entry that is being written");
     done.store(true, Ordering::Release);
@@ -106,7 +106,7 @@ fn stress_entries_that_do_not_wait_keep_their_order() {
             std::thread::spawn(move || {
                 for number in 0..EACH {
                     let entry = Box::new((producer, number));
-                    let _ = if producer == 0 { log.push(entry, || ()) } else { log.push_at_once(entry) };
+                    let _ = if producer == 0 { log.push(entry, |_| ()) } else { log.push_at_once(entry) };
                 }
             })
         })

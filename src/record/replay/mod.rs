@@ -24,7 +24,8 @@
 //! - Q4: a cell is used again only if nobody but the tape has a reference to it and nobody ever waited for it.
 //! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over is
 //!   closed: it has references of its own.
-//! - Q6: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]).
+//! - Q6: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]). An entry that is left at the gate has
+//!   handles of its own on what it mentions, so that the end of a life, which does not pass the gate, comes after it.
 //!
 //! Templates that do not fit are left out for a number of times that doubles; all of this is a function of what is recorded.
 
@@ -38,6 +39,7 @@ use std::sync::Arc;
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Unit};
+use smallvec::SmallVec;
 
 use self::gate::{Gate, State};
 pub(crate) use self::life::{Dropped, Life};
@@ -50,6 +52,7 @@ use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::tensor::Tensor;
 use crate::value::ValueCell;
 
 /// How a tape ends.
@@ -72,13 +75,23 @@ struct Session {
     is_clean: bool,
 }
 
+/// An entry that was left at the gate, with handles on the values that it mentions: whoever left it may drop theirs before it is seen to, and
+/// the end of their lives must not come before it.
+struct Left {
+    entry: Entry,
+    mentions: Mentions,
+}
+
+/// Handles on what an entry mentions.
+type Mentions = SmallVec<[Tensor; 2]>;
+
 /// So many ops are never recorded.
 const NOT_DUE: u64 = u64::MAX;
 
 /// The replaying of one stream.
 pub(crate) struct Replay {
     is_on: bool,
-    gate: Gate<Session, Entry>,
+    gate: Gate<Session, Left>,
     /// Where the tape stands, written by who holds the gate.
     at: AtomicU32,
     /// What went into the log, on tapes too, as in [`Passed`]; where threads record at once it may be behind or ahead.
@@ -156,6 +169,10 @@ impl Replay {
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
     ) -> bool {
+        // It goes into a body, and is none of this stream's ops, though it may be called by a value of this stream.
+        if call.operands.iter().any(|tensor| tensor.cell().place().is_some()) {
+            return false;
+        }
         match state {
             // It goes the way of all entries, and ends the tape there.
             _ if !is_fit(call, stream) => false,
@@ -344,8 +361,14 @@ impl Replay {
     /// Puts an entry where it belongs: into the log, on the tape, or behind it.
     #[inline(always)]
     pub(crate) fn submit(&self, entry: Entry, stream: &Arc<StreamShared>) {
+        self.submit_with(entry, &[], stream);
+    }
+
+    /// As [`Replay::submit`], for an op on `operands`.
+    #[inline(always)]
+    pub(crate) fn submit_with(&self, entry: Entry, operands: &[&Tensor], stream: &Arc<StreamShared>) {
         match self.gate.state() {
-            State::Closed => self.go_through(entry, stream),
+            State::Closed => self.go_through(entry, operands, stream),
             state => {
                 if state != State::Open && matches!(entry, Entry::Op(_)) {
                     self.gate.make_open();
@@ -359,7 +382,8 @@ impl Replay {
         }
     }
 
-    fn go_through(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
+    #[inline(never)]
+    fn go_through(&self, mut entry: Entry, operands: &[&Tensor], stream: &Arc<StreamShared>) {
         loop {
             if let Some(mut held) = self.gate.hold(State::Closed) {
                 let next = self.accept(held.inside(), entry, stream);
@@ -367,9 +391,15 @@ impl Replay {
                 break;
             }
             // Somebody holds it, who sees to the entry, or has just opened it: no round of this loop is without somebody's progress.
-            match self.gate.leave(entry) {
+            let mut mentions: Mentions = operands.iter().map(|&tensor| tensor.clone()).collect();
+            if let Entry::Need(value, _) = &entry {
+                // Who asks for it has a handle.
+                value.life().retain();
+                mentions.push(Tensor::new(value.clone(), stream.clone()));
+            }
+            match self.gate.leave(Left { entry, mentions }) {
                 Ok(()) => return,
-                Err(back) => entry = back,
+                Err(back) => entry = back.entry,
             }
             if self.gate.state() != State::Closed {
                 let _ = self.append(entry, stream);
@@ -383,9 +413,12 @@ impl Replay {
 
     /// As [`Replay::accept`], for an entry that another thread left.
     #[cold]
-    fn see_to(&self, session: &mut Session, entry: Entry, stream: &Arc<StreamShared>) -> State {
+    fn see_to(&self, session: &mut Session, left: Left, stream: &Arc<StreamShared>) -> State {
+        let Left { entry, mentions } = left;
         let is_demanded = entry.is_demanded();
         let next = self.accept(session, entry, stream);
+        // Releases that follow from it are left in their turn.
+        drop(mentions);
         if is_demanded {
             // Who left it has looked for somebody to work on the stream too early.
             stream.notify();
@@ -404,6 +437,10 @@ impl Replay {
             Entry::Release(value) => {
                 if !session.is_clean {
                     tape.note_release(value);
+                }
+                if tape.is_crowded() {
+                    self.hand_over_part(session, true, stream);
+                    return State::Open;
                 }
                 State::Closed
             }
@@ -458,7 +495,7 @@ impl Replay {
     fn hand_over_round(&self, mut tape: Box<Tape>, end: End, stream: &Arc<StreamShared>) {
         tape.close();
         let mut library = self.library.lock();
-        let _ = library.completed(tape.template());
+        library.completed_round(tape.template());
         self.send_away(library);
         self.append_tape(tape, end, stream);
         // Nobody asks for it, but the device may be idle.

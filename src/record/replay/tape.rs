@@ -10,6 +10,7 @@ use fuseline_fusion::{Site, ValueId};
 
 use super::life::Number;
 use super::template::{Sites, Template};
+use crate::limits::MAX_OTHERS;
 use crate::stream::{RecordCall, StreamShared, Tensors};
 use crate::tensor::Tensor;
 use crate::value::{ValueCell, ValuePromise, ValueRef};
@@ -316,8 +317,7 @@ impl Tape {
     fn bind(&mut self, template: &Template, tensor: &Tensor, stream: &Arc<StreamShared>) -> bool {
         let cell = tensor.cell();
         let (ty, is_lifted) = template.param(self.bound.len());
-        if !Arc::ptr_eq(tensor.stream(), stream) || cell.ty() != ty || cell.as_scalar().is_some() != is_lifted
-        {
+        if !Arc::ptr_eq(tensor.stream(), stream) || cell.ty() != ty || cell.is_scalar() != is_lifted {
             return false;
         }
         if let Some(number) = cell.life().number()
@@ -347,6 +347,11 @@ impl Tape {
     /// Notes the release of a value that is not on the tape.
     pub(super) fn note_release(&mut self, cell: Arc<ValueCell>) {
         self.others.push((self.ops as u32, cell));
+    }
+
+    /// Whether so many values that are not on the tape were released that their memory should not wait for its end.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.others.len() >= MAX_OTHERS
     }
 
     /// Takes all values off the tape, and finds out which of them have been released.

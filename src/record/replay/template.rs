@@ -320,6 +320,14 @@ impl Library {
         Some(next.template.clone())
     }
 
+    /// A round was recorded to its end. It says nothing of what is expected after a boundary that the program asks for.
+    pub(crate) fn completed_round(&mut self, template: &Template) {
+        self.touch(template.name());
+        if let Some(known) = self.find(template.name()) {
+            (known.penalty, known.skip) = (0, 0);
+        }
+    }
+
     /// The program did something else than the template.
     pub(crate) fn missed(&mut self, template: &Template) {
         if let Some(known) = self.find(template.name()) {
