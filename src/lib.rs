@@ -120,7 +120,9 @@ pub use engine::Engine;
 pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
-pub use event::{Asked, Change, Event, EventSink, Kept, Miss, Remedy, SealedRegion, Varies, Varying, Wait};
+pub use event::{
+    Asked, Change, Event, EventSink, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
+};
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;

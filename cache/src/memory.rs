@@ -124,6 +124,7 @@ pub struct Claim<A: Artifact, E: Send + Sync + 'static> {
     key: Key,
     entry: Arc<Entry<A, E>>,
     outputs: OutputSet,
+    is_first: bool,
     done: bool,
 }
 
@@ -178,9 +179,17 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
                 return Lookup::Failed(error);
             }
             let outputs = state.outputs_to_compile(outputs);
+            let is_first = state.variants.is_empty() && state.pending.is_empty();
             state.pending.push(Pending { outputs: outputs.clone(), waiters: Vec::new() });
             drop(state);
-            return Lookup::Claimed(Claim { shared: self.0.clone(), key: *key, entry, outputs, done: false });
+            return Lookup::Claimed(Claim {
+                shared: self.0.clone(),
+                key: *key,
+                entry,
+                outputs,
+                is_first,
+                done: false,
+            });
         }
     }
 
@@ -194,7 +203,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         }
         state.pending.push(Pending { outputs: outputs.clone(), waiters: Vec::new() });
         drop(state);
-        Some(Claim { shared: self.0.clone(), key: *key, entry, outputs, done: false })
+        Some(Claim { shared: self.0.clone(), key: *key, entry, outputs, is_first: false, done: false })
     }
 
     /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is dropped, if that one has left the cache.
@@ -385,6 +394,12 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
     #[must_use]
     pub fn outputs(&self) -> &OutputSet {
         &self.outputs
+    }
+
+    /// Whether there was no variant of the region when it was claimed, and none was being made.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.is_first
     }
 
     /// Stores the artifact and wakes the waiters; returns it and what had to leave to make room.

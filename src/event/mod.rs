@@ -16,7 +16,7 @@ use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, Scalar, Site, StreamId};
 
-pub use parts::{Asked, Change, Kept, Miss, Remedy, SealedRegion, Varies, Varying, Wait};
+pub use parts::{Asked, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait};
 
 use crate::device::MemoryPlan;
 use crate::error::{RegionRef, Stage};
@@ -469,7 +469,10 @@ impl fmt::Display for Event {
                 write!(f, "{region} runs as its {units} units until it is compiled")
             }
             Event::RecompileStorm { region, misses, varying } => {
-                write!(f, "{region}: the same ops were new {misses} times, and each time is a compile")?;
+                write!(
+                    f,
+                    "{region}: the same ops were new {misses} times, and what is new has to be compiled, interpreted or padded"
+                )?;
                 for varying in varying {
                     write!(f, "; {varying}")?;
                 }
@@ -487,7 +490,7 @@ impl fmt::Display for Event {
                 f.write_str(&sizes.iter().map(size).collect::<Vec<_>>().join(","))
             }
             Event::NotPadded { region, why } => {
-                write!(f, "sizes of {region} vary, and each is compiled by itself: {why}")
+                write!(f, "sizes of {region} vary, and are not padded to a few: {why}")
             }
             Event::Shadowed { region } => {
                 write!(f, "{region} runs op by op until it is known whether it gives the same as a whole")

@@ -29,13 +29,15 @@ impl fmt::Display for Change {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Miss {
-    /// No region with this sequence of ops was seen before.
+    /// No region with this sequence of ops was seen before, nor one with half of it.
     New,
+    /// No region with this sequence of ops was seen before; this is where it parts from the nearest one.
+    Ops(OpsDiffer),
     /// A region with the same ops is known; these are the differences.
     Changed(Vec<Change>),
     /// The region is known, but was not compiled for these outputs: other values are alive after it now.
     Outputs,
-    /// The region was seen before and has left the cache since, or its compile failed before.
+    /// The region is known, and no executable of it is in the cache: it was not compiled, or has made room for others.
     Gone,
 }
 
@@ -43,8 +45,9 @@ impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Miss::New => f.write_str("its sequence of ops is new"),
+            Miss::Ops(differ) => differ.fmt(f),
             Miss::Changed(changes) => {
-                f.write_str("it differs from the nearest known region: ")?;
+                f.write_str("it differs from the last region of the same ops: ")?;
                 for (i, change) in changes.iter().enumerate() {
                     if i > 0 {
                         f.write_str("; ")?;
@@ -54,7 +57,41 @@ impl fmt::Display for Miss {
                 Ok(())
             }
             Miss::Outputs => f.write_str("other values are alive after it than when it was compiled"),
-            Miss::Gone => f.write_str("its executable is not in the cache any more"),
+            Miss::Gone => f.write_str("it is known, but none of its executables is in the cache: it was not compiled, or has made room"),
+        }
+    }
+}
+
+/// How the ops of a region differ from those of the nearest region that is known: the one with which it has most ops in common at its beginning
+/// and end.
+#[derive(Clone, Debug)]
+pub struct OpsDiffer {
+    /// Ops in common.
+    pub alike: usize,
+    /// Ops of the region.
+    pub of: usize,
+    /// Number of the first op that is another one.
+    pub place: usize,
+    /// That op, and where it was recorded; `None` if the region has ended there.
+    pub now: Option<(OpCode, Site)>,
+    /// The same of the region that is known.
+    pub then: Option<(OpCode, Site)>,
+}
+
+impl fmt::Display for OpsDiffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OpsDiffer { alike, of, place, now, then } = self;
+        write!(
+            f,
+            "its sequence of ops is new; {alike} of its {of} ops are those of the nearest known region, but op {place} "
+        )?;
+        match now {
+            Some((op, site)) => write!(f, "is {op}, recorded at {site}, ")?,
+            None => f.write_str("is missing, ")?,
+        }
+        match then {
+            Some((op, site)) => write!(f, "where that one has {op}, recorded at {site}"),
+            None => f.write_str("where that one ends"),
         }
     }
 }

@@ -264,7 +264,7 @@ impl Job {
             Lookup::Claimed(claim) => {
                 let (mut claim, mut sizes) = (claim, Sizes::Few);
                 if !self.was_cold {
-                    self.tell_miss(stream);
+                    self.tell_miss(claim.is_first(), stream);
                     (claim, sizes) = match self.by_new_bucket(claim, stream) {
                         Ok(state) => {
                             self.state = state;
@@ -289,7 +289,7 @@ impl Job {
                 }
             }
             Lookup::Collision => {
-                self.tell_miss(stream);
+                self.tell_miss(true, stream);
                 State::Compiling(self.compile(None, Haste::Awaited, stream))
             }
         };
@@ -356,10 +356,11 @@ impl Job {
         }
     }
 
-    fn tell_miss(&self, stream: &StreamShared) {
+    /// `is_first`: no executable of the region is in the cache, whatever it returns.
+    fn tell_miss(&self, is_first: bool, stream: &StreamShared) {
         let engine = stream.engine();
         engine.counters().misses.add(1);
-        let Missed { why, storm } = engine.known_regions().miss(&self.info);
+        let Missed { why, storm } = engine.known_regions().miss(&self.info, is_first, engine.is_observed());
         let region = self.info.reference;
         engine.emit(|| Event::Miss { region, why });
         if let Some((misses, varying)) = storm {

@@ -22,6 +22,10 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         self.map.get_mut(key)
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.map.values()
+    }
+
     /// Puts in what is not there.
     pub(super) fn insert(&mut self, key: K, value: V) {
         self.map.insert(key, value);

@@ -151,7 +151,7 @@ impl CanonRegion {
     }
 
     /// Identity of the sequence of ops without shapes, attributes and wiring. Regions that differ only in those share
-    /// it, which is how a miss finds its nearest known region.
+    /// it, which is how a miss finds the region to be compared with.
     #[must_use]
     pub fn skeleton(&self) -> u64 {
         use std::hash::Hasher as _;
