@@ -1,12 +1,31 @@
 //! Products: matrix multiplication and convolution.
 
+use std::sync::LazyLock;
+
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{DType, Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Shape, Site};
 use smallvec::SmallVec;
 
 use super::promote::{broadcast_shapes, common_dtype};
 use super::{Tensor, here};
 use crate::error::Result;
+use crate::stream::RecordCall;
+
+/// The attributes of the product of two matrices, which are the same every time.
+fn of_matrices(dtype: DType) -> &'static Attrs {
+    static MADE: LazyLock<Vec<(DType, Attrs)>> = LazyLock::new(|| {
+        let numbers = DotDimensionNumbers {
+            lhs_batching: &[],
+            rhs_batching: &[],
+            lhs_contracting: &[1],
+            rhs_contracting: &[0],
+        };
+        DType::ALL.iter().map(|&dtype| (dtype, attrs::dot_general(numbers, dtype))).collect()
+    });
+    let (known, attrs) = &MADE[usize::from(dtype.code()) - usize::from(DType::ALL[0].code())];
+    debug_assert_eq!(*known, dtype, "bug: element types are not in the order of their codes");
+    attrs
+}
 
 /// Number of dimensions before those of the matrix or vector.
 fn batch_rank(tensor: &Tensor) -> usize {
@@ -26,6 +45,11 @@ impl Tensor {
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
         let site = here();
+        // Mostly there is nothing to promote, broadcast or put in order.
+        if self.rank() == 2 && rhs.rank() == 2 && self.dtype() == rhs.dtype() {
+            let attrs = of_matrices(self.dtype());
+            return self.record_call(&RecordCall::new(OpCode::DotGeneral, attrs, &[self, rhs], &site));
+        }
         let operands = [("lhs", self), ("rhs", rhs)];
         let given = || format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
         if self.rank() == 0 || rhs.rank() == 0 {
