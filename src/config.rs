@@ -24,7 +24,8 @@ type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 pub enum ShapeClasses {
     /// None: each size is compiled by itself.
     Off,
-    /// Those in which no element is made of several along a dimension that varies: padding cannot change what they compute.
+    /// Those in which no element is made of several along a dimension that varies: each is computed from the same numbers, padded or not. A
+    /// plugin may round by where an element lies (docs/numerics.md), so its last digit may differ, as for any region under [`Numerics::Fast`].
     #[default]
     Unmasked,
     /// Those that sum or multiply along such a dimension too: what is behind the true size is masked. Sums may be taken in another order, and so
