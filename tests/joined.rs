@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::op::{Entropy, Seeded};
-use fuseline::{Budgets, Engine, Event, Fault, FaultPoint, Mode, Result, Tensor, with_mode};
+use fuseline::{Budgets, Engine, Event, Fault, FaultPoint, Mode, Result, Tensor, Wait, with_mode};
 use support::{Log, on_engines, plugin, vector, wait_until};
 
 /// Units of 16 ops.
@@ -56,6 +56,10 @@ fn a_step_of_several_units_becomes_one_region() {
             }
             let whole: usize = sealed(&steps[0]).iter().sum();
             assert!(sealed(&steps[0]).len() > 3 && sealed(&steps[1]) == sealed(&steps[0]));
+            // Whose units are known: nothing waits for a compile from the second step on, whatever is joined.
+            let waits = |event: &&Event| matches!(event, Event::Waited { wait: Wait::Compile, .. });
+            let waited = steps[1..].iter().flatten().find(waits);
+            assert_eq!(waited.map(ToString::to_string), None);
             // From the third step on it is one region, which runs as its units until it is compiled.
             for events in &steps[2..] {
                 assert_eq!(sealed(events)[0], whole);
@@ -103,6 +107,44 @@ fn a_joined_region_that_does_not_compile_runs_as_its_units() {
         assert!((1..10).contains(&failures), "{failures} compiles failed");
         Ok(())
     });
+}
+
+/// Steps that read more than a joined region may stay units, with a read in each and without.
+#[test]
+fn what_would_have_too_many_inputs_is_not_joined() {
+    let log = Log::default();
+    let budgets = Budgets { joined_inputs: 4, ..small() };
+    on_engines(
+        || support::config().region_budgets(budgets).event_sink(log.sink()),
+        |engine| {
+            let inputs: Vec<Tensor> = (0..8u8).map(|at| vector(engine, &[f32::from(at), 1.0])).collect();
+            let long =
+                |x: &Tensor| inputs.iter().try_fold(x.clone(), |x, input| ((&x * 0.5)? + input)?.tanh());
+            for reads in [true, false] {
+                log.take();
+                let mut x = vector(engine, &[1.0, 2.0]);
+                for _ in 0..if reads { 8 } else { 200 } {
+                    x = long(&x)?;
+                    if reads {
+                        x.to_vec::<f32>()?;
+                    }
+                }
+                let fused = x.to_vec::<f32>()?;
+                let sizes = sealed(&log.take());
+                assert!(sizes.len() > 8 && sizes.iter().all(|&ops| ops <= 16), "reads {reads}: {sizes:?}");
+                let mut x = vector(engine, &[1.0, 2.0]);
+                for _ in 0..if reads { 8 } else { 200 } {
+                    x = with_mode(Mode::Strict, || long(&x))?;
+                }
+                let strict = x.to_vec::<f32>()?;
+                assert!(
+                    fused.iter().zip(&strict).all(|(a, b)| (a - b).abs() < 1e-6),
+                    "{fused:?}, {strict:?}"
+                );
+            }
+            Ok(())
+        },
+    );
 }
 
 /// A loop that never asks for anything: a few executables, whatever its length.

@@ -38,6 +38,33 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
     );
 }
 
+/// Places of dynamic slices and updates are lifted, as numbers of the host and as results of ops.
+#[test]
+fn another_place_of_a_slice_compiles_nothing() {
+    on_engines(support::config, |engine| {
+        let x = engine.tensor(&(0u8..32).map(f32::from).collect::<Vec<_>>(), &[32])?;
+        let one = engine.scalar(1i32);
+        let step = |place: i32| -> Result<Vec<f32>> {
+            let place = engine.scalar(place);
+            let part = (x.dynamic_slice(&[&place], &[2])? * 2.0)?;
+            x.dynamic_update_slice(&part, &[&(&place + &one)?])?.to_vec()
+        };
+        step(0)?;
+        let before = engine.counters();
+        for place in 0..30 {
+            let read = step(place)?;
+            let at = place as usize;
+            let expected = [2.0 * place as f32, 2.0 * (place + 1) as f32];
+            // What does not fit is moved to where it does.
+            let to = (at + 1).min(30);
+            assert_eq!(read[to..to + 2], expected, "{place}");
+        }
+        let did = engine.counters().since(&before);
+        assert_eq!((did.compiles, did.misses, did.hits), (0, 0, 30));
+        Ok(())
+    });
+}
+
 /// Where a region has an op that the nearest known one has not, both places are told.
 #[test]
 fn a_miss_of_new_ops_names_the_first_that_differs() {

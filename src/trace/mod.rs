@@ -122,14 +122,8 @@ impl State {
             (Outside::Operands, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
                 return Err(Unusable::OtherEngine);
             }
-            (Outside::Operands, scalar) => {
-                let mut outside = tensor.clone();
-                if scalar.is_some() {
-                    // A number that was made in the body is of no stream that the op could be recorded on; its value is known everywhere.
-                    cell.life().retain();
-                    outside = Tensor::new(cell.clone(), trace.base.clone());
-                }
-                self.params.push(Some(outside));
+            (Outside::Operands, _) => {
+                self.params.push(Some(tensor.clone()));
                 self.graph.param(cell.ty().clone())
             }
             (Outside::Constants, Some(scalar)) => {
@@ -459,7 +453,14 @@ pub(crate) fn record_with(
     for tensor in bodies.iter().flat_map(Recorded::captures) {
         let place = captures.tensors.len() as u32;
         captures.places.entry(tensor.id()).or_insert_with(|| {
-            captures.tensors.push(tensor.clone());
+            captures.tensors.push(match tensor.cell().is_scalar() {
+                // A number that was made in a body is of that body's stream; its value is known on every stream.
+                true => {
+                    tensor.cell().life().retain();
+                    Tensor::new(tensor.cell().clone(), stream.clone())
+                }
+                false => tensor.clone(),
+            });
             place
         });
     }

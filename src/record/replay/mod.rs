@@ -430,6 +430,18 @@ impl Replay {
         let Some(tape) = session.tape.as_mut() else {
             return self.append(entry, stream);
         };
+        // A step that ends sooner than the one that is expected may be known too.
+        let is_end = match &entry {
+            Entry::Need(value, _) => value.life().is_made(),
+            Entry::Flush(_) | Entry::Fence(_) => true,
+            _ => false,
+        };
+        if is_end && !tape.is_complete() && !tape.is_empty() && tape.template().round.is_none() {
+            let ended = self.library.lock().ended(tape);
+            if let Some(template) = ended {
+                tape.turn_to(template);
+            }
+        }
         // What comes between rounds is for the driver to think about.
         let is_complete = tape.is_complete() && tape.template().round.is_none();
         match entry {

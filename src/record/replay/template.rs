@@ -296,6 +296,15 @@ impl Library {
         others.cloned().collect()
     }
 
+    /// Another template, of which this tape has all ops and no other.
+    pub(crate) fn ended(&self, tape: &Tape) -> Option<Arc<Template>> {
+        let (template, ops, params) = tape.place();
+        let others =
+            self.known.iter().rev().map(|known| &known.template).filter(|other| other.round.is_none());
+        let mut others = others.filter(|other| other.ops() == ops && other.params() == params);
+        others.find(|other| other.begins_like(template, ops, params)).cloned()
+    }
+
     fn find(&mut self, name: Name) -> Option<&mut Known> {
         self.known.iter_mut().find(|known| known.template.name() == name)
     }
