@@ -443,6 +443,19 @@ fn modes(size: Size) {
     });
 }
 
+/// One thread repeats a step; the others do something else meanwhile, each in a turn of its own.
+fn beside(
+    size: Size,
+    step: impl Fn(usize) + Send + Sync + 'static,
+    other: impl Fn(usize) + Send + Sync + 'static,
+) {
+    on_threads(size.threads, move |me| {
+        for round in 0..size.rounds {
+            if me == 0 { step(round) } else { other(me + round) }
+        }
+    });
+}
+
 /// One thread repeats a step, which is replayed; the others drop what it made, read it, flush, and record on the same stream.
 fn others_meddle_with_a_steady_loop(size: Size) {
     let engine = small(EngineConfig::new());
@@ -462,19 +475,13 @@ fn others_meddle_with_a_steady_loop(size: Size) {
     (0..3).for_each(&step);
     assert!(engine.counters().replayed > 0, "the third is replayed");
     let found = shared.clone();
-    on_threads(size.threads, move |me| {
-        for round in 0..size.rounds {
-            if me == 0 {
-                step(round);
-                continue;
-            }
-            let found = found.lock().pop();
-            match (me + round) % 4 {
-                0 => drop(found),
-                1 => stream.flush(),
-                2 => assert!(found.is_none_or(|found| first(&found) >= 2.0)),
-                _ => drop(found.map(|found| found.abs().unwrap())),
-            }
+    beside(size, step, move |turn| {
+        let found = found.lock().pop();
+        match turn % 4 {
+            0 => drop(found),
+            1 => stream.flush(),
+            2 => assert!(found.is_none_or(|found| first(&found) >= 2.0)),
+            _ => drop(found.map(|found| found.abs().unwrap())),
         }
     });
     for rest in std::mem::take(&mut *shared.lock()) {
@@ -501,24 +508,18 @@ fn results_are_let_go_as_they_are_asked_for(size: Size) {
     assert!(engine.counters().replayed > 0, "the third is replayed");
     shared.lock().clear();
     let found = shared.clone();
-    on_threads(size.threads, move |me| {
-        for round in 0..size.rounds {
-            if me == 0 {
-                step(round);
-                continue;
+    beside(size, step, move |turn| {
+        let Some(value) = found.lock().pop() else { return };
+        match turn % 2 {
+            0 => {
+                let read = value.read();
+                drop(value);
+                read.wait(None).unwrap();
             }
-            let Some(value) = found.lock().pop() else { continue };
-            match (me + round) % 2 {
-                0 => {
-                    let read = value.read();
-                    drop(value);
-                    read.wait(None).unwrap();
-                }
-                _ => {
-                    let other = value.abs().unwrap();
-                    drop(value);
-                    assert!(first(&other) >= 1.0);
-                }
+            _ => {
+                let other = value.abs().unwrap();
+                drop(value);
+                assert!(first(&other) >= 1.0);
             }
         }
     });

@@ -298,7 +298,7 @@ impl StreamShared {
     #[inline(never)]
     fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
         // The entry keeps the memory until the driver comes to it, and nothing else may call the driver to this stream.
-        let is_large = value.ty().bytes() >= LARGE_RELEASE && value.outcome().get().is_some();
+        let is_large = value.outcome().get().is_some() && value.ty().bytes() >= LARGE_RELEASE;
         self.replay.submit(Entry::Release(value), self);
         if is_large {
             self.notify();
@@ -401,11 +401,7 @@ impl StreamShared {
     /// Records an op that has one result.
     #[inline(never)]
     pub(crate) fn record_unusual(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
-        let mut result = None;
-        if !self.replay.record(call, self, &mut result) {
-            self.record_anew(call, call.known(), &mut result)?;
-        }
-        result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
+        self.record_single(call, || call.known())
     }
 
     /// Records an op of two operands that has one result if both have one type. If not, it is still to be recorded, and what is expected is
@@ -421,13 +417,20 @@ impl StreamShared {
         if known.is_none() && lhs.ty() != rhs.ty() {
             return None;
         }
+        Some(self.record_single(call, || known))
+    }
+
+    #[inline(always)]
+    fn record_single(
+        self: &Arc<Self>,
+        call: &RecordCall<'_>,
+        known: impl FnOnce() -> Option<Known>,
+    ) -> Result<Tensor> {
         let mut result = None;
-        if !self.replay.record(call, self, &mut result)
-            && let Err(error) = self.record_anew(call, known, &mut result)
-        {
-            return Some(Err(error));
+        if !self.replay.record(call, self, &mut result) {
+            self.record_anew(call, known(), &mut result)?;
         }
-        Some(result.ok_or_else(|| crate::error::bug!("{} has no result", call.op)))
+        result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
 
     #[inline(always)]

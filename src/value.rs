@@ -121,7 +121,7 @@ const ID_BLOCK: u64 = 1 << 12;
 
 /// An id that no other value of the process has or had. A process-wide counter hands out blocks, so that recording threads
 /// do not meet on it.
-fn fresh_id() -> ValueId {
+pub(crate) fn fresh_id() -> ValueId {
     let raw = IDS.try_with(|ids| {
         let (mut next, mut end) = ids.get();
         if next == end {

@@ -6,6 +6,14 @@ mod support;
 use fuseline::{Event, Miss, Result, Tensor};
 use support::{Log, on_engines, vector};
 
+/// Why the first region was missed since the last look.
+fn missed(log: &Log) -> Option<Miss> {
+    log.take().into_iter().find_map(|event| match event {
+        Event::Miss { why, .. } => Some(why),
+        _ => None,
+    })
+}
+
 #[test]
 fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
     let log = Log::default();
@@ -25,10 +33,7 @@ fn a_steady_loop_compiles_nothing_and_a_miss_is_explained() {
             assert_eq!((after.compiles, after.misses, after.hits), (0, 0, 20));
             log.take();
             step(&vector(engine, &[1.0, 2.0, 3.0]), 0.5)?;
-            let why = log.take().into_iter().find_map(|event| match event {
-                Event::Miss { why, .. } => Some(why),
-                _ => None,
-            });
+            let why = missed(&log);
             let Some(Miss::Changed(changes)) = why else { panic!("{why:?}") };
             let text = changes[0].to_string();
             assert!(text.contains("input 1: f32[2] became f32[3]"), "{text}");
@@ -84,11 +89,7 @@ fn a_miss_of_new_ops_names_the_first_that_differs() {
                     y = y.ceil()?;
                 }
                 y.to_vec::<f32>()?;
-                let mut misses = log.take().into_iter().filter_map(|event| match event {
-                    Event::Miss { why, .. } => Some(why.to_string()),
-                    _ => None,
-                });
-                Ok(misses.next().expect("a miss"))
+                Ok(missed(&log).expect("a miss").to_string())
             };
             assert_eq!(told(false, false)?, "its sequence of ops is new");
             let text = told(true, false)?;
@@ -118,11 +119,7 @@ fn a_miss_of_a_known_region_says_what_is_missing() {
                 let kept = keep.then_some(y);
                 sum.item::<f32>()?;
                 drop(kept);
-                let mut misses = log.take().into_iter().filter_map(|event| match event {
-                    Event::Miss { why, .. } => Some(why),
-                    _ => None,
-                });
-                Ok(misses.next().expect("a miss"))
+                Ok(missed(&log).expect("a miss"))
             };
             let (x, other) = (vector(engine, &[1.0, 2.0]), vector(engine, &[1.0, 2.0, 3.0]));
             assert!(matches!(step(&x, false)?, Miss::New));

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
 use crate::dtype::DType;
@@ -243,14 +244,10 @@ impl TensorType {
     }
 
     fn hashed(dtype: DType, shape: Shape) -> TensorType {
-        // A sum of products (Fx), each factor odd; the high bits are the ones that all sizes reach.
-        const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
-        let seed = u64::from(dtype.code()) << 8 | shape.rank() as u64;
-        let sum = shape
-            .dims()
-            .iter()
-            .fold(seed, |sum, dim| sum.wrapping_add(*dim).wrapping_mul(FACTOR).rotate_left(20));
-        TensorType { shape, dtype, hash: (sum.wrapping_mul(FACTOR) >> 32) as u32 }
+        let mut hasher = FxHasher::default();
+        hasher.write_u8(dtype.code());
+        shape.hash(&mut hasher);
+        TensorType { shape, dtype, hash: (hasher.finish() >> 32) as u32 }
     }
 
     /// A hash of element type and sizes: what [`Hash`] gives to the hasher.

@@ -11,7 +11,7 @@
 //! - G1: values of the same kind have the same type. A number is given to one type, once in a process.
 //! - G2: values of the same type may be of different kinds: threads number on their own, and forget. So kinds that differ say nothing.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -19,16 +19,14 @@ use fuseline_fusion::op::OperandTypes;
 use fuseline_fusion::{Attrs, Body, OpCode, OpError, Signature, TensorType};
 use rustc_hash::FxHasher;
 
-use crate::sync::next_block;
 use crate::tensor::Tensor;
+use crate::value::fresh_id;
 
 /// Number of entries of each table. A training step of a few hundred ops has fewer distinct calls than that.
 const ENTRIES: usize = 1_024;
 
-/// Kinds handed to a thread at a time.
-const KIND_BLOCK: u64 = 1 << 12;
-
-/// A number that stands for a type (G1, G2). Below [`KIND_BLOCK`] are none, and the scalars of each element type.
+/// A number that stands for a type (G1, G2): the id of no value, all of which are above those of no type and of the scalars of each element
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(u64);
 
@@ -49,7 +47,6 @@ struct Plain {
     known: Known,
 }
 
-#[derive(Default)]
 struct Memo {
     calls: Vec<Option<Known>>,
     plain: Vec<Option<Plain>>,
@@ -58,8 +55,6 @@ struct Memo {
 
 thread_local! {
     static MEMO: RefCell<Memo> = const { RefCell::new(Memo { calls: Vec::new(), plain: Vec::new(), kinds: Vec::new() }) };
-    /// The kinds this thread may give out without asking: from the first up to, not including, the second.
-    static KINDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 impl Kind {
@@ -94,16 +89,7 @@ impl Kind {
 
     /// One that stands for nothing yet.
     fn fresh() -> Kind {
-        let raw = KINDS.try_with(|kinds| {
-            let (mut next, mut end) = kinds.get();
-            if next == end {
-                next = next_block() * KIND_BLOCK;
-                end = next + KIND_BLOCK;
-            }
-            kinds.set((next + 1, end));
-            next
-        });
-        Kind(raw.unwrap_or_else(|_| next_block() * KIND_BLOCK))
+        Kind(fresh_id().to_raw())
     }
 }
 
@@ -153,7 +139,7 @@ pub(crate) fn by_kinds(
     MEMO.try_with(|memo| memo.borrow().plain(op, kinds).cloned()).ok().flatten()
 }
 
-/// The signature of a call, inferred unless this thread has done so before.
+/// The signature of a call that is not found by kinds, inferred unless this thread has done so before.
 ///
 /// # Errors
 /// When the op table refuses the call.
@@ -220,11 +206,18 @@ where
 
 #[inline]
 fn plain_slot(op: OpCode, [lhs, rhs]: [Kind; 2]) -> usize {
-    // The odd factors of FxHasher's kind: the high bits of the sum are the good ones.
-    let sum = lhs.0.wrapping_mul(0xf135_7aea_2e62_a9c5)
-        ^ rhs.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        ^ u64::from(op.number()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-    (sum >> 40) as usize % ENTRIES
+    let mut hasher = FxHasher::default();
+    hasher.write_u16(op.number());
+    hasher.write_u64(lhs.0);
+    hasher.write_u64(rhs.0);
+    place(&hasher)
+}
+
+/// The entry of what was hashed.
+#[inline]
+fn place(hasher: &FxHasher) -> usize {
+    // The high bits of a multiplicative hash are the good ones.
+    (hasher.finish() >> 40) as usize % ENTRIES
 }
 
 fn slot<'a>(
@@ -246,10 +239,9 @@ fn slot<'a>(
         body.graph().params().first().hash(&mut hasher);
     }
     for ty in operands {
-        hasher.write_u32(ty.short_hash());
+        ty.hash(&mut hasher);
     }
-    // The high bits of a multiplicative hash are the good ones.
-    (hasher.finish() >> 40) as usize % ENTRIES
+    place(&hasher)
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]

@@ -72,6 +72,12 @@ impl Tensor {
         Tensor { cell: Some(cell), stream }
     }
 
+    /// Another handle, on a value that somebody has one on.
+    pub(crate) fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> Tensor {
+        cell.life().retain();
+        Tensor::new(cell.clone(), stream.clone())
+    }
+
     pub(crate) fn cell(&self) -> &Arc<ValueCell> {
         self.cell.as_ref().expect("bug: a handle is used after it was dropped")
     }
@@ -226,8 +232,7 @@ pub(crate) fn here() -> Site {
 
 impl Clone for Tensor {
     fn clone(&self) -> Tensor {
-        self.cell().life().retain();
-        Tensor { cell: self.cell.clone(), stream: self.stream.clone() }
+        Tensor::another(self.cell(), &self.stream)
     }
 }
 

@@ -453,14 +453,9 @@ pub(crate) fn record_with(
     for tensor in bodies.iter().flat_map(Recorded::captures) {
         let place = captures.tensors.len() as u32;
         captures.places.entry(tensor.id()).or_insert_with(|| {
-            captures.tensors.push(match tensor.cell().is_scalar() {
-                // A number that was made in a body is of that body's stream; its value is known on every stream.
-                true => {
-                    tensor.cell().life().retain();
-                    Tensor::new(tensor.cell().clone(), stream.clone())
-                }
-                false => tensor.clone(),
-            });
+            // A number that was made in a body is of that body's stream; its value is known on every stream.
+            let home = if tensor.cell().is_scalar() { stream } else { tensor.stream() };
+            captures.tensors.push(Tensor::another(tensor.cell(), home));
             place
         });
     }

@@ -230,14 +230,13 @@ impl Signature {
         bodies: &[Arc<Body>],
         operands: impl ExactSizeIterator<Item = &'a TensorType>,
     ) -> bool {
-        let (own, (own_attrs, attrs)) = (self.operands.as_slice(), (self.attrs.values(), attrs.values()));
         self.op == op
-            && own.len() == operands.len()
-            && own.iter().zip(operands).all(|(own, other)| own == other)
-            && own_attrs.len() == attrs.len()
+            && self.operands.len() == operands.len()
+            && self.operands.iter().zip(operands).all(|(own, other)| own == other)
+            && self.attrs.values().len() == attrs.values().len()
             && self.bodies.len() == bodies.len()
-            && ((attrs.is_empty() && bodies.is_empty())
-                || (own_attrs == attrs && self.bodies.as_slice() == bodies))
+            && ((attrs.values().is_empty() && bodies.is_empty())
+                || (self.attrs == *attrs && self.bodies.as_slice() == bodies))
     }
 }
 

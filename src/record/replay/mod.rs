@@ -394,8 +394,7 @@ impl Replay {
             let mut mentions: Mentions = operands.iter().map(|&tensor| tensor.clone()).collect();
             if let Entry::Need(value, _) = &entry {
                 // Who asks for it has a handle.
-                value.life().retain();
-                mentions.push(Tensor::new(value.clone(), stream.clone()));
+                mentions.push(Tensor::another(value, stream));
             }
             match self.gate.leave(Left { entry, mentions }) {
                 Ok(()) => return,
@@ -436,20 +435,22 @@ impl Replay {
             Entry::Flush(_) | Entry::Fence(_) => true,
             _ => false,
         };
-        if is_end && !tape.is_complete() && !tape.is_empty() && tape.template().round.is_none() {
+        // What comes between rounds is for the driver to think about.
+        let is_round = tape.template().round.is_some();
+        if is_end && !is_round && !tape.is_complete() && !tape.is_empty() {
             let ended = self.library.lock().ended(tape);
             if let Some(template) = ended {
                 tape.turn_to(template);
             }
         }
-        // What comes between rounds is for the driver to think about.
-        let is_complete = tape.is_complete() && tape.template().round.is_none();
+        let is_complete = !is_round && tape.is_complete();
         match entry {
             // What is on the tape says so itself. A pending op that is not may know the value.
             Entry::Release(value) => {
-                if !session.is_clean {
-                    tape.note_release(value);
+                if session.is_clean {
+                    return State::Closed;
                 }
+                tape.note_release(value);
                 if tape.is_crowded() {
                     self.hand_over_part(session, true, stream);
                     return State::Open;
@@ -476,7 +477,7 @@ impl Replay {
                 let _ = self.append(Entry::Op(op), stream);
                 next
             }
-            entry if tape.is_empty() && tape.template().round.is_none() && !matches!(entry, Entry::Op(_)) => {
+            entry if tape.is_empty() && !is_round && !matches!(entry, Entry::Op(_)) => {
                 let _ = self.append(entry, stream);
                 State::Closed
             }

@@ -285,24 +285,29 @@ impl Library {
 
     /// Other templates that begin like this one and may go on with a call.
     pub(crate) fn alternatives(&self, tape: &Tape, call: &RecordCall<'_>) -> Vec<Arc<Template>> {
-        let (template, ops, params) = tape.place();
-        let others = self.known.iter().rev().map(|known| &known.template);
-        let others = others.filter(|other| {
-            other.name() != template.name()
-                && other.round.is_none()
-                && other.next(ops, call).is_some()
-                && other.begins_like(template, ops, params)
-        });
-        others.cloned().collect()
+        let (_, ops, _) = tape.place();
+        self.others(tape, |other| other.next(ops, call).is_some()).cloned().collect()
     }
 
     /// Another template, of which this tape has all ops and no other.
     pub(crate) fn ended(&self, tape: &Tape) -> Option<Arc<Template>> {
+        let (_, ops, params) = tape.place();
+        self.others(tape, |other| other.ops() == ops && other.params() == params).next().cloned()
+    }
+
+    /// Other templates of steps that begin like a tape and `fit`, the latest first.
+    fn others<'a>(
+        &'a self,
+        tape: &'a Tape,
+        fit: impl Fn(&Template) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a Arc<Template>> {
         let (template, ops, params) = tape.place();
-        let others =
-            self.known.iter().rev().map(|known| &known.template).filter(|other| other.round.is_none());
-        let mut others = others.filter(|other| other.ops() == ops && other.params() == params);
-        others.find(|other| other.begins_like(template, ops, params)).cloned()
+        self.known.iter().rev().map(|known| &known.template).filter(move |other| {
+            other.name() != template.name()
+                && other.round.is_none()
+                && fit(other)
+                && other.begins_like(template, ops, params)
+        })
     }
 
     fn find(&mut self, name: Name) -> Option<&mut Known> {
@@ -317,10 +322,7 @@ impl Library {
         {
             before.next = Some(name);
         }
-        self.touch(name);
-        let known = self.find(name)?;
-        (known.penalty, known.skip) = (0, 0);
-        let next = known.next.unwrap_or(name);
+        let next = self.came_true(name)?.next.unwrap_or(name);
         let next = self.find(next)?;
         if next.skip > 0 {
             next.skip -= 1;
@@ -331,10 +333,14 @@ impl Library {
 
     /// A round was recorded to its end. It says nothing of what is expected after a boundary that the program asks for.
     pub(crate) fn completed_round(&mut self, template: &Template) {
-        self.touch(template.name());
-        if let Some(known) = self.find(template.name()) {
-            (known.penalty, known.skip) = (0, 0);
-        }
+        let _ = self.came_true(template.name());
+    }
+
+    fn came_true(&mut self, name: Name) -> Option<&mut Known> {
+        self.touch(name);
+        let known = self.find(name)?;
+        (known.penalty, known.skip) = (0, 0);
+        Some(known)
     }
 
     /// The program did something else than the template.
