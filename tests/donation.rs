@@ -11,7 +11,7 @@ mod support;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::nn::{self, Adam, AdamState};
@@ -193,5 +193,98 @@ fn what_is_given_away_holds_up_nobody() -> Result<()> {
     assert_eq!(is_launched, Ok(true), "it waits for what runs");
     assert_eq!(donations, 1);
     assert_eq!(x.to_vec::<f32>()?, vec![65.0; (SIDE * SIDE) as usize]);
+    Ok(())
+}
+
+/// A step of a loop, sealed: the state before it dies in it if nobody else has it.
+fn next(engine: &Engine, x: &mut Tensor) -> Result<()> {
+    let next = (((&*x * 0.5)? + 1.0)? - 0.25)?;
+    *x = next;
+    engine.stream().flush();
+    Ok(())
+}
+
+/// I5: what the program starts from is somebody else's too, so the executable is compiled to keep it. What comes after it is not kept, and
+/// an executable that reuses it takes over.
+#[test]
+fn what_lives_on_at_first_is_reused_later() -> Result<()> {
+    // A result of 4 MiB that gets new memory costs 0.2 ms, and a compile of three ops is taken to cost 31 ms.
+    const ROUNDS: u64 = 300;
+    let log = Log::default();
+    let Some(engine) = plugin(support::config().event_sink(log.sink())) else { return Ok(()) };
+    let first = engine.tensor(&vec![1.0f32; 1 << 20], &[1 << 20])?;
+    let mut x = first.clone();
+    let widened = |log: &Log| {
+        let told = |event| match event {
+            Event::Widened { inputs, executions, .. } => Some((inputs, executions)),
+            _ => None,
+        };
+        log.take().into_iter().filter_map(told).collect::<Vec<_>>()
+    };
+    next(&engine, &mut x)?;
+    for _ in 0..ROUNDS {
+        next(&engine, &mut x)?;
+        x.wait()?;
+    }
+    support::wait_until(&engine, |counters| counters.pending_compiles == 0);
+    let told = widened(&log);
+    let [(inputs, executions)] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(inputs.len(), 1);
+    assert!((50..ROUNDS).contains(executions), "{executions}");
+    assert!(engine.counters().donations <= ROUNDS - executions);
+
+    let before = engine.counters();
+    for _ in 0..ROUNDS {
+        next(&engine, &mut x)?;
+        x.wait()?;
+    }
+    let did = engine.counters().since(&before);
+    assert_eq!((did.donations, did.compiles_asked, did.misses), (ROUNDS, 0, 0));
+    // One who keeps it has it still.
+    let kept = x.clone();
+    next(&engine, &mut x)?;
+    x.wait()?;
+    assert_eq!(engine.counters().since(&before).donations, ROUNDS);
+    assert!(widened(&log).is_empty());
+    for (tensor, expected) in [(&first, 1.0), (&kept, 1.5), (&x, 1.5)] {
+        let data = tensor.to_vec::<f32>()?;
+        assert!(data.iter().all(|&element| element == expected), "{} instead of {expected}", data[0]);
+    }
+    Ok(())
+}
+
+/// What it costs to allocate a result whose memory could be an input's.
+#[test]
+#[ignore = "figures: `cargo test --release --test donation -- --ignored --nocapture`"]
+fn cost_of_what_is_not_reused() -> Result<()> {
+    for size in [1u64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
+        let engines = [plugin(support::config()), plugin(support::config())];
+        let [Some(reusing), Some(keeping)] = engines else { return Ok(()) };
+        let rounds = ((1 << 22) / size).clamp(5, 2_000) as u32;
+        let mut least = [Duration::MAX; 2];
+        let mut states = Vec::new();
+        for engine in [&reusing, &keeping] {
+            states.push(engine.tensor(&vec![1.0f32; size as usize], &[size])?);
+        }
+        for _ in 0..20 {
+            for (place, engine) in [&reusing, &keeping].into_iter().enumerate() {
+                let x = &mut states[place];
+                let start = Instant::now();
+                for _ in 0..rounds {
+                    // Whoever has it until it has run keeps it from being reused.
+                    let kept = (place == 1).then(|| x.clone());
+                    next(engine, x)?;
+                    x.wait()?;
+                    drop(kept);
+                }
+                least[place] = least[place].min(start.elapsed() / rounds);
+            }
+        }
+        let [reused, kept] = least;
+        println!(
+            "{size} elements: {reused:.2?} reused, {kept:.2?} not, {:.2?} more",
+            kept.saturating_sub(reused)
+        );
+    }
     Ok(())
 }

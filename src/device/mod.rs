@@ -19,6 +19,7 @@ mod pjrt;
 mod reference;
 mod surplus;
 mod trial;
+mod undonated;
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use self::packed::Packed;
 pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::surplus::Surplus;
 pub(crate) use self::trial::{Trial, Verdict};
+pub(crate) use self::undonated::Undonated;
 use crate::error::Stage;
 use crate::pjrt as sys;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -178,6 +180,8 @@ pub(crate) struct Executable {
     habit: Option<Box<Habit>>,
     /// What it has returned in vain; nothing if another one is to take its place.
     surplus: Option<Surplus>,
+    /// What it allocates in vain; nothing if it cannot be given more, or another one is to take its place.
+    undonated: Option<Undonated>,
     /// It was compiled in a hurry, and another one is to take its place.
     stopgap: Option<Stopgap>,
     bytes: u64,
@@ -372,6 +376,13 @@ impl Device {
             _ => Vec::new(),
         };
         let habit = (!fixable.is_empty()).then(|| Habit::new(fixable));
+        // The one with scalars as constants is given what the general one is.
+        let undonated = match loaded {
+            Loaded::Pjrt(_) if !quick && fixed.is_empty() => {
+                Undonated::of(region, &outputs, reusable.iter().map(|&(_, param)| param))
+            }
+            _ => None,
+        };
         Ok(Executable {
             loaded,
             region: region.clone(),
@@ -382,6 +393,7 @@ impl Device {
             fixed,
             habit: habit.map(Box::new),
             surplus: (!quick).then(Surplus::new),
+            undonated,
             stopgap: quick.then(Stopgap::new),
             bytes,
             memory,
@@ -537,6 +549,11 @@ impl Executable {
     /// What is known of the results that it returns in vain, if that matters.
     pub(crate) fn surplus(&self) -> Option<&Surplus> {
         self.surplus.as_ref()
+    }
+
+    /// What is known of the memory that it allocates in vain, if that matters.
+    pub(crate) fn undonated(&self) -> Option<&Undonated> {
+        self.undonated.as_ref()
     }
 
     /// Whether another executable is to take its place and nobody is making that; who is told so has to.

@@ -128,6 +128,15 @@ pub enum Event {
         /// In how many executions.
         executions: u64,
     },
+    /// A region is compiled once more, beside what runs, to reuse the memory of inputs that died in many executions.
+    Widened {
+        /// Which one.
+        region: RegionRef,
+        /// The inputs, by parameter of the region.
+        inputs: Vec<u32>,
+        /// In how many executions.
+        executions: u64,
+    },
     /// A compile failed.
     CompileFailed {
         /// Of which region.
@@ -339,6 +348,7 @@ impl Event {
             Event::CompileStarted { .. } => "compile_started",
             Event::CompileFinished { .. } => "compile_finished",
             Event::Narrowed { .. } => "narrowed",
+            Event::Widened { .. } => "widened",
             Event::CompileFailed { .. } => "compile_failed",
             Event::Specialised { .. } => "specialised",
             Event::Launched { .. } => "launched",
@@ -380,6 +390,7 @@ impl Event {
             | Event::CompileFinished { region, .. }
             | Event::CompileFailed { region, .. }
             | Event::Narrowed { region, .. }
+            | Event::Widened { region, .. }
             | Event::Specialised { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
@@ -438,6 +449,11 @@ impl fmt::Display for Event {
                     "{region} is compiled without {surplus} outputs that nobody needed in {executions} executions"
                 )
             }
+            Event::Widened { region, inputs, executions } => write!(
+                f,
+                "{region} is compiled to reuse the memory of {} more inputs, which died in {executions} executions",
+                inputs.len()
+            ),
             Event::CompileFailed { region, message } => write!(f, "{region} was not compiled: {message}"),
             Event::Specialised { region, scalars, took, .. } => write!(
                 f,

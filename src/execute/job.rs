@@ -300,7 +300,7 @@ impl Job {
         let (engine, region) = (stream.engine(), self.info.reference);
         engine.counters().hits.add(1);
         engine.emit(|| Event::Hit { region, surplus: hit.outputs.len() - self.needed.len() });
-        self.replace_stopgap(key, &hit, stream);
+        self.replace_stopgap(&hit, stream);
         self.note_surplus(key, &hit, stream);
         State::Ready(hit)
     }

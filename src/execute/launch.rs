@@ -46,6 +46,7 @@ impl Job {
             Ok(job) => job,
             Err(instead) => return instead,
         };
+        self.note_undonated(&hit, stream);
         let executable = self.specialised(&hit.artifact, stream);
         let since = engine.is_observed().then(Instant::now);
         match self.execute(&executable, engine.device()) {
@@ -122,14 +123,15 @@ impl Job {
                 }
             }
         }
-        // Memory is reused where the region is the value's last reader.
-        let may_reuse = |param: u32| {
-            let input = &self.inputs[param as usize];
-            input.dies && input.value.is_last()
-        };
         let reusable = executable.reusable().iter();
-        let kept = reusable.filter(|&&(_, param)| !may_reuse(param)).map(|&(place, _)| place).collect();
+        let kept = reusable.filter(|&&(_, param)| !self.may_reuse(param)).map(|&(place, _)| place).collect();
         Ok(Bound { args, scalars, kept })
+    }
+
+    /// Whether the memory of an input may be reused: the region is its value's last reader. All inputs have data.
+    pub(super) fn may_reuse(&self, param: u32) -> bool {
+        let input = &self.inputs[param as usize];
+        input.dies && input.value.is_last()
     }
 
     /// Counts an execution as in flight until it is done. `since` is when it was handed to the device, if somebody wants to know.

@@ -41,6 +41,7 @@ mod specialise;
 pub mod stages;
 mod storm;
 mod watch;
+mod widen;
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -17,14 +17,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuseline_cache::{Hit, Key};
+use fuseline_cache::Hit;
 use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, OpCode, Ref};
 
 use super::cold::compile_time;
-use super::compile::{Compile, Otherwise};
 use super::job::Job;
-use crate::device::{Executable, How};
+use crate::device::Executable;
 use crate::engine::EngineShared;
 use crate::stream::StreamShared;
 
@@ -65,7 +64,7 @@ fn slower(graph: &Graph) -> Option<Duration> {
 
 impl Job {
     /// Has a stopgap replaced that is used again.
-    pub(super) fn replace_stopgap(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
+    pub(super) fn replace_stopgap(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
         if !hit.artifact.is_to_be_replaced() {
             return;
         }
@@ -74,18 +73,6 @@ impl Job {
         dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
         dying.sort_unstable();
         dying.dedup();
-        let stopgap = hit.artifact.clone();
-        let compile = Compile {
-            outputs: stopgap.outputs().iter().copied().collect(),
-            dying,
-            how: How::default(),
-            otherwise: Otherwise::Executable(stopgap.memory()),
-        };
-        compile.start_beside(&self.info, stream, move |made, engine| {
-            let Ok((executable, tally)) = made else { return };
-            let evicted = engine.cache().replace(&key, &stopgap, executable);
-            drop(tally);
-            engine.tell_evicted(&evicted.unwrap_or_default());
-        });
+        self.replace(hit.artifact.clone(), dying, stream);
     }
 }

@@ -353,6 +353,7 @@ impl EventSink for Timeline {
             // Of these nothing is told.
             Event::Skipped { .. }
             | Event::Narrowed { .. }
+            | Event::Widened { .. }
             | Event::CompileStarted { .. }
             | Event::InParts { .. }
             | Event::Launched { .. }
