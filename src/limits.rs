@@ -15,6 +15,10 @@ pub(crate) const MAX_QUEUED_REGIONS: usize = 64;
 /// thread waits.
 pub(crate) const MAX_TAPES: usize = 32;
 
+/// Entries that threads may leave with the one that holds the tape of a stream, about 200 bytes each; then they wait. Few under shuttle, so that a
+/// small scenario gets there.
+pub(crate) const MAX_LEFT: u32 = if cfg!(shuttle) { 2 } else { 1_024 };
+
 /// A value of so many bytes whose last handle is dropped is worth waking the driver for.
 pub(crate) const LARGE_RELEASE: Bytes = Bytes(1 << 20);
 

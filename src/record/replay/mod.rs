@@ -25,12 +25,14 @@
 //! - Q5: a value on a tape belongs to its handle until the last one is dropped, and to the tape from then on; a tape that is handed over is
 //!   closed: it has references of its own.
 //! - Q6: entries of a stream that happen one after the other keep their order, whichever way they go ([`gate`]). An entry that is left at the gate has
-//!   handles of its own on what it mentions, so that the end of a life, which does not pass the gate, comes after it.
+//!   handles of its own on what it mentions, so that the end of a life, which does not pass the gate, comes after it. Their number is limited
+//!   ([`permits`]).
 //!
 //! Templates that do not fit are left out for a number of times that doubles; all of this is a function of what is recorded.
 
 mod gate;
 mod life;
+mod permits;
 mod tape;
 mod template;
 
@@ -43,6 +45,7 @@ use smallvec::SmallVec;
 
 use self::gate::{Gate, State};
 pub(crate) use self::life::{Dropped, Life};
+use self::permits::{Permit, Permits};
 pub(crate) use self::tape::{Recorded, Step, TakeResults, Tape};
 use self::template::Library;
 pub(crate) use self::template::{Passed, Round, Sites, Template};
@@ -80,6 +83,7 @@ struct Session {
 struct Left {
     entry: Entry,
     mentions: Mentions,
+    permit: Permit,
 }
 
 /// Handles on what an entry mentions.
@@ -92,6 +96,7 @@ const NOT_DUE: u64 = u64::MAX;
 pub(crate) struct Replay {
     is_on: bool,
     gate: Gate<Session, Left>,
+    permits: Arc<Permits>,
     /// Where the tape stands, written by who holds the gate.
     at: AtomicU32,
     /// What went into the log, on tapes too, as in [`Passed`]; where threads record at once it may be behind or ahead.
@@ -113,6 +118,7 @@ impl Replay {
         Replay {
             is_on,
             gate: Gate::new(Session::default()),
+            permits: Permits::new(),
             at: AtomicU32::new(0),
             ops: AtomicU64::new(0),
             asks: AtomicU64::new(0),
@@ -391,12 +397,15 @@ impl Replay {
                 break;
             }
             // Somebody holds it, who sees to the entry, or has just opened it: no round of this loop is without somebody's progress.
+            // The driver must not wait for one who may be waiting for the driver, and a release may come from who holds the gate.
+            let may_wait = !matches!(entry, Entry::Release(_)) && !is_driving();
+            let Some(permit) = self.permits.get(may_wait) else { continue };
             let mut mentions: Mentions = operands.iter().map(|&tensor| tensor.clone()).collect();
             if let Entry::Need(value, _) = &entry {
                 // Who asks for it has a handle.
                 mentions.push(Tensor::another(value, stream));
             }
-            match self.gate.leave(Left { entry, mentions }) {
+            match self.gate.leave(Left { entry, mentions, permit }) {
                 Ok(()) => return,
                 Err(back) => entry = back.entry,
             }
@@ -413,11 +422,12 @@ impl Replay {
     /// As [`Replay::accept`], for an entry that another thread left.
     #[cold]
     fn see_to(&self, session: &mut Session, left: Left, stream: &Arc<StreamShared>) -> State {
-        let Left { entry, mentions } = left;
+        let Left { entry, mentions, permit } = left;
         let is_demanded = entry.is_demanded();
         let next = self.accept(session, entry, stream);
         // Releases that follow from it are left in their turn.
         drop(mentions);
+        drop(permit);
         if is_demanded {
             // Who left it has looked for somebody to work on the stream too early.
             stream.notify();

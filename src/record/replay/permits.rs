@@ -1,0 +1,86 @@
+//! How many entries may be left at the gate of a stream.
+//!
+//! Whoever holds a gate may be held up: its time is over, or the log is full. Another thread that records on the stream leaves its entries there
+//! meanwhile, which takes memory. So each has a [`Permit`], and who finds none left waits.
+//!
+//! Invariants:
+//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when there are fewer. What must not wait for whoever
+//!   holds the gate (the driver's entries; a release, which may be the holder's) is counted and does not.
+
+use std::sync::Arc;
+
+use crate::limits::MAX_LEFT;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Condvar, Mutex};
+
+/// The permits of one stream.
+pub(super) struct Permits {
+    /// Given out. A thread that is about to wait has one for a moment.
+    given: AtomicU32,
+    lock: Mutex<()>,
+    returned: Condvar,
+}
+
+/// The right to leave an entry, until it is dropped.
+pub(super) struct Permit(Arc<Permits>);
+
+impl Permits {
+    pub(super) fn new() -> Arc<Permits> {
+        Arc::new(Permits { given: AtomicU32::new(0), lock: Mutex::new(()), returned: Condvar::new() })
+    }
+
+    /// A permit. `None` after there was none and the thread has waited for one, if it may: much can have happened.
+    pub(super) fn get(self: &Arc<Self>, may_wait: bool) -> Option<Permit> {
+        // Relaxed: a number, and who waits looks at it under the lock.
+        let given = self.given.fetch_add(1, Ordering::Relaxed);
+        let permit = Permit(self.clone());
+        if given < MAX_LEFT || !may_wait {
+            return Some(permit);
+        }
+        drop(permit);
+        let mut lock = self.lock.lock();
+        while self.given.load(Ordering::Relaxed) >= MAX_LEFT {
+            lock = self.returned.wait(lock);
+        }
+        None
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.0.given.fetch_sub(1, Ordering::Relaxed) >= MAX_LEFT {
+            // Under the lock, so that nobody is between the look and the wait.
+            let _lock = self.0.lock.lock();
+            self.0.returned.notify_all();
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sync::thread;
+
+    /// Q7.
+    #[test]
+    fn who_finds_none_waits_until_one_is_given_back() {
+        let permits = Permits::new();
+        let mut given: Vec<Permit> = (0..MAX_LEFT).map(|_| permits.get(true).unwrap()).collect();
+        // One who must not wait gets another one.
+        given.push(permits.get(false).unwrap());
+        let (send, waited) = mpsc::channel();
+        let theirs = permits.clone();
+        let thread =
+            thread::spawn("waits".into(), move || send.send(theirs.get(true).is_none()).unwrap()).unwrap();
+        assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
+        given.pop();
+        assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "there is none yet");
+        given.pop();
+        assert_eq!(waited.recv_timeout(Duration::from_secs(20)), Ok(true));
+        thread.join().unwrap();
+        assert!(permits.get(true).is_some());
+    }
+}
