@@ -168,8 +168,8 @@ fn rounds(body: &[BodyOp], rounds: usize) -> Vec<Region> {
     recorder.sealed
 }
 
-/// The issue that this rule was made for: loops of any length, nothing new after the fourth round or some thousand ops, at most one executable
-/// for 256 ops and a few.
+/// The issue that this rule was made for: loops of any length, nothing new after four rounds and a half or some thousand ops, at most one
+/// executable for 256 ops and two.
 #[test]
 fn loops_without_reads_settle() {
     for ops in [10, 17, 33, 57, 100, 256, 300, 511, 600, 795, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000] {
@@ -184,8 +184,9 @@ fn loops_without_reads_settle() {
             }
             let what = format!("{ops} ops, seed {seed}: {} executables, the last at op {last}", seen.len());
             println!("{what}, of {at}");
-            assert!(seen.len() <= 4 + ops / 256, "{what}");
-            assert!(last <= (5 * ops).max(4_000), "{what}");
+            // A short loop has what it begins with, the region that repeats, and what some of those are joined to.
+            assert!(seen.len() <= (2 + ops / 256).max(3), "{what}");
+            assert!(last <= (9 * ops / 2).max(3_600), "{what}");
             // What repeats in the end is the round, or some of them.
             let steady: Vec<usize> =
                 regions.iter().map(|&(_, len, _)| len).rev().skip_while(|len| len % ops != 0).collect();
