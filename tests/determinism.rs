@@ -1,8 +1,9 @@
-//! Regions and keys are a function of what is recorded: whatever the load, the threads and the order in which handles are dropped.
-//! `FUSELINE_RUNS` sets the number of runs (1,000 if it is not set), `FUSELINE_SEED` varies the programs.
+//! Regions and keys are a function of what is recorded: whatever the load, the threads, the memory and the order in which handles are dropped.
+//! `FUSELINE_RUNS` sets the number of runs (1,000 if it is not set; on the plugin an eightieth of that), `FUSELINE_SEED` varies the programs.
 #![allow(
     missing_docs,
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test, on real threads"
@@ -10,16 +11,16 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::Bytes;
 use fuseline::fusion::op::{Entropy, Seeded};
-use fuseline::{Engine, EngineConfig, Event, Stream, Tensor};
-use support::{Log, number};
+use fuseline::{Boundary, Engine, EngineConfig, Event, Fault, FaultPoint, Stream, Tensor};
+use support::{Log, number, plugin_for};
 
 /// Each is run again and again under other conditions.
 const PROGRAMS: u64 = 10;
@@ -152,18 +153,20 @@ fn run(program: &Program, stream: &Stream, weather: &mut Weather) -> Vec<f32> {
     read
 }
 
-/// Boundary, size and key of each region of a stream, in order. Regions that ran as their units count as a whole: whether they do depends on
-/// when a compile ends.
+/// Boundary, size and key of each region of a stream, in order. Regions that ran as their units or in parts count as a whole: whether they do
+/// depends on when a compile ends, and on memory.
 fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     let mut units = 0;
     let mut told = Vec::new();
     for event in events {
         match event {
-            Event::InUnits { region, units: parts } if region.stream == stream.id() => units = *parts,
+            Event::InUnits { region, units: parts } if region.stream == stream.id() => units += *parts,
+            // Of a part that itself was run in parts there is no more to come.
+            Event::InParts { region, parts, .. } if region.stream == stream.id() => units += parts.len(),
             Event::Sealed { region, boundary, .. } if region.stream == stream.id() => {
                 if units > 0 {
                     units -= 1;
-                } else {
+                } else if *boundary != Boundary::Fallback {
                     told.push(format!("{boundary:?} {} {}", region.ops, region.key));
                 }
             }
@@ -173,18 +176,52 @@ fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     told
 }
 
-/// One run of a program in one kind of weather: what it read, and its regions.
-fn observe(program: &Program, seed: u64) -> (Vec<f32>, Vec<String>) {
+/// Lets every so many executions of several ops find no memory, the more often the more ops they have. (An op by itself that finds none a few times
+/// fails.)
+fn short_of_memory(config: EngineConfig, seed: u64, faults: &Arc<AtomicU64>) -> EngineConfig {
+    let (mut entropy, faults) = (Seeded::new(seed), faults.clone());
+    let entropy = Mutex::new(move || entropy.draw(2_000));
+    config.inject_faults(move |point| match point {
+        FaultPoint::Execute { ops } if ops > 1 && (entropy.lock().unwrap())() < 20 + ops as u32 => {
+            faults.fetch_add(1, Ordering::Relaxed);
+            Some(Fault::out_of_memory("no memory today"))
+        }
+        _ => None,
+    })
+}
+
+/// What the runs are made on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Reference,
+    Plugin,
+}
+
+/// One run of a program in one kind of weather: what it read, and its regions. `None` where there is no plugin. `faults` counts executions that found
+/// no memory.
+fn observe(
+    program: &Program,
+    seed: u64,
+    place: Place,
+    faults: &Arc<AtomicU64>,
+) -> Option<(Vec<f32>, Vec<String>)> {
     let mut entropy = Seeded::new(seed);
     let mut draw = |below: u32| entropy.draw(below);
     let log = Log::default();
-    let config = EngineConfig::new()
+    let config = support::config()
         .event_sink(log.sink())
         .replay(draw(4) > 0)
         .compile_threads(1 + draw(3) as usize)
         .drive_threads(1 + draw(2) as usize)
-        .in_flight_limits([1, 4, 32][draw(3) as usize], Bytes(1 << 30));
-    let engine = config.build_reference().unwrap();
+        .in_flight_limits([1, 4, 32][draw(3) as usize], [Bytes(64), Bytes(1 << 30)][draw(2) as usize]);
+    let engine = match place {
+        Place::Reference => {
+            // Every op gives the same bits there, whichever it is fused with.
+            let config = if draw(3) == 0 { short_of_memory(config, seed, faults) } else { config };
+            config.build_reference().unwrap()
+        }
+        Place::Plugin => plugin_for("regions and keys on a plugin", config)?,
+    };
     let loads = draw(3);
     let (away, dropped) = channel::<Tensor>();
     let mut weather = Weather {
@@ -203,7 +240,7 @@ fn observe(program: &Program, seed: u64) -> (Vec<f32>, Vec<String>) {
     dropper.join().unwrap();
     stop.store(true, Ordering::Relaxed);
     others.into_iter().for_each(|other| other.join().unwrap());
-    (read, told(&log.take(), &stream))
+    Some((read, told(&log.take(), &stream)))
 }
 
 /// Another stream of the same engine that records, reads and compiles.
@@ -221,27 +258,43 @@ fn load(engine: Engine, stop: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     })
 }
 
-#[test]
-fn regions_and_keys_follow_from_the_record() {
-    let runs = number("FUSELINE_RUNS").unwrap_or(1_000);
+/// So many runs of each of some programs.
+fn compare(programs: u64, runs: u64, place: Place) {
     let seed = number("FUSELINE_SEED").unwrap_or(0);
-    let mut regions = 0;
-    for index in 0..PROGRAMS {
+    let (mut regions, faults) = (0, Arc::new(AtomicU64::new(0)));
+    for index in 0..programs {
         let program = Program::new(seed * PROGRAMS + index);
-        let (read, wanted) = observe(&program, 0);
+        let Some((read, wanted)) = observe(&program, 0, place, &faults) else { return };
         assert!(wanted.len() > 1, "program {index} is one region");
-        for run in 1..runs / PROGRAMS {
-            let (values, found) = observe(&program, run);
+        for run in 1..runs {
+            let Some((values, found)) = observe(&program, run, place, &faults) else { return };
             assert_eq!(values, read, "program {index}, run {run}");
-            if let Some(place) = (0..wanted.len().max(found.len())).find(|&i| wanted.get(i) != found.get(i)) {
+            if let Some(at) = (0..wanted.len().max(found.len())).find(|&i| wanted.get(i) != found.get(i)) {
                 panic!(
-                    "program {index}, run {run}: region {place} is {:?}, and in the first run {:?}",
-                    found.get(place),
-                    wanted.get(place)
+                    "program {index}, run {run}: region {at} is {:?}, and in the first run {:?}",
+                    found.get(at),
+                    wanted.get(at)
                 );
             }
             regions += found.len();
         }
     }
-    println!("{runs} runs, {regions} regions");
+    let faults = faults.load(Ordering::Relaxed);
+    println!("{runs} runs of {programs} programs, {regions} regions, {faults} times no memory");
+    assert!(place == Place::Plugin || faults > 0, "there was always enough memory");
+}
+
+fn runs() -> u64 {
+    number("FUSELINE_RUNS").unwrap_or(1_000)
+}
+
+#[test]
+fn regions_and_keys_follow_from_the_record() {
+    compare(PROGRAMS, runs() / PROGRAMS, Place::Reference);
+}
+
+/// Where regions are compiled, and whole ones take over from their units at any time.
+#[test]
+fn so_they_do_on_a_plugin() {
+    compare(PROGRAMS / 3, (runs() / 250).max(2), Place::Plugin);
 }
