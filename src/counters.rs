@@ -1,6 +1,6 @@
 //! Counters of an engine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuseline_fusion::Bytes;
 
@@ -13,11 +13,23 @@ macro_rules! counters {
         pub(crate) struct Live {
             $(pub(crate) $name: Counter,)*
             pub(crate) compile_nanos: Counter,
+            stall_nanos: Counter,
+            longest_stall_nanos: Counter,
         }
 
         impl Live {
             pub(crate) fn new() -> Live {
-                Live { $($name: Counter::new(),)* compile_nanos: Counter::new() }
+                Live {
+                    $($name: Counter::new(),)*
+                    compile_nanos: Counter::new(),
+                    stall_nanos: Counter::new(),
+                    longest_stall_nanos: Counter::new(),
+                }
+            }
+
+            /// A thread that records is about to wait; until what is returned is dropped.
+            pub(crate) fn stall(&self) -> Stall<'_> {
+                Stall { counters: self, since: Instant::now() }
             }
 
             pub(crate) fn read(&self) -> Counters {
@@ -25,6 +37,8 @@ macro_rules! counters {
                 Counters {
                     $($name: self.$name.get(),)*
                     compile_time: Duration::from_nanos(self.compile_nanos.get()),
+                    stall_time: Duration::from_nanos(self.stall_nanos.get()),
+                    longest_stall: Duration::from_nanos(self.longest_stall_nanos.get()),
                     pending_compiles: self.compiles_asked.get().saturating_sub(ended),
                     cached_executables: 0,
                     cached_bytes: Bytes(0),
@@ -42,6 +56,11 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Time spent in compiles, added up over compile threads.
             pub compile_time: Duration,
+            /// Time that recording threads have waited in calls that record ops, added up over threads: so much was recorded ahead that there was
+            /// no room for more. Waiting for data that the host asks for is not counted.
+            pub stall_time: Duration,
+            /// The longest of these waits, since the engine was made.
+            pub longest_stall: Duration,
             /// Compiles that have been asked for and have not ended, those in the background included.
             pub pending_compiles: u64,
             /// Regions in the memory cache now.
@@ -61,6 +80,7 @@ macro_rules! counters {
                 Counters {
                     $($name: self.$name - earlier.$name,)*
                     compile_time: self.compile_time - earlier.compile_time,
+                    stall_time: self.stall_time - earlier.stall_time,
                     ..*self
                 }
             }
@@ -119,4 +139,21 @@ counters! {
     bytes_down,
     /// Panics caught in event sinks and callbacks.
     panics,
+    /// Times that a call which records an op had to wait ([`Counters::stall_time`]).
+    stalls,
+}
+
+/// A recording thread that waits.
+pub(crate) struct Stall<'a> {
+    counters: &'a Live,
+    since: Instant,
+}
+
+impl Drop for Stall<'_> {
+    fn drop(&mut self) {
+        let took = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counters.stalls.add(1);
+        self.counters.stall_nanos.add(took);
+        self.counters.longest_stall_nanos.raise(took);
+    }
 }

@@ -261,6 +261,7 @@ impl StreamShared {
                 // There is room when the driver has been here, so it has to be told of each entry on its way that is still to be written.
                 self.demand(ticket);
                 self.notify();
+                self.engine().counters().stall()
             }),
         };
         if awaited || ticket.is_every(ENTRIES_PER_HINT) {

@@ -328,6 +328,11 @@ impl Counter {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
+    /// Makes it at least so much.
+    pub(crate) fn raise(&self, to: u64) {
+        self.0.fetch_max(to, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -207,12 +207,13 @@ impl<T> Log<T> {
     }
 
     /// Appends an entry. `when_full` is called if the log is full, before parking, with the place of the entry: it must see to it that the
-    /// consumer runs, and that it awaits each entry before this one that is not written when it comes to it.
-    pub(crate) fn push(&self, entry: T, when_full: impl FnOnce(Ticket)) -> Pushed {
+    /// consumer runs, and that it awaits each entry before this one that is not written when it comes to it. What it returns is dropped
+    /// when there is room.
+    pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
         // Relaxed is enough for the order: the modification order of one counter respects happens-before.
         let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
         if ticket >= self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
-            when_full(Ticket(ticket));
+            let _waiting = when_full(Ticket(ticket));
             self.wait_for_room(ticket);
         }
         self.fill(ticket, entry)

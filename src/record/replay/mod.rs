@@ -591,6 +591,7 @@ impl Replay {
             return;
         }
         stream.notify();
+        let _stall = stream.engine().counters().stall();
         let mut library = self.library.lock();
         while library.away() >= MAX_TAPES {
             library = self.came_back.wait(library);

@@ -57,6 +57,8 @@ impl Measured {
             "steady_ns": self.median().map(|time| time.as_nanos() as u64),
             "compiles": self.all.compiles,
             "compile_s": self.all.compile_time.as_secs_f64(),
+            "stalls": self.all.stalls,
+            "longest_stall_ns": self.all.longest_stall.as_nanos() as u64,
             "executables": self.all.cached_executables,
             "steady_compiles": self.later.compiles,
             "ops_per_step": self.each(self.later.ops),
@@ -171,7 +173,18 @@ fn measure(watched: &Watched, case: &Case, mode: Mode, seconds: f64) -> fuseline
 }
 
 fn table(rows: &[(&Case, Measured)], out: &mut String) {
-    let head = ["program", "mode", "first step", "steady from", "step", "ops", "regions", "compiles", "of"];
+    let head = [
+        "program",
+        "mode",
+        "first step",
+        "steady from",
+        "step",
+        "ops",
+        "regions",
+        "compiles",
+        "of",
+        "longest stall",
+    ];
     let mut lines = vec![head.map(str::to_owned)];
     for (case, measured) in rows {
         let none = || "-".to_owned();
@@ -185,6 +198,10 @@ fn table(rows: &[(&Case, Measured)], out: &mut String) {
             format!("{:.1}", measured.each(measured.later.regions)),
             measured.all.compiles.to_string(),
             time(measured.all.compile_time),
+            match measured.all.longest_stall {
+                Duration::ZERO => none(),
+                longest => time(longest),
+            },
         ]);
     }
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

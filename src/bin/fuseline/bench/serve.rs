@@ -116,6 +116,8 @@ impl Served<'_> {
                 "bytes_down": did.bytes_down,
                 "donations": did.donations,
                 "fallbacks": did.fallbacks,
+                "stalls": did.stalls,
+                "longest_stall_ns": did.longest_stall.as_nanos() as u64,
             },
         }))
     }
