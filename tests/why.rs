@@ -246,6 +246,29 @@ fn what_is_kept_of_each_step_is_told_once_with_its_place() {
     }
 }
 
+/// So it is where the program asks for nothing in its loop.
+#[test]
+fn what_is_kept_of_each_round_is_told_where_nothing_is_asked_for() {
+    for replay in [true, false] {
+        let log = Log::default();
+        let config = support::config().replay(replay).event_sink(log.sink());
+        let engine = config.build_reference().unwrap();
+        let mut x = vector(&engine, &[1.0; 8]);
+        let (mut losses, mut at) = (Vec::new(), String::new());
+        for _ in 0..9_000 {
+            for _ in 0..100 {
+                x = x.tanh().unwrap();
+            }
+            at = next_line();
+            losses.push(x.sum(&[0]).unwrap());
+        }
+        engine.synchronize().unwrap();
+        let told = warnings(&log);
+        let [Event::Growth { boundaries: 512, kept, .. }] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!(kept[0].site.to_string(), at);
+    }
+}
+
 /// Nothing is told of a stream in Strict mode: each op is a region there because somebody wants it so.
 #[test]
 fn nothing_is_told_of_strict_regions() {

@@ -326,7 +326,7 @@ pub enum Event {
     Growth {
         /// The stream that makes them.
         stream: StreamId,
-        /// How many boundaries that the program asked for this took.
+        /// How many boundaries this took: those that the program asked for, or, where it asks for none, the ends of its regions.
         boundaries: u32,
         /// How many more are alive than before these.
         more: usize,

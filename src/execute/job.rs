@@ -206,6 +206,11 @@ impl Job {
         stream.replay().note(info.reference.key, round, &info.canon, &info.sites, &self.units)
     }
 
+    /// Whether it was recorded in Fused mode.
+    pub(super) fn is_fused(&self) -> bool {
+        self.mode == Mode::Fused
+    }
+
     /// Number of ops.
     pub(super) fn ops(&self) -> usize {
         self.info.reference.ops

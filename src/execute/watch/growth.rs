@@ -7,6 +7,8 @@
 //! The number of values is looked at, not their bytes: a state that grows (the keys and values of a decoder) is as many values in each step,
 //! and has a length that the program wants.
 //!
+//! A program that asks for nothing has its regions for boundaries, from some on after the last that it asked for.
+//!
 //! Only results of regions count; what was uploaded the program has itself. Values are looked at by weak references: so nothing is kept
 //! alive, and the donation of memory, which asks whether a region is the last to have a value, sees no difference. The driver may be behind
 //! the program, so that values are gone a little early; what stays is seen in any case.
@@ -24,6 +26,9 @@ const WINDOW: u32 = 64;
 
 /// Rises of the least number, one after the other, that are told.
 const RISES: usize = 8;
+
+/// Regions after which a program is taken to ask for nothing.
+const UNASKED: u32 = 64;
 
 /// Boundaries that these take.
 pub(super) const BOUNDARIES: u32 = WINDOW * RISES as u32;
@@ -61,6 +66,8 @@ pub(super) struct Growth {
     /// The least numbers of the latest windows, each larger than the one before.
     rising: Vec<usize>,
     told: bool,
+    /// Regions since the program asked for a boundary.
+    unasked: u32,
 }
 
 impl Growth {
@@ -69,7 +76,7 @@ impl Growth {
         if self.told {
             return;
         }
-        // Whoever asks for no boundaries has no windows.
+        // Where boundaries are rare.
         if self.alive.len() >= 2 * self.after + 16 * LOOKS {
             self.look();
         }
@@ -79,7 +86,18 @@ impl Growth {
 
     /// The program asked for a boundary. How many values there are more than [`BOUNDARIES`] ago, and where they come from, if that is to be
     /// told.
-    pub(super) fn boundary(&mut self) -> Option<(usize, Vec<Kept>)> {
+    pub(super) fn asked(&mut self) -> Option<(usize, Vec<Kept>)> {
+        self.unasked = 0;
+        self.boundary()
+    }
+
+    /// A region was sealed, asked for or not. As [`Growth::asked`], where the program asks for nothing.
+    pub(super) fn region(&mut self) -> Option<(usize, Vec<Kept>)> {
+        self.unasked = self.unasked.saturating_add(1);
+        if self.unasked > UNASKED { self.boundary() } else { None }
+    }
+
+    fn boundary(&mut self) -> Option<(usize, Vec<Kept>)> {
         if self.told {
             return None;
         }

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use self::growth::Growth;
 use self::reads::{Load, Reads};
 use super::job::Job;
-use crate::event::Event;
+use crate::event::{Event, Kept};
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
 use crate::value::Maker;
@@ -68,6 +68,11 @@ impl Watch {
             let (_, site) = Maker { region: job.info.clone(), result }.address();
             self.growth.made(value.holder(), site, replicas);
         }
+        // In Strict mode each op is a region, because somebody wants it so.
+        if job.is_fused() {
+            let growth = self.growth.region();
+            tell_growth(growth, stream);
+        }
     }
 
     /// The program asked for a boundary by a read, at `asked`, by a flush, or by using a value on another stream.
@@ -82,8 +87,13 @@ impl Watch {
         {
             engine.emit(|| Event::HotReads { stream: id, site, reads: reads::MANY, ops });
         }
-        if let Some((more, kept)) = self.growth.boundary() {
-            engine.emit(|| Event::Growth { stream: id, boundaries: growth::BOUNDARIES, more, kept });
-        }
+        tell_growth(self.growth.asked(), stream);
+    }
+}
+
+fn tell_growth(growth: Option<(usize, Vec<Kept>)>, stream: &StreamShared) {
+    if let Some((more, kept)) = growth {
+        let (stream_id, boundaries) = (stream.id(), growth::BOUNDARIES);
+        stream.engine().emit(|| Event::Growth { stream: stream_id, boundaries, more, kept });
     }
 }
