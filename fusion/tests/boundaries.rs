@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
 use fuseline_fusion::op::{Effect, Entropy, Seeded};
-use fuseline_fusion::region::{Budgets, ContentRule, Mode, Operand, Region, RegionBuilder, TraceOp};
+use fuseline_fusion::region::{
+    Boundary, Budgets, ContentRule, Mode, Operand, Region, RegionBuilder, TraceOp,
+};
 use fuseline_fusion::{Attrs, DType, OpCode, Signature, Site, TensorType, ValueId};
 
 /// An op of a loop's body: what it computes of which of the values that the round has.
@@ -302,6 +304,20 @@ fn a_round_is_sealed_only_if_each_op_is_the_expected_one() {
                 .all(|region| keys.contains(&key(region.clone())))
         );
     }
+}
+
+/// What lies between two boundaries is taken unseen only where the round that is expected would not have cut it.
+#[test]
+fn nothing_is_taken_unseen_where_a_round_is_expected() {
+    let body = body(8, 600);
+    let mut recorder = Recorder::new(1, 0);
+    assert!(recorder.builder.replay(40, &[], Boundary::Flush));
+    (0..20).for_each(|_| recorder.round(&body));
+    let print = recorder.sealed.iter().find_map(|region| region.round);
+    // More than a region can have lay before this boundary, so the round is expected behind it too.
+    recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
+    assert!(recorder.builder.pending() == 0 && print.is_some_and(|print| recorder.builder.expects(print)));
+    assert!(!recorder.builder.replay(40, &[], Boundary::Flush));
 }
 
 /// A joined region is what its units are, one after the other.

@@ -8,6 +8,7 @@
 
 use num_complex::Complex;
 
+use super::direct;
 use super::index::{Indices, Walk, strides};
 use super::number::{
     Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
@@ -139,54 +140,110 @@ pub(super) use contract;
 /// # Errors
 /// When there are too many products.
 pub fn dot_general(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    contract!(dot, call)
+    match call.result().dtype() {
+        DType::F32 => dot_f32(call),
+        _ => contract!(dot, call),
+    }
 }
 
-/// One side of a dot brought into the order batch, rest, contracting; the product of the sizes of each.
-struct Side<T> {
-    terms: Vec<T>,
-    batch: usize,
-    rest: usize,
-    depth: usize,
+/// One operand of a dot.
+struct Side<'a> {
+    operand: &'a Literal,
+    batch: &'a [i64],
+    contract: &'a [i64],
+    rest: Vec<i64>,
 }
 
-fn side<T: Term>(operand: &Literal, batch: &[i64], contract: &[i64]) -> Side<T> {
-    let used = |axis: &i64| batch.contains(axis) || contract.contains(axis);
-    let rest: Vec<i64> = (0..operand.ty().rank() as i64).filter(|axis| !used(axis)).collect();
-    let (dims, strides) = (operand.dims(), strides(operand.dims()));
-    let order = batch.iter().chain(&rest).chain(contract).map(|&axis| axis as usize);
-    let walk = Walk::new(0, order.clone().map(|axis| dims[axis]), order.map(|axis| strides[axis]));
-    let size = |axes: &[i64]| axes.iter().map(|&axis| dims[axis as usize] as usize).product();
-    Side { terms: terms(operand, walk), batch: size(batch), rest: size(&rest), depth: size(contract) }
+impl<'a> Side<'a> {
+    fn new(operand: &'a Literal, batch: &'a [i64], contract: &'a [i64]) -> Side<'a> {
+        let used = |axis: &i64| batch.contains(axis) || contract.contains(axis);
+        let rest = (0..operand.ty().rank() as i64).filter(|axis| !used(axis)).collect();
+        Side { operand, batch, contract, rest }
+    }
+
+    fn both(call: &EvalCall<'a>) -> [Side<'a>; 2] {
+        let dims = DotDims::of(call.attr());
+        let lhs = Side::new(call.operand(0), dims.lhs_batch, dims.lhs_contract);
+        [lhs, Side::new(call.operand(1), dims.rhs_batch, dims.rhs_contract)]
+    }
+
+    /// The product of the sizes of some axes.
+    fn size(&self, axes: &[i64]) -> usize {
+        axes.iter().map(|&axis| self.operand.dims()[axis as usize] as usize).product()
+    }
+
+    /// Goes through the elements by batch, then through a matrix whose rows are those of the result.
+    fn by_rows(&self) -> Walk {
+        self.walk(self.rest.iter().chain(self.contract))
+    }
+
+    /// The same with a matrix whose columns are those of the result.
+    fn by_columns(&self) -> Walk {
+        self.walk(self.contract.iter().chain(&self.rest))
+    }
+
+    fn walk<'b>(&'b self, matrix: impl Iterator<Item = &'b i64> + Clone) -> Walk {
+        let (dims, strides) = (self.operand.dims(), strides(self.operand.dims()));
+        let order = self.batch.iter().chain(matrix).map(|&axis| axis as usize);
+        Walk::new(0, order.clone().map(|axis| dims[axis]), order.map(|axis| strides[axis]))
+    }
+
+    fn floats(&self, walk: Walk) -> Vec<f32> {
+        match self.operand.dtype() {
+            DType::F32 => direct::floats(self.operand, walk),
+            _ => terms(self.operand, walk),
+        }
+    }
 }
 
-fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let dims = DotDims::of(call.attr());
+/// Fewer results than this in a row are not worth going through them side by side.
+const FEW: usize = 4;
+
+/// The same sums as [`dot`], those of a row of results, or of a column, side by side.
+fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let [lhs, rhs] = Side::both(call);
+    check_products(call, &lhs)?;
+    let (batch, depth) = (lhs.size(lhs.batch), lhs.size(lhs.contract));
+    let (rows, columns) = (lhs.size(&lhs.rest), rhs.size(&rhs.rest));
+    let ty = call.result();
+    if columns >= FEW || rows < FEW {
+        let (lhs, rhs) = (lhs.floats(lhs.by_rows()), rhs.floats(rhs.by_columns()));
+        let results = direct::product(&lhs, &rhs, [batch, rows, depth, columns]);
+        return Ok(vec![direct::of_floats(ty, results.into_iter())]);
+    }
+    let (lhs, rhs) = (lhs.floats(lhs.by_columns()), rhs.floats(rhs.by_rows()));
+    let turned = direct::product(&rhs, &lhs, [batch, columns, depth, rows]);
+    let sizes = [batch, rows, columns].map(|size| size as u64);
+    let walk = Walk::new(0, sizes, [(columns * rows) as isize, 1, rows as isize]);
+    Ok(vec![direct::of_floats(ty, walk.map(|place| turned[place]))])
+}
+
+fn check_products(call: &EvalCall<'_>, lhs: &Side<'_>) -> Result<(), EvalError> {
+    let summed: Vec<u64> = lhs.contract.iter().map(|&axis| lhs.operand.dims()[axis as usize]).collect();
+    check_steps(call, &[call.result().dims(), &summed])
+}
+
+pub(super) fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (ty, dtype) = (call.result().clone(), call.result().dtype());
-    let summed: Vec<u64> =
-        dims.lhs_contract.iter().map(|&axis| call.operand(0).dims()[axis as usize]).collect();
-    check_steps(call, &[ty.dims(), &summed])?;
-    let lhs: Side<T> = side(call.operand(0), dims.lhs_batch, dims.lhs_contract);
-    let rhs: Side<T> = side(call.operand(1), dims.rhs_batch, dims.rhs_contract);
-    let depth = lhs.depth;
-    let row = |side: &Side<T>, row: usize| -> std::ops::Range<usize> {
-        debug_assert_eq!(side.depth, depth, "contracting sizes differ");
-        row * depth..(row + 1) * depth
-    };
+    let [lhs, rhs] = Side::both(call);
+    check_products(call, &lhs)?;
+    let (batch, depth) = (lhs.size(lhs.batch), lhs.size(lhs.contract));
+    let (rows, columns) = (lhs.size(&lhs.rest), rhs.size(&rhs.rest));
+    let lhs: Vec<T> = terms(lhs.operand, lhs.by_rows());
+    let rhs: Vec<T> = terms(rhs.operand, rhs.by_rows());
     let mut store = Store::filled(ty, 0);
     let mut place = 0;
-    for batch in 0..lhs.batch {
-        for left in 0..lhs.rest {
-            let left = &lhs.terms[row(&lhs, batch * lhs.rest + left)];
-            for right in 0..rhs.rest {
-                let right = &rhs.terms[row(&rhs, batch * rhs.rest + right)];
+    for batch in 0..batch {
+        for row in 0..rows {
+            let left = &lhs[(batch * rows + row) * depth..][..depth];
+            for column in 0..columns {
+                let right = &rhs[(batch * columns + column) * depth..][..depth];
                 let sum = left.iter().zip(right).fold(T::ZERO, |sum, (&a, &b)| sum.plus(a, b));
                 store.set(place, sum.write(dtype));
                 place += 1;
             }
         }
     }
-    debug_assert_eq!(lhs.batch, rhs.batch, "batch sizes differ");
     Ok(vec![store.finish()])
 }
 

@@ -1,5 +1,6 @@
 //! Ops whose result elements depend on the operand elements at the same place.
 
+use super::direct;
 use super::kernel::Kernel;
 use super::number::{Elements, Store, mask};
 use super::{EvalCall, EvalError};
@@ -12,6 +13,12 @@ use crate::literal::Literal;
 /// None.
 pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let kernel = Kernel::of(call.signature).expect("bug: an elementwise row without arithmetic");
+    let result = direct::map(kernel, call).unwrap_or_else(|| map_each(kernel, call));
+    Ok(vec![result])
+}
+
+/// The general way.
+pub(super) fn map_each(kernel: Kernel, call: &EvalCall<'_>) -> Literal {
     let mut operands: [Option<(Elements<'_>, usize)>; 3] = [None; 3];
     for (slot, operand) in operands.iter_mut().zip(call.operands) {
         *slot = Some((Elements::of(operand), usize::from(operand.ty().rank() > 0)));
@@ -21,7 +28,7 @@ pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     };
     let ty = call.result().clone();
     let results = (0..ty.elems().get()).map(|index| kernel.apply(element(index)));
-    Ok(vec![Store::collect(ty, results).finish()])
+    Store::collect(ty, results).finish()
 }
 
 /// `bitcast_convert`: the same bits as another element type. A wide element is its narrow parts, lowest bits first;

@@ -26,6 +26,18 @@ impl Walk {
         let done = dims.contains(&0);
         Walk { index: SmallVec::from_elem(0, dims.len()), dims, strides, offset: offset as isize, done }
     }
+
+    /// Number of elements, of a walk that has not begun.
+    pub(super) fn count_all(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// A walk that has not begun, by rows: where each begins, how many elements it has, and the step from one to the next.
+    pub(super) fn rows(mut self) -> (Walk, usize, isize) {
+        let (len, step) = (self.dims.pop(), self.strides.pop());
+        self.index.pop();
+        (self, len.unwrap_or(1), step.unwrap_or(1))
+    }
 }
 
 impl Iterator for Walk {

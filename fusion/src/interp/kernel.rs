@@ -118,6 +118,20 @@ fn complex_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
 fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
     let x = to_f64(dtype, bits);
     let result = match op {
+        OpCode::IsFinite => return x.is_finite().into(),
+        OpCode::IsInf => return x.is_infinite().into(),
+        OpCode::IsNegInf => return (x == f64::NEG_INFINITY).into(),
+        OpCode::IsPosInf => return (x == f64::INFINITY).into(),
+        OpCode::Cosh | OpCode::Sinh => special::hyperbolic(op, dtype, x),
+        _ => unary_f64(op, x),
+    };
+    from_f64(dtype, result)
+}
+
+/// What ops on floats compute that give a float, whatever its type.
+#[inline(always)]
+pub(super) fn unary_f64(op: OpCode, x: f64) -> f64 {
+    match op {
         OpCode::Abs => x.abs(),
         OpCode::Cbrt => x.cbrt(),
         OpCode::Ceil => x.ceil(),
@@ -125,11 +139,6 @@ fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
         OpCode::Exponential => x.exp(),
         OpCode::ExponentialMinusOne => x.exp_m1(),
         OpCode::Floor => x.floor(),
-        OpCode::IsFinite => return x.is_finite().into(),
-        OpCode::Cosh | OpCode::Sinh => special::hyperbolic(op, dtype, x),
-        OpCode::IsInf => return x.is_infinite().into(),
-        OpCode::IsNegInf => return (x == f64::NEG_INFINITY).into(),
-        OpCode::IsPosInf => return (x == f64::INFINITY).into(),
         OpCode::Log => x.ln(),
         OpCode::LogPlusOne => x.ln_1p(),
         OpCode::Logistic => 1.0 / (1.0 + (-x).exp()),
@@ -143,9 +152,8 @@ fn float_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
         OpCode::Sqrt => x.sqrt(),
         OpCode::Tan => x.tan(),
         OpCode::Tanh => x.tanh(),
-        _ => special::unary(op, x).unwrap_or_else(|| missing(op, dtype)),
-    };
-    from_f64(dtype, result)
+        _ => special::unary(op, x).unwrap_or_else(|| missing(op, DType::F64)),
+    }
 }
 
 fn int_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
@@ -162,8 +170,16 @@ fn int_unary(op: OpCode, dtype: DType, bits: Bits) -> Bits {
 }
 
 fn float_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
-    let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
-    let result = match op {
+    if op == OpCode::NextAfter {
+        return next_after(dtype, a, b);
+    }
+    from_f64(dtype, binary_f64(op, to_f64(dtype, a), to_f64(dtype, b)))
+}
+
+/// What ops on two floats compute that give a float, whatever its type.
+#[inline(always)]
+pub(super) fn binary_f64(op: OpCode, x: f64, y: f64) -> f64 {
+    match op {
         OpCode::Add => x + y,
         OpCode::Subtract => x - y,
         OpCode::Multiply => x * y,
@@ -188,10 +204,8 @@ fn float_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
                 y
             }
         }
-        OpCode::NextAfter => return next_after(dtype, a, b),
-        _ => special::binary(op, x, y).unwrap_or_else(|| missing(op, dtype)),
-    };
-    from_f64(dtype, result)
+        _ => special::binary(op, x, y).unwrap_or_else(|| missing(op, DType::F64)),
+    }
 }
 
 fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {

@@ -1,5 +1,6 @@
 //! Ops that move elements without computing: copies between two walks.
 
+use super::direct;
 use super::index::{Walk, strides};
 use super::number::{Elements, Store, clamp_index};
 use super::{EvalCall, EvalError};
@@ -8,16 +9,13 @@ use crate::shape::TensorType;
 
 /// The result whose elements, in order, are the operand's at the offsets of a walk.
 fn pick(ty: &TensorType, operand: &Literal, walk: Walk) -> Vec<Literal> {
-    let elements = Elements::of(operand);
-    vec![Store::collect(ty.clone(), walk.map(|offset| elements.get(offset))).finish()]
+    let literal = Literal::from_bytes(ty.clone(), direct::gather(operand, walk));
+    vec![literal.expect("bug: a walk has as many elements as its result")]
 }
 
 /// Copies the elements of `from` at the offsets of one walk to those of `to` at the offsets of another.
 fn copy(from: &Literal, source: Walk, to: &mut Store, target: Walk) {
-    let elements = Elements::of(from);
-    for (source, target) in source.zip(target) {
-        to.set(target, elements.get(source));
-    }
+    direct::copy(from.bytes(), source, to.bytes_mut(), target, from.dtype().size());
 }
 
 /// A walk over a block of `dims` within a tensor of sizes `whole`, from index `starts`, every `steps`-th element.

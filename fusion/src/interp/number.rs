@@ -192,6 +192,11 @@ impl Store {
         self.bytes[first..first + size].copy_from_slice(&stored(dtype, bits)[..size]);
     }
 
+    /// The elements as they lie in memory.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
     pub(crate) fn finish(self) -> Literal {
         Literal::from_bytes(self.ty, self.bytes)
             .expect("bug: the interpreter made data that is not of its type")

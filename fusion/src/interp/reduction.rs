@@ -3,6 +3,7 @@
 //! Elements are combined one by one in row-major order, starting from the initial value: the left-most of the orders the
 //! specification allows. Operands are converted to the body's types before, so the body decides the precision of a sum.
 
+use super::direct;
 use super::function::Function;
 use super::index::{Indices, Walk, strides};
 use super::kernel::Kernel;
@@ -72,15 +73,28 @@ fn finish(results: Vec<Store>) -> Vec<Literal> {
 /// # Errors
 /// When the body fails.
 pub fn reduce(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let mut function = Function::new(call.body(0));
-    let (inputs, _, mut results) = prepare(call, &function.types());
+    match direct::reduce(call, results_walk(call)) {
+        Some(result) => Ok(vec![result]),
+        None => reduce_each(call),
+    }
+}
+
+/// The places in the results, walking the inputs.
+fn results_walk(call: &EvalCall<'_>) -> Walk {
     let dims = call.operand(0).dims();
     // Walking the inputs, the place in the results moves along the dimensions that are kept.
     let mut kept = strides(call.result().dims()).into_iter();
     let steps: Vec<isize> = (0..dims.len())
         .map(|axis| if call.attr().ints(0).contains(&(axis as i64)) { 0 } else { kept.next().unwrap_or(0) })
         .collect();
-    for (index, place) in Walk::new(0, dims.iter().copied(), steps).enumerate() {
+    Walk::new(0, dims.iter().copied(), steps)
+}
+
+/// The general way.
+pub(super) fn reduce_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let mut function = Function::new(call.body(0));
+    let (inputs, _, mut results) = prepare(call, &function.types());
+    for (index, place) in results_walk(call).enumerate() {
         combine(&mut function, &mut results, place, inputs.iter().map(|input| input.get(index)))?;
     }
     Ok(finish(results))
