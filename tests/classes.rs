@@ -239,7 +239,7 @@ fn sizes_that_vary_and_stay_are_compiled() {
         while engine.counters().interpreted != before {
             before = engine.counters().interpreted;
             for size in 0..FEW + 2 {
-                let x = engine.tensor(&numbers((70 + size) * 64, 0.01), &[70 + size, 64]).unwrap();
+                let x = engine.tensor(&numbers((400 + size) * 64, 0.01), &[400 + size, 64]).unwrap();
                 drop(x.matmul(&square).unwrap().sum(&[0]).unwrap().to_vec::<f32>().unwrap());
             }
             runs.extend(log.take().into_iter().filter_map(|event| match event {

@@ -51,8 +51,8 @@ fn what_is_run_once_is_not_compiled() {
 #[test]
 fn what_is_large_is_compiled_at_once() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
-    let x = engine.tensor(&vec![2.0f32; 1 << 22], &[1 << 22]).unwrap();
-    assert_eq!(((&x * 0.5).unwrap() + 1.0).unwrap().sum(&[0]).unwrap().item::<f32>().unwrap(), 8_388_608.0);
+    let x = engine.tensor(&vec![0.0f32; 1 << 22], &[1 << 22]).unwrap();
+    assert_eq!((&x * 0.5).unwrap().tanh().unwrap().sum(&[0]).unwrap().item::<f32>().unwrap(), 0.0);
     assert_eq!((engine.counters().interpreted, engine.counters().compiles), (0, 1));
 }
 
@@ -60,7 +60,7 @@ fn what_is_large_is_compiled_at_once() {
 #[test]
 fn a_long_region_is_compiled_beside_its_first_execution() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
-    let x = engine.tensor(&vec![2.0f32; 1 << 16], &[1 << 16]).unwrap();
+    let x = engine.tensor(&vec![2.0f32; 1 << 20], &[1 << 20]).unwrap();
     assert_eq!(step(&x).unwrap()[0], 2.0);
     wait_until(&engine, |counters| counters.compiles > 0);
     assert_eq!((engine.counters().interpreted, engine.counters().executions), (1, 0));
