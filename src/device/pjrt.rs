@@ -72,6 +72,12 @@ const EXACT: [FlagOf; 4] = [
     ("xla_cpu_use_fusion_emitters", || false.into()),
 ];
 
+/// Flags of XLA's CPU compiler without which numbers are wrong, whatever the contract.
+///
+/// - Products that XNNPACK computes are wrong at times (API 0.81: `gpt2/width 768` of the benchmark in Fused from its fourth step on, in Strict in
+///   one process of ten; right in all of them without it, 2026-11-23).
+const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
+
 /// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were checked.
 ///
 /// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and maxima 11 times; what is gained by it for
@@ -152,11 +158,12 @@ impl PjrtDevice {
         }
         // On by default in API 0.81, and then the maximum of NaN and a number is the number.
         base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
-        // Products that XNNPACK computes are wrong at times (API 0.81: `gpt2/width 768` of the benchmark in Fused from its fourth step on, in
-        // Strict in one process of ten; right in all of them without it, 2026-11-23).
-        let without = with(&base, "xla_cpu_use_xnnpack", false.into());
-        if without != base && device.client().compile(IDENTITY, &without).is_ok() {
-            base = without;
+        let exact = if numerics == Numerics::Exact { &EXACT[..] } else { &[] };
+        for (name, value) in SOUND.iter().chain(exact) {
+            let flagged = with(&base, name, value());
+            if flagged != base && device.client().compile(IDENTITY, &flagged).is_ok() {
+                base = flagged;
+            }
         }
         if numerics == Numerics::Fast {
             let wide = if has_wide_vectors() { &FAST[..] } else { &FAST[..1] };
@@ -167,12 +174,6 @@ impl PjrtDevice {
                     base = fast;
                     break;
                 }
-            }
-        }
-        for (name, value) in EXACT.iter().filter(|_| numerics == Numerics::Exact) {
-            let exact = with(&base, name, value());
-            if exact != base && device.client().compile(IDENTITY, &exact).is_ok() {
-                base = exact;
             }
         }
         let options = [0, 1, 2, 3].map(|kind| {

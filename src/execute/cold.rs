@@ -306,11 +306,11 @@ mod tests {
     #[test]
     fn what_is_large_is_compiled_at_once() {
         assert_eq!(runs(&region(10, 100).1, Sizes::Few), MOST_RUNS);
-        let some = runs(&region(10, 30_000).1, Sizes::Few);
+        let some = runs(&region(10, 1_000_000).1, Sizes::Few);
         assert!(1 < some && some < MOST_RUNS, "{some}");
-        assert_eq!(runs(&region(10, 10_000_000).1, Sizes::Few), 0);
+        assert_eq!(runs(&region(10, 100_000_000).1, Sizes::Few), 0);
         let cold = ColdRegions::new();
-        let (key, graph) = region(10, 10_000_000);
+        let (key, graph) = region(10, 100_000_000);
         assert_eq!((cold.first(key, &graph, Sizes::Few), cold.again(key)), (None, None));
     }
 

@@ -161,10 +161,18 @@ impl<'a> Side<'a> {
         Side { operand, batch, contract, rest }
     }
 
-    fn both(call: &EvalCall<'a>) -> [Side<'a>; 2] {
+    /// Both operands, and how many matrices with how many rows, terms of each sum and columns they are.
+    ///
+    /// # Errors
+    /// When there are too many products.
+    fn both(call: &EvalCall<'a>) -> Result<([Side<'a>; 2], [usize; 4]), EvalError> {
         let dims = DotDims::of(call.attr());
         let lhs = Side::new(call.operand(0), dims.lhs_batch, dims.lhs_contract);
-        [lhs, Side::new(call.operand(1), dims.rhs_batch, dims.rhs_contract)]
+        let rhs = Side::new(call.operand(1), dims.rhs_batch, dims.rhs_contract);
+        let summed: Vec<u64> = lhs.contract.iter().map(|&axis| lhs.operand.dims()[axis as usize]).collect();
+        check_steps(call, &[call.result().dims(), &summed])?;
+        let sizes = [lhs.size(lhs.batch), lhs.size(&lhs.rest), lhs.size(lhs.contract), rhs.size(&rhs.rest)];
+        Ok(([lhs, rhs], sizes))
     }
 
     /// The product of the sizes of some axes.
@@ -201,10 +209,7 @@ const FEW: usize = 4;
 
 /// The same sums as [`dot`], those of a row of results, or of a column, side by side.
 fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let [lhs, rhs] = Side::both(call);
-    check_products(call, &lhs)?;
-    let (batch, depth) = (lhs.size(lhs.batch), lhs.size(lhs.contract));
-    let (rows, columns) = (lhs.size(&lhs.rest), rhs.size(&rhs.rest));
+    let ([lhs, rhs], [batch, rows, depth, columns]) = Side::both(call)?;
     let ty = call.result();
     if columns >= FEW || rows < FEW {
         let (lhs, rhs) = (lhs.floats(lhs.by_rows()), rhs.floats(rhs.by_columns()));
@@ -218,17 +223,9 @@ fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![direct::of_floats(ty, walk.map(|place| turned[place]))])
 }
 
-fn check_products(call: &EvalCall<'_>, lhs: &Side<'_>) -> Result<(), EvalError> {
-    let summed: Vec<u64> = lhs.contract.iter().map(|&axis| lhs.operand.dims()[axis as usize]).collect();
-    check_steps(call, &[call.result().dims(), &summed])
-}
-
 pub(super) fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (ty, dtype) = (call.result().clone(), call.result().dtype());
-    let [lhs, rhs] = Side::both(call);
-    check_products(call, &lhs)?;
-    let (batch, depth) = (lhs.size(lhs.batch), lhs.size(lhs.contract));
-    let (rows, columns) = (lhs.size(&lhs.rest), rhs.size(&rhs.rest));
+    let ([lhs, rhs], [batch, rows, depth, columns]) = Side::both(call)?;
     let lhs: Vec<T> = terms(lhs.operand, lhs.by_rows());
     let rhs: Vec<T> = terms(rhs.operand, rhs.by_rows());
     let mut store = Store::filled(ty, 0);

@@ -26,7 +26,8 @@ fn words(literal: &Literal) -> &[Word] {
     literal.bytes().as_chunks().0
 }
 
-fn made(ty: &TensorType, bytes: Vec<u8>) -> Literal {
+/// A literal of elements as they lie in memory.
+pub(super) fn made(ty: &TensorType, bytes: Vec<u8>) -> Literal {
     Literal::from_bytes(ty.clone(), bytes).expect("bug: the interpreter made data that is not of its type")
 }
 
@@ -187,13 +188,12 @@ pub(super) fn copy(from: &[u8], source: Walk, to: &mut [u8], target: Walk, size:
 
 // ----- sums -----
 
-/// A `reduce` of one tensor of `f32` by one op on `f32`. `walk` goes through the places of the results, in the order of the
-/// elements.
-pub(super) fn reduce(call: &EvalCall<'_>, walk: Walk) -> Option<Literal> {
+/// A `reduce` of one tensor of `f32` by one op on `f32`. `walk` gives the places of the results, in the order of the elements.
+pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option<Literal> {
     let op = reduces_by(call.signature)?;
     let (inputs, init) = (words(call.operand(0)), words(call.operand(1))[0]);
     let mut results = vec![f32::from_le_bytes(init); call.result().elems().get()];
-    known!(op, OP => reduce_by(inputs, &mut results, walk, |x, y| kernel::binary_f64(OP, x, y)), [
+    known!(op, OP => reduce_by(inputs, &mut results, walk(), |x, y| kernel::binary_f64(OP, x, y)), [
         Add Multiply Maximum Minimum
     ])?;
     Some(of_floats(call.result(), results.into_iter()))

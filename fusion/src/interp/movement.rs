@@ -9,8 +9,7 @@ use crate::shape::TensorType;
 
 /// The result whose elements, in order, are the operand's at the offsets of a walk.
 fn pick(ty: &TensorType, operand: &Literal, walk: Walk) -> Vec<Literal> {
-    let literal = Literal::from_bytes(ty.clone(), direct::gather(operand, walk));
-    vec![literal.expect("bug: a walk has as many elements as its result")]
+    vec![direct::made(ty, direct::gather(operand, walk))]
 }
 
 /// Copies the elements of `from` at the offsets of one walk to those of `to` at the offsets of another.

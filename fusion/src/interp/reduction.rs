@@ -73,7 +73,7 @@ fn finish(results: Vec<Store>) -> Vec<Literal> {
 /// # Errors
 /// When the body fails.
 pub fn reduce(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    match direct::reduce(call, results_walk(call)) {
+    match direct::reduce(call, || results_walk(call)) {
         Some(result) => Ok(vec![result]),
         None => reduce_each(call),
     }
