@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::nn::{self, Adam, AdamState};
-use fuseline::{Bytes, Engine, Event, MemoryPlan, Result, Tensor, TensorType};
+use fuseline::{Bytes, Engine, EngineConfig, Event, MemoryPlan, Result, Tensor, TensorType};
 use support::{Log, block_on, plugin, plugin_for};
 
 /// Parameters are square; the first has the first side, and so on, again and again.
@@ -287,4 +287,28 @@ fn cost_of_what_is_not_reused() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A matrix that was updated where it lies is read again by the next product. XLA's CPU plugin has a library for products, XNNPACK, that keeps a copy
+/// of the right operand, in an order of its own, for as long as the operand lies at the same address; it is asked only for sizes at which it is expected
+/// to be faster.
+#[test]
+fn products_see_what_was_updated_in_place() {
+    const ROUNDS: i32 = 8;
+    for [rows, depth, columns] in [[256, 512, 512], [512, 1024, 768]] {
+        let Some(engine) = plugin_for("products in place", EngineConfig::new()) else { return };
+        let ones =
+            |dims: [u64; 2]| engine.tensor(&vec![1.0f32; dims.iter().product::<u64>() as usize], &dims);
+        let (x, mut weights) = (ones([rows, depth]).unwrap(), ones([depth, columns]).unwrap());
+        for round in 0..ROUNDS {
+            let product = x.matmul(&weights).unwrap();
+            // The update is of the product, so that it comes after it and needs no copy of the weights. It doubles them.
+            let step = product.slice(&[0, 0], &[1, 1], &[1, 1]).unwrap();
+            weights = (step * (1.0 / depth as f64)).and_then(|step| weights.add(&step)).unwrap();
+            let expected = depth as f32 * 2f32.powi(round);
+            let wrong = product.to_vec::<f32>().unwrap().into_iter().find(|&element| element != expected);
+            assert_eq!(wrong, None, "{rows} by {depth} by {columns}, round {round}, for {expected}");
+        }
+        assert!(engine.counters().donations > 1, "{:?}", engine.counters());
+    }
 }
