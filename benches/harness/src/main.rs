@@ -132,6 +132,7 @@ fn finish(options: &Options, report: &Report, earlier: Option<&Report>) -> anyho
     if let Some(earlier) = earlier {
         machine::say(format_args!("bench: {}", against::compare(earlier, report).trim_end()));
     }
+    machine::say(format_args!("bench: {}", report::goals::lines(report).trim_end()));
     machine::say(format_args!("bench: {}", options.output.join("index.html").display()));
     Ok(!report.interrupted && stats::failures(report) == 0)
 }

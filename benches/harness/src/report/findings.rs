@@ -41,7 +41,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    fn of(ratios: &[f64]) -> Option<Self> {
+    pub(super) fn of(ratios: &[f64]) -> Option<Self> {
         let cases = ratios.len();
         let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / cases as f64).exp();
         let low = ratios.iter().copied().reduce(f64::min)?;

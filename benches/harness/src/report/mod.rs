@@ -2,13 +2,14 @@
 //!
 //! `findings` says what follows from the results and `words` how numbers are written. `look` gives each contender its colour and its
 //! shape. `compare` is the chart of all cases, `warmup` that of one, `case` the rest of a case's panel, `stages` the
-//! tables of `cargo xtask micro`, where its figures lie beside the results, and `page` puts all of it together. `picture` makes PNG of the charts. A thing that was not measured is never silently left out: `findings::absence`
-//! has a reason for each.
+//! tables of `cargo xtask micro`, where its figures lie beside the results, `goals` what Fuseline is to reach, and `page` puts all of it together. `picture`
+//! makes PNG of the charts. A thing that was not measured is never silently left out: `findings::absence` has a reason for each.
 
 mod axis;
 mod case;
 mod compare;
 mod findings;
+pub(crate) mod goals;
 mod look;
 mod page;
 mod picture;

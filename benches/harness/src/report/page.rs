@@ -5,6 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::case;
 use super::compare;
 use super::findings::{Headline, Kind, absences, headlines};
+use super::goals::{figures, verdict};
 use super::look::{Look, Medium, page_style};
 use super::stages::{self, Stages};
 use super::words::{bytes, count, list, sentence, three};
@@ -32,7 +33,7 @@ pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -
                     @if !report.commit.is_empty() { " · commit " code { (short_commit(&report.commit)) } }
                 }
                 nav {
-                    a href="#all" { "All cases" } a href="#none" { "What has no figure" } a href="#cases" { "Case by case" }
+                    a href="#goals" { "Goals" } a href="#all" { "All cases" } a href="#none" { "What has no figure" } a href="#cases" { "Case by case" }
                     @if stages.is_some() { a href="#stages" { "Stage by stage" } }
                     a href="#how" { "How it was measured" }
                 }
@@ -47,6 +48,8 @@ pub(super) fn page(report: &Report, stems: &[String], stages: Option<&Stages>) -
                     span.soft { "A ratio of times, as a geometric mean over the cases: below 1, Fuseline is faster. Noisy ratios are not counted." }
                 }
                 ul.tiles { @for headline in &headlines(report) { (tile(headline)) } }
+                h2 #goals { "Goals" }
+                (goals(report))
                 h2 #all { "All cases" }
                 p.soft {
                     "How long each contender takes for a steady step, as a multiple of what Fused takes for the same: to the right of the \
@@ -118,6 +121,38 @@ fn speed(ratio: f64) -> String {
         "1.00" => "as fast".to_owned(),
         _ if ratio < 1.0 => format!("{} × as fast", three(1.0 / ratio)),
         _ => format!("{} × as long", three(ratio)),
+    }
+}
+
+/// What Fuseline is to reach.
+fn goals(report: &Report) -> Markup {
+    html! {
+        p.soft {
+            "What Fused takes over what another contender does: of a steady step, or of the first ten steps of a new process with whatever is \
+             compiled in them. Noisy ratios are not counted."
+        }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "of what" } th.left scope="col" { "figure" } th.left scope="col" { "goal" } th.left scope="col" { "" }
+                        th scope="col" { "cases" } th scope="col" { "noisy" }
+                    }
+                }
+                tbody {
+                    @for figure in &figures(report) {
+                        tr {
+                            th scope="row" { (figure.what) }
+                            td.left.strong { (figure.found.as_deref().unwrap_or("open")) }
+                            td.left { (figure.goal.as_deref().unwrap_or("")) }
+                            td.left { (verdict(figure)) }
+                            td { (figure.cases) }
+                            td { @if figure.noisy > 0 { (figure.noisy) } }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -1,0 +1,277 @@
+//! The figures that Fuseline is to reach, and what the results say of them.
+//!
+//! Each is about ratios, Fused over another contender, of some of the cases: of a steady step, or of the first ten steps of a new process with
+//! whatever is compiled in them. A ratio that is noisy meets nothing and misses nothing; it is counted. A goal whose cases were not
+//! measured, or are all noisy, is open.
+
+use std::fmt::Write as _;
+
+use super::findings::{FUSED, Mean, name, parts, ratio, times};
+use super::words::three;
+use crate::results::{CaseResult, Report};
+
+/// Steps of a new process that are its first.
+const FIRST: usize = 10;
+
+/// The programs of training.
+const TRAINING: [&str; 5] = ["mlp", "resnet", "gpt2", "lstm", "adam"];
+
+/// Their cases with layers of 256 and more.
+const WIDE: [&str; 3] = ["mlp/784-512-512-10", "gpt2/width 256", "gpt2/width 768"];
+
+/// What is compared.
+#[derive(Clone, Copy)]
+enum Part {
+    Steady,
+    First,
+}
+
+/// What is made of the ratios of several cases.
+#[derive(Clone, Copy)]
+enum Take {
+    Mean,
+    Largest,
+}
+
+/// A goal.
+struct Goal {
+    what: &'static str,
+    part: Part,
+    /// Id of the other contender.
+    over: &'static str,
+    /// Whether a case counts.
+    counts: fn(&CaseResult) -> bool,
+    take: Take,
+    /// `None` for a figure that is only told.
+    most: Option<f64>,
+}
+
+fn is_program(case: &CaseResult) -> bool {
+    parts(&case.name).0 != "chain"
+}
+
+fn is_training(case: &CaseResult) -> bool {
+    TRAINING.contains(&parts(&case.name).0)
+}
+
+fn is_wide(case: &CaseResult) -> bool {
+    WIDE.contains(&case.name.as_str())
+}
+
+fn is_chain(case: &CaseResult) -> bool {
+    case.name == "chain/50 ops on 1k"
+}
+
+/// Whether `jax.jit` is faster than PyTorch eager, as far as their ratios say.
+fn is_for_compilers(case: &CaseResult) -> bool {
+    let median = |id| ratio(case, id).map(|ratio| ratio.quartiles.median);
+    matches!((median("torch"), median("jax")), (Some(torch), Some(jax)) if torch < jax)
+}
+
+const fn steady(
+    what: &'static str,
+    over: &'static str,
+    counts: fn(&CaseResult) -> bool,
+    take: Take,
+    most: f64,
+) -> Goal {
+    Goal { what, part: Part::Steady, over, counts, take, most: Some(most) }
+}
+
+const GOALS: [Goal; 10] = [
+    steady("a chain of 50 ops on 1,024 elements", "jax", is_chain, Take::Largest, 1.5),
+    steady("a chain of 50 ops on 1,024 elements", "jax-eager", is_chain, Take::Largest, 1.0 / 40.0),
+    steady("training, layers of 256 and more", "jax", is_wide, Take::Largest, 1.15),
+    steady("training, all else", "jax", |case| is_training(case) && !is_wide(case), Take::Largest, 1.4),
+    steady("each program", "fuseline-strict", is_program, Take::Largest, 0.5),
+    steady("all programs", "fuseline-strict", is_program, Take::Mean, 0.2),
+    steady("where jax.jit is faster than PyTorch eager", "torch", is_for_compilers, Take::Largest, 1.0),
+    Goal { most: None, ..steady("all cases", "torch-compile", |_| true, Take::Mean, 1.0) },
+    Goal { part: Part::First, ..steady("first ten steps, each case", "jax", |_| true, Take::Largest, 1.0) },
+    Goal {
+        part: Part::First,
+        most: None,
+        ..steady("first ten steps, all cases", "jax", |_| true, Take::Mean, 1.0)
+    },
+];
+
+/// What the results say of a goal.
+#[derive(Debug)]
+pub(super) struct Figure {
+    /// Of what: `each program, over Fuseline Strict`.
+    pub(super) what: String,
+    /// `at most 0.500`, or nothing.
+    pub(super) goal: Option<String>,
+    /// The figure, with the case that it is of where it is the largest: `0.43 (decode/8 tokens)`.
+    pub(super) found: Option<String>,
+    /// How many cases it is of, and how many more were noisy.
+    pub(super) cases: usize,
+    pub(super) noisy: usize,
+    /// `None` where there is no figure or no goal.
+    pub(super) is_met: Option<bool>,
+}
+
+/// How long the first ten steps of Fused took, over those of another contender.
+pub(super) fn first(case: &CaseResult, over: &str) -> Option<f64> {
+    let sum = |id| -> Option<u64> { Some(times(case, id)?.warm.get(..FIRST)?.iter().sum()) };
+    let (fused, other) = (sum(FUSED)?, sum(over)?);
+    (other > 0).then(|| fused as f64 / other as f64)
+}
+
+/// All figures, in the order in which they are shown; the last is how much was compiled in steady steps.
+pub(super) fn figures(report: &Report) -> Vec<Figure> {
+    GOALS.iter().map(|goal| figure(report, goal)).chain([steady_compiles(report)]).collect()
+}
+
+fn figure(report: &Report, goal: &Goal) -> Figure {
+    let mut noisy = 0;
+    let mut of: Vec<(&str, f64)> = Vec::new();
+    for case in report.cases.iter().filter(|case| (goal.counts)(case)) {
+        match goal.part {
+            Part::First => of.extend(first(case, goal.over).map(|ratio| (case.name.as_str(), ratio))),
+            Part::Steady => match ratio(case, goal.over) {
+                Some(ratio) if ratio.noisy => noisy += 1,
+                Some(ratio) => of.push((&case.name, ratio.quartiles.median)),
+                None => {}
+            },
+        }
+    }
+    let found = match goal.take {
+        Take::Mean => {
+            Mean::of(&of.iter().map(|&(_, ratio)| ratio).collect::<Vec<_>>()).map(|mean| (None, mean.mean))
+        }
+        Take::Largest => of
+            .iter()
+            .max_by(|one, other| one.1.total_cmp(&other.1))
+            .map(|&(case, ratio)| ((of.len() > 1).then_some(case), ratio)),
+    };
+    Figure {
+        what: format!("{}, over {}", goal.what, name(report, goal.over)),
+        goal: goal.most.map(|most| format!("at most {}", three(most))),
+        found: found.map(|(case, ratio)| match case {
+            Some(case) => format!("{} ({case})", three(ratio)),
+            None => three(ratio),
+        }),
+        cases: of.len(),
+        noisy,
+        is_met: found.and_then(|(_, ratio)| Some(ratio <= goal.most?)),
+    }
+}
+
+fn steady_compiles(report: &Report) -> Figure {
+    let compiles = |case| Some(times(case, FUSED)?.engine.as_ref()?.steady_compiles);
+    let counts: Vec<u64> = report.cases.iter().filter_map(compiles).collect();
+    let sum: u64 = counts.iter().sum();
+    let found = (!counts.is_empty()).then(|| sum.to_string());
+    let is_met = found.as_ref().map(|_| sum == 0);
+    let what = "compiles in steady steps".to_owned();
+    Figure { what, goal: Some("none".to_owned()), found, cases: counts.len(), noisy: 0, is_met }
+}
+
+/// The figures in lines, for the terminal.
+pub(crate) fn lines(report: &Report) -> String {
+    let mut lines = String::from("what Fused takes over what another does\n");
+    for figure in figures(report) {
+        let found = figure.found.as_deref().unwrap_or("open");
+        let goal = figure.goal.as_deref().unwrap_or("");
+        let noisy = if figure.noisy > 0 { format!(", {} noisy", figure.noisy) } else { String::new() };
+        let verdict = verdict(&figure);
+        let _ = writeln!(
+            lines,
+            "  {:62} {found:38} {goal:14} {verdict:6} of {}{noisy}",
+            figure.what, figure.cases
+        );
+    }
+    lines
+}
+
+/// In a word.
+pub(super) fn verdict(figure: &Figure) -> &'static str {
+    match figure.is_met {
+        Some(true) => "met",
+        Some(false) => "missed",
+        None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+    use crate::results::Run;
+
+    /// The made-up report, with one case's figures set.
+    fn with(name: &str, to: &str, median: f64, noisy: bool) -> Report {
+        let mut report = sample::report();
+        let case = &mut report.cases[0];
+        name.clone_into(&mut case.name);
+        let ratio = case.ratios.iter_mut().find(|ratio| ratio.to == to).unwrap();
+        (ratio.quartiles.median, ratio.noisy) = (median, noisy);
+        report
+    }
+
+    fn found(report: &Report, what: &str) -> Figure {
+        figures(report).into_iter().find(|figure| figure.what == what).unwrap()
+    }
+
+    #[test]
+    fn the_largest_decides_and_is_named() {
+        let what = "each program, over Fuseline Strict";
+        let is_met = |median| found(&with("adam/x", "fuseline-strict", median, false), what).is_met;
+        assert_eq!(is_met(9.0), Some(false));
+        let figure = found(&with("adam/x", "fuseline-strict", 9.0, false), what);
+        assert_eq!(figure.found.as_deref(), Some("9.00 (adam/x)"));
+        // What is noisy decides nothing.
+        let noisy = found(&with("adam/x", "fuseline-strict", 9.0, true), what);
+        assert_eq!((noisy.noisy - 1, noisy.cases + 1), (figure.noisy, figure.cases));
+        assert_ne!(noisy.found, figure.found);
+        // A chain is no program.
+        let chain = found(&with("chain/x", "fuseline-strict", 9.0, false), what);
+        assert_ne!(chain.found, figure.found);
+    }
+
+    #[test]
+    fn a_goal_without_cases_is_open() {
+        let what = "a chain of 50 ops on 1,024 elements, over jax.jit";
+        let open = found(&sample::report(), what);
+        assert_eq!((open.is_met, open.found, open.cases), (None, None, 0));
+        let met = found(&with("chain/50 ops on 1k", "jax", 1.5, false), what);
+        assert_eq!((met.is_met, met.found.as_deref()), (Some(true), Some("1.50")));
+        assert_eq!(found(&with("chain/50 ops on 1k", "jax", 1.51, false), what).is_met, Some(false));
+    }
+
+    #[test]
+    fn first_steps_count_what_is_compiled_in_them() {
+        let mut report = sample::report();
+        let case = &mut report.cases[0];
+        for (id, steps) in
+            [(FUSED, [30, 2, 2, 2, 2, 2, 2, 2, 2, 4]), ("jax", [91, 1, 1, 1, 1, 1, 1, 1, 1, 1])]
+        {
+            let Some(Run::Measured(times)) = case.runs.get_mut(id) else { panic!("{id} was measured") };
+            times.warm = steps.into_iter().chain([1_000_000]).collect();
+        }
+        assert_eq!(first(case, "jax"), Some(0.5));
+        let Some(Run::Measured(times)) = case.runs.get_mut("jax") else { unreachable!() };
+        times.warm.truncate(9);
+        assert_eq!(first(case, "jax"), None, "not so many steps");
+    }
+
+    #[test]
+    fn compiles_in_steady_steps_are_missed_goals() {
+        let mut report = sample::report();
+        let what = "compiles in steady steps";
+        assert_eq!(found(&report, what).is_met, Some(false), "the made-up case of new lengths compiles");
+        report.cases.truncate(20);
+        assert_eq!(found(&report, what).is_met, Some(true));
+        report.cases.clear();
+        assert_eq!(found(&report, what).is_met, None);
+    }
+
+    #[test]
+    fn every_figure_has_a_line() {
+        let report = sample::report();
+        let lines = lines(&report);
+        assert_eq!(lines.lines().count(), 1 + figures(&report).len());
+        assert!(!lines.contains("NaN"), "{lines}");
+    }
+}
