@@ -15,7 +15,7 @@
 //! compute together what the op table says they do.
 //!
 //! The cost of an op is linear in the elements (the products, the window elements) it visits: about a nanosecond each for what most programs
-//! consist of ([`direct`]), some ten for the rest. New regions are run by it on the CPU until they are compiled, so that matters.
+//! consist of (`direct.rs`), some ten for the rest. New regions are run by it on the CPU until they are compiled, so that matters.
 
 mod arc;
 pub mod chlo;
