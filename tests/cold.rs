@@ -60,7 +60,7 @@ fn what_is_large_is_compiled_at_once() {
 #[test]
 fn a_long_region_is_compiled_beside_its_first_execution() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
-    let x = engine.tensor(&vec![2.0f32; 1 << 20], &[1 << 20]).unwrap();
+    let x = engine.tensor(&vec![2.0f32; 1 << 21], &[1 << 21]).unwrap();
     assert_eq!(step(&x).unwrap()[0], 2.0);
     wait_until(&engine, |counters| counters.compiles > 0);
     assert_eq!((engine.counters().interpreted, engine.counters().executions), (1, 0));

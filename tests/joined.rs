@@ -6,6 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use fuseline::fusion::canon::RegionKey;
 use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Budgets, Engine, Event, Fault, FaultPoint, Mode, Result, Tensor, Wait, with_mode};
 use support::{Log, on_engines, plugin, vector, wait_until};
@@ -273,4 +274,57 @@ fn the_process_ends_with_its_own_status_while_a_region_is_compiled() {
         let output = child.env(CHILD, "1").output().unwrap();
         assert_eq!(output.status.code(), Some(7), "{}", output.status);
     }
+}
+
+/// The keys of sealed regions among some events, with why they end and how many ops they have.
+fn keys(events: &[Event]) -> Vec<(String, usize, RegionKey)> {
+    let key = |event: &Event| match event {
+        Event::Sealed { region, boundary, .. } => Some((boundary.name().to_owned(), region.ops, region.key)),
+        _ => None,
+    };
+    events.iter().filter_map(key).collect()
+}
+
+/// An optimiser's zeros do not make the first step another region than those that follow.
+#[test]
+fn a_first_step_is_the_region_that_the_others_are() {
+    let log = Log::default();
+    on_engines(
+        || support::config().event_sink(log.sink()),
+        |engine| {
+            log.take();
+            let zeros = |_| engine.full(0.0f32, &[2]);
+            let mut state = (0..20).map(zeros).collect::<Result<Vec<_>>>()?;
+            let x = vector(engine, &[1.0, 2.0]);
+            for round in 1..=5 {
+                let step = |old: &Tensor| (old * 0.5)? + &x;
+                state = state.iter().map(step).collect::<Result<_>>()?;
+                let expected = 2.0 - 0.5f32.powi(round - 1);
+                assert_eq!(state[0].to_vec::<f32>()?, [expected, 2.0 * expected]);
+            }
+            let all = keys(&log.take());
+            let ends: Vec<(&str, usize)> = all.iter().map(|(end, ops, _)| (end.as_str(), *ops)).collect();
+            let step = ("host_read", all[1].1);
+            assert_eq!(ends, [("setup", 20), step, step, step, step, step]);
+            assert!(all[1..].iter().all(|(_, _, key)| *key == all[1].2));
+            Ok(())
+        },
+    );
+}
+
+/// A loop that begins each round so is cut there until the two are joined.
+#[test]
+fn a_round_that_begins_with_zeros_becomes_one_region() {
+    let log = Log::default();
+    let engine = support::config().event_sink(log.sink()).build_reference().unwrap();
+    let x = vector(&engine, &[1.0, 2.0]);
+    for _ in 0..6 {
+        let sums: Vec<Tensor> = (0..20).map(|_| engine.full(0.0f32, &[2]).unwrap()).collect();
+        let all = sums.iter().fold(x.clone(), |all, sum| (all + sum).unwrap());
+        assert_eq!(all.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    }
+    let all = keys(&log.take());
+    assert_eq!((all[0].0.as_str(), all[0].1), ("setup", 20));
+    let (end, ops, _) = all.last().unwrap();
+    assert_eq!((end.as_str(), *ops), ("host_read", 40));
 }

@@ -5,7 +5,8 @@
 //! as a compile would, and at most [`MOST_RUNS`] times; only then it waits for its executable. Whatever the number of executions turns
 //! out to be, it costs at most about twice of what would have been best (the ski rental of competitive analysis: Karlin et al., Competitive
 //! snoopy caching, Algorithmica 3, 1988). The compile runs beside the interpreter: it is started at the second execution, or, of a region
-//! that is interpreted fewer than [`MOST_RUNS`] times, because that takes long, at the first.
+//! that is interpreted fewer than [`FEW_RUNS`] times, because that takes long, at the first. What is run once, like a first step that differs
+//! from the others by what sets them up, then has no compile, which would hold up that of the others.
 //!
 //! Input: a region about to look for its executable. Output: whether it is interpreted this time, and [`Slot`]s with results.
 //!
@@ -43,6 +44,9 @@ use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 
 /// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario gets beyond them.
 pub(super) const MOST_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
+
+/// With so few the compile is started at the first, in case there is another.
+const FEW_RUNS: u32 = 4;
 
 /// Most of one of many sizes, however little each takes.
 const MOST_PATIENCE: u32 = 1_000;
@@ -104,13 +108,13 @@ impl Run {
 
     /// Whether the compile is started now.
     pub(super) fn starts_compile(self) -> bool {
-        self.number
-            == match self.of {
-                ..MOST_RUNS => 1,
-                MOST_RUNS => 2,
-                // Half of the time is enough for most compiles, and most sizes do not come so often.
-                more => more / 2,
-            }
+        let at = match self.of {
+            of if of < FEW_RUNS.min(MOST_RUNS) => 1,
+            ..=MOST_RUNS => 2,
+            // Half of the time is enough for most compiles, and most sizes do not come so often.
+            more => more / 2,
+        };
+        self.number == at
     }
 }
 

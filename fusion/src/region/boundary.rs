@@ -18,6 +18,8 @@ pub enum Boundary {
     Effect,
     /// What was recorded around this place says so ([`super::ContentRule`]).
     Content,
+    /// The program begins here: its ops before compute from nothing but numbers ([`super::ContentRule`]).
+    Setup,
     /// The region has as many ops as the budget allows.
     OpBudget,
     /// The next op would bring more inputs than the budget allows.
@@ -42,11 +44,12 @@ pub enum Boundary {
 
 impl Boundary {
     /// Every reason.
-    pub const ALL: [Boundary; 14] = [
+    pub const ALL: [Boundary; 15] = [
         Boundary::HostRead,
         Boundary::Flush,
         Boundary::Effect,
         Boundary::Content,
+        Boundary::Setup,
         Boundary::OpBudget,
         Boundary::InputBudget,
         Boundary::ByteBudget,
@@ -65,6 +68,7 @@ impl Boundary {
         !matches!(
             self,
             Boundary::Content
+                | Boundary::Setup
                 | Boundary::OpBudget
                 | Boundary::InputBudget
                 | Boundary::ByteBudget
@@ -81,6 +85,7 @@ impl Boundary {
             Boundary::Flush => "flush",
             Boundary::Effect => "effect",
             Boundary::Content => "content",
+            Boundary::Setup => "setup",
             Boundary::OpBudget => "op_budget",
             Boundary::InputBudget => "input_budget",
             Boundary::ByteBudget => "byte_budget",
@@ -103,6 +108,7 @@ impl fmt::Display for Boundary {
             Boundary::Flush => "of an explicit flush",
             Boundary::Effect => "an op with an ordered effect is a region by itself",
             Boundary::Content => "the ops around this place make it the best one for an end",
+            Boundary::Setup => "its ops set values up from nothing but numbers, and the next one reads data",
             Boundary::OpBudget => "it reached the budget of ops",
             Boundary::InputBudget => "it reached the budget of inputs",
             Boundary::ByteBudget => "it reached the budget of bytes",

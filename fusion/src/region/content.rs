@@ -11,6 +11,11 @@
 //! twice where both ops are ones that XLA would fuse. Inputs of long standing, like weights, are in memory anyway and count nothing.
 //! Bytes are compared by their number of binary digits: what is nearly equal is equal, and the hash decides.
 //!
+//! Before a program's first step come ops that set it up: zeros for an optimiser, masks. With them the first step would be another region
+//! than the second, and be compiled for itself (`gpt2/width 768` of the benchmark: 2 seconds). So where a stream begins, or begins again after a hard
+//! boundary, with [`Settings::setup`] ops or more that compute from nothing but numbers, a region ends behind the last of them, those left out that the
+//! next op needs (`zeros * decay + gradient`). If a loop begins each of its rounds so, the two regions always follow each other and are joined.
+//!
 //! Invariants:
 //! - S1: a score is a function of the ops within `horizon` after its place and `least` before: of tokens, and of distances between mentions of
 //!   a value. Ids, times and what is released do not enter, nor where earlier ends are.
@@ -18,6 +23,9 @@
 //!   before and after it, both end (unless one has just ended, or reaches a budget).
 
 use std::collections::VecDeque;
+
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use super::boundary::{Boundary, BoundaryRule, Cut, PendingStats};
 use super::token::Token;
@@ -35,11 +43,13 @@ struct Settings {
     horizon: usize,
     /// Ops that go into a hash. No more than `least`, so that a region has them all.
     hashed: usize,
+    /// Fewest ops at the beginning that compute from nothing but numbers and are a region by themselves.
+    setup: usize,
 }
 
 /// With scores that are random numbers, regions have about 400 ops (`least + 0.74 * ahead`). XLA compiles them in about a tenth of a
 /// second; calling the executable costs a tenth of recording them.
-const SETTINGS: Settings = Settings { least: 32, ahead: 512, horizon: 64, hashed: 6 };
+const SETTINGS: Settings = Settings { least: 32, ahead: 512, horizon: 64, hashed: 6, setup: 16 };
 
 /// How good a place for an end is; the least is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +68,9 @@ struct Seen {
     change: i64,
 }
 
+/// How many ops before it the operands of an op were made, lifted ones left out.
+type Makers = SmallVec<[usize; 2]>;
+
 /// The default rule of Fused mode.
 #[derive(Debug)]
 pub struct ContentRule {
@@ -70,6 +83,8 @@ pub struct ContentRule {
     crossing: i64,
     /// The best of them.
     best: Option<usize>,
+    /// The pending ops, if all since the last hard boundary compute from nothing but numbers.
+    setup: Option<VecDeque<Makers>>,
 }
 
 impl Default for ContentRule {
@@ -81,7 +96,14 @@ impl Default for ContentRule {
 impl ContentRule {
     fn new(settings: Settings) -> ContentRule {
         debug_assert!(settings.hashed <= settings.least && settings.least <= settings.horizon);
-        ContentRule { settings, seen: VecDeque::new(), scores: VecDeque::new(), crossing: 0, best: None }
+        ContentRule {
+            settings,
+            seen: VecDeque::new(),
+            scores: VecDeque::new(),
+            crossing: 0,
+            best: None,
+            setup: Some(VecDeque::new()),
+        }
     }
 
     /// Adds the op's part to what crosses, and its token.
@@ -112,6 +134,27 @@ impl ContentRule {
         self.seen.push_back(Seen { token: token.get(), is_fused, change });
     }
 
+    /// The length of what sets the program up, if that has ended before the op that was just seen and is long enough.
+    fn set_up(&mut self, operands: &[Mention]) -> Option<usize> {
+        let ops = self.setup.as_mut()?;
+        let of_data = operands.iter().filter(|operand| !operand.lifted);
+        let makers: Option<Makers> =
+            of_data.clone().map(|operand| operand.made.filter(|&ago| ago <= ops.len())).collect();
+        if let Some(makers) = makers {
+            ops.push_back(makers);
+            return None;
+        }
+        let ops = self.setup.take()?;
+        let mut len = ops.len();
+        let mut needed: FxHashSet<usize> =
+            of_data.filter_map(|operand| len.checked_sub(operand.made?)).collect();
+        while let Some(last) = len.checked_sub(1).filter(|last| needed.contains(last)) {
+            needed.extend(ops[last].iter().filter_map(|&ago| last.checked_sub(ago)));
+            len = last;
+        }
+        (len >= self.settings.setup).then_some(len)
+    }
+
     /// Scores the places of which all is known by now.
     fn score(&mut self) {
         for place in self.scores.len()..self.seen.len().saturating_sub(self.settings.horizon) {
@@ -138,6 +181,9 @@ impl BoundaryRule for ContentRule {
     fn after(&mut self, op: &Signature, operands: &[Mention], _pending: PendingStats) -> Option<Cut> {
         self.see(op, operands);
         let Settings { least, ahead, horizon, .. } = self.settings;
+        if let Some(len) = self.set_up(operands) {
+            return Some(Cut { len, reason: Boundary::Setup });
+        }
         // Before that nothing is decided, and most steps that read something end before that.
         if self.seen.len() < least + ahead + horizon {
             return None;
@@ -153,6 +199,9 @@ impl BoundaryRule for ContentRule {
     }
 
     fn cut(&mut self, len: usize) {
+        if let Some(ops) = &mut self.setup {
+            ops.drain(..len.min(ops.len()));
+        }
         let scored = self.scores.len();
         let unscored = self.seen.range(scored.min(len)..len.min(self.seen.len()));
         self.crossing = unscored.fold(self.crossing, |sum, seen| sum.saturating_add(seen.change));
@@ -167,6 +216,7 @@ impl BoundaryRule for ContentRule {
         self.scores.clear();
         self.crossing = 0;
         self.best = None;
+        self.setup = Some(VecDeque::new());
     }
 }
 
@@ -185,7 +235,7 @@ mod tests {
     use crate::op::{OpCode, Seeded};
     use crate::shape::{Bytes, TensorType};
 
-    const SMALL: Settings = Settings { least: 8, ahead: 40, horizon: 12, hashed: 4 };
+    const SMALL: Settings = Settings { least: 8, ahead: 40, horizon: 12, hashed: 4, setup: 5 };
 
     /// Ops in a row, each of the one before and, now and then, of one before that.
     struct Source {
@@ -211,10 +261,10 @@ mod tests {
         fn op(&mut self) -> (Arc<Signature>, [Mention; 2]) {
             let index = self.draw(self.signatures.len() as u64) as usize;
             let ago = 1 + self.draw(6) as usize;
-            let near = Mention { last: Some(1), made: Some(1) };
+            let near = Mention { last: Some(1), made: Some(1), lifted: false };
             let other = match self.draw(3) {
-                0 => Mention { last: None, made: None },
-                _ => Mention { last: Some(ago), made: Some(ago + 2) },
+                0 => Mention { last: None, made: None, lifted: false },
+                _ => Mention { last: Some(ago), made: Some(ago + 2), lifted: false },
             };
             (self.signatures[index].clone(), [near, other])
         }
@@ -228,7 +278,8 @@ mod tests {
             pending += 1;
             let stats = PendingStats { ops: pending, inputs: 0, bytes: Bytes(0) };
             if let Some(cut) = rule.after(signature, mentions, stats) {
-                assert!(cut.len >= SMALL.least && cut.len <= pending);
+                let least = if cut.reason == Boundary::Setup { SMALL.setup } else { SMALL.least };
+                assert!((least..=pending).contains(&cut.len));
                 rule.cut(cut.len);
                 pending -= cut.len;
                 ended += cut.len;
@@ -293,8 +344,8 @@ mod tests {
     #[test]
     fn ends_lie_where_little_crosses() {
         let mut source = Source::new();
-        let own = Mention { last: Some(1), made: Some(1) };
-        let fresh = Mention { last: None, made: None };
+        let own = Mention { last: Some(1), made: Some(1), lifted: false };
+        let fresh = Mention { last: None, made: None, lifted: false };
         let mut ops = Vec::new();
         for _ in 0..300 {
             let len = 10 + source.draw(10);
@@ -309,5 +360,30 @@ mod tests {
         for end in ends {
             assert!(starts.contains(&end), "{end} is in the middle of a chain");
         }
+    }
+
+    /// What computes from nothing but numbers, where a program begins, is a region by itself; not where it goes on.
+    #[test]
+    fn what_sets_a_program_up_is_a_region() {
+        let signature = &Source::new().signatures[0];
+        let number = Mention { last: None, made: None, lifted: true };
+        let data = Mention { lifted: false, ..number };
+        let made = |ago| Mention { last: Some(ago), made: Some(ago), lifted: false };
+        let ends = |ops: &[[Mention; 2]]| {
+            let ops: Vec<_> = ops.iter().map(|&mentions| (signature.clone(), mentions)).collect();
+            ends(&ops).first().copied()
+        };
+        let setup =
+            [[number, number], [number, made(1)], [made(1), made(2)], [number, number], [made(4), number]];
+        let step = [[data, number], [made(1), number]];
+        // The last two are a part of its first op.
+        let of_zero = [[number, number], [made(1), made(4)], [made(1), data]];
+        let again = [[number, number]; 7];
+        assert_eq!(ends(&[&setup[..], &step, &again, &step].concat()), Some(5));
+        assert_eq!(ends(&[&setup[..], &of_zero, &step].concat()), Some(5));
+        assert_eq!(ends(&[&setup[1..], &of_zero, &step].concat()), None, "too few");
+        assert_eq!(ends(&[&step[..], &setup, &again, &step].concat()), None, "not at the beginning");
+        // Made before the boundary.
+        assert_eq!(ends(&[&[[made(1), number]][..], &setup, &step].concat()), None, "of data");
     }
 }

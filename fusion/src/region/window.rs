@@ -101,6 +101,8 @@ pub struct Mention {
     pub last: Option<usize>,
     /// How many ops ago it was made, under the same condition.
     pub made: Option<usize>,
+    /// Whether it is a number that the host gave.
+    pub lifted: bool,
 }
 
 /// How the operands of a recorded op were mentioned before.
@@ -248,7 +250,7 @@ impl<R: TraceResult> Window<R> {
         let mentions = op.uses.iter().map(|operand| {
             let made = self.slots[operand.slot as usize].as_ref().and_then(|known| known.made);
             let last = operand.before.map(ago);
-            Mention { last, made: made.filter(|_| last.is_some()).map(ago) }
+            Mention { last, made: made.filter(|_| last.is_some()).map(ago), lifted: operand.lifted }
         });
         let mentions = mentions.collect();
         self.inputs += op.uses.iter().filter(|operand| self.is_fresh(operand)).count();
