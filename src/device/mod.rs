@@ -388,7 +388,7 @@ impl Device {
             region: region.clone(),
             outputs,
             reusable,
-            pack: ScalarPack::of(region, self.numerics()),
+            pack: ScalarPack::of(self.target(), region, self.numerics()),
             packed: Packed::new(),
             fixed,
             habit: habit.map(Box::new),
@@ -414,11 +414,10 @@ impl Device {
         self.fault(Stage::Execute, FaultPoint::Execute { ops })?;
         match (&self.kind, &executable.loaded) {
             (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
-                let packed = executable.pack.pack(scalars);
+                let words = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
-                let packed =
-                    if packed.is_empty() { None } else { Some(executable.packed.words(packed, upload)?) };
-                device.execute(loaded, args, packed.as_deref(), veto, &self.live)
+                let packed = executable.packed.arguments(words, executable.pack.arguments(), upload)?;
+                device.execute(loaded, args, &packed, veto, &self.live)
             }
             _ => {
                 let (region, outputs) = (&executable.region, &executable.outputs);

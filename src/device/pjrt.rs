@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::buffer::Data;
 use super::memory::{Holdings, MemoryPlan};
+use super::packed::Words;
 use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
@@ -316,7 +317,7 @@ impl PjrtDevice {
         &self,
         executable: &pjrt::Executable,
         args: &[&Buffer],
-        packed: Option<&Each<pjrt::Buffer>>,
+        packed: &[Words],
         veto: &[i64],
         live: &Arc<Holdings>,
     ) -> Result<Executed> {
@@ -352,7 +353,7 @@ impl PjrtDevice {
         Ok(Executed { outputs: outputs.into_iter().map(output).collect(), done })
     }
 
-    /// Packed scalars on each device.
+    /// Words of scalars on each device.
     pub(super) fn upload_words(&self, words: &[u32]) -> Result<Each<pjrt::Buffer>> {
         let ty = TensorType::of(DType::U32, &[words.len() as u64]).expect("a few words");
         let upload = |device| self.client().buffer_from_host(&ty, pjrt::bytes_of(words), device);
@@ -383,10 +384,10 @@ impl PjrtDevice {
 /// The arguments of one replica.
 fn arguments<'a>(
     args: &[&'a Buffer],
-    packed: Option<&'a Each<pjrt::Buffer>>,
+    packed: &'a [Words],
     replica: usize,
 ) -> Result<SmallVec<[&'a pjrt::Buffer; 32]>> {
-    let mut buffers = SmallVec::with_capacity(args.len() + 1);
+    let mut buffers = SmallVec::with_capacity(args.len() + packed.len());
     for arg in args {
         match arg.pjrt() {
             Some(each) => buffers.push(&each[replica]),
@@ -395,6 +396,6 @@ fn arguments<'a>(
             }
         }
     }
-    buffers.extend(packed.map(|each| &each[replica]));
+    buffers.extend(packed.iter().map(|each| &each[replica]));
     Ok(buffers)
 }

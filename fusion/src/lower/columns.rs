@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn windowed(region: &CanonRegion) -> Plain {
-        in_windows(plain(region, &[0], &ScalarPack::of(region, Numerics::Fast), &[]))
+        in_windows(plain(region, &[0], &ScalarPack::of(Target::Any, region, Numerics::Fast), &[]))
     }
 
     fn ops(function: &Body) -> Vec<OpCode> {

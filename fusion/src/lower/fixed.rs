@@ -172,7 +172,7 @@ mod tests {
         for seed in 0..200 {
             let (region, operands) = sampled_region(ProgramOptions::new(Aim::Portable), seed, 12);
             let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
-            let pack = ScalarPack::of(&region, Numerics::Fast);
+            let pack = ScalarPack::of(Target::Any, &region, Numerics::Fast);
             let scalars = (0u32..).zip(&operands).zip(region.lifted()).filter(|(_, lifted)| **lifted);
             let scalars = scalars.map(|((param, data), _)| (param, Scalar::of(data).unwrap()));
             // Every other one, then all.

@@ -16,7 +16,8 @@
 //!
 //! Calling convention of a module's `main`:
 //! - the tensor parameters of the region, in order;
-//! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed and a zero ([`ScalarPack`]);
+//! - then, when the region has lifted scalars or fences, one `ui32` vector with all scalars packed and a zero, or one for each scalar
+//!   ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
 mod columns;
@@ -42,7 +43,7 @@ use crate::graph::Body;
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 7;
+pub const LOWERING: u32 = 8;
 
 /// What a region keeps of the numbers that its ops would give one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -71,7 +72,7 @@ pub enum Target {
     /// Any compiler: what was recorded, as it was recorded.
     #[default]
     Any,
-    /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart.
+    /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart, and scalars travel apart where that costs nothing.
     Cpu,
 }
 
@@ -209,7 +210,7 @@ pub fn lower_for(
     numerics: Numerics,
     fixed: &[(u32, Scalar)],
 ) -> Module {
-    let pack = ScalarPack::of(region, numerics);
+    let pack = ScalarPack::of(target, region, numerics);
     let plain = plain::plain(region, outputs, &pack, fixed);
     let mut plain = narrow::carried(exact::exact(plain, &pack));
     if target == Target::Cpu && numerics == Numerics::Fast {

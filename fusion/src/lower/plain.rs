@@ -5,6 +5,7 @@
 //! An exact region gets its fences ([`super::exact`]), and what is still of 2 or 4 bits is carried in whole bytes ([`super::narrow`]). From there on nothing is changed: the printer
 //! writes the function down, and the verifier holds the text to it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -57,7 +58,13 @@ fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writ
     let types = region.graph().params().iter().zip(region.lifted());
     let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
     let tensors: Vec<Option<Ref>> = types.map(tensor).collect();
-    let packed = (!pack.is_empty()).then(|| writer.0.param(words(pack.len())));
+    let packed: Vec<(Range<usize>, Ref)> = pack
+        .arguments()
+        .map(|range| {
+            let ty = words(range.len());
+            (range, writer.0.param(ty))
+        })
+        .collect();
     let mut slots = pack.slots().iter();
     let value = |(param, tensor): (u32, Option<Ref>)| {
         tensor.or_else(|| {
@@ -67,7 +74,10 @@ fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writ
                     let value = attrs::constant(Arc::new(value.to_literal()));
                     Some(writer.op(OpCode::Constant, value, &[]))
                 }
-                None => Some(writer.unpacked(packed?, dtype, first)),
+                None => {
+                    let (range, words) = packed.iter().find(|(range, _)| range.contains(&first))?;
+                    Some(writer.unpacked(*words, dtype, first - range.start))
+                }
             }
         })
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::plain::Plain;
-use super::{Numerics, ScalarPack};
+use super::{Numerics, ScalarPack, Target};
 use crate::canon::{CanonRegion, can_lift};
 use crate::interp;
 use crate::literal::{Literal, Scalar};
@@ -29,7 +29,16 @@ pub(super) fn run(
     function: &Plain,
     operands: &[Data],
 ) -> Vec<Data> {
-    let pack = ScalarPack::of(region, numerics);
+    run_packed(region, &ScalarPack::of(Target::Any, region, numerics), function, operands)
+}
+
+/// The same with scalars that travel otherwise.
+pub(super) fn run_packed(
+    region: &CanonRegion,
+    pack: &ScalarPack,
+    function: &Plain,
+    operands: &[Data],
+) -> Vec<Data> {
     let params: Vec<Data> = operands
         .iter()
         .map(|operands| {
@@ -38,8 +47,8 @@ pub(super) fn run(
                 with_flag().filter(|pair| !pair.1).map(|(operand, _)| operand.clone()).collect();
             let scalars = with_flag().filter(|pair| *pair.1);
             let words = pack.pack(scalars.map(|(operand, _)| Scalar::of(operand).expect("a scalar")));
-            if !pack.is_empty() {
-                let words = Literal::from_slice(&[words.len() as u64], &words);
+            for range in pack.arguments() {
+                let words = Literal::from_slice(&[range.len() as u64], &words[range]);
                 params.push(Arc::new(words.expect("as many as there are")));
             }
             params

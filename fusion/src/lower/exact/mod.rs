@@ -25,7 +25,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::plain::{Plain, Writer, plain};
-use super::{Numerics, ScalarPack};
+use super::{Numerics, ScalarPack, Target};
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
@@ -63,7 +63,7 @@ pub fn unsteady_op(region: &CanonRegion) -> Option<OpCode> {
     if region.graph().nodes().len() < 2 {
         return None;
     }
-    let plain = plain(region, &[], &ScalarPack::of(region, Numerics::Exact), &[]);
+    let plain = plain(region, &[], &ScalarPack::of(Target::Any, region, Numerics::Exact), &[]);
     let mut signatures = plain.function.graph().nodes().iter().map(|node| node.signature());
     let found = signatures.find(|signature| {
         // What a loop or a branch runs is compiled apart from what stands around it.

@@ -6,7 +6,7 @@ use crate::lower::testing::{Data, run, sampled_region};
 use crate::op::{Aim, Entropy, ProgramOptions, Seeded};
 
 fn pack(region: &CanonRegion) -> ScalarPack {
-    ScalarPack::of(region, Numerics::Exact)
+    ScalarPack::of(Target::Any, region, Numerics::Exact)
 }
 
 /// All results of a region, in a function without fences.

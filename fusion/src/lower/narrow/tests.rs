@@ -9,7 +9,7 @@ use crate::interp::number::{Elements, Store, to_f64};
 use crate::literal::Scalar;
 use crate::lower::plain::plain;
 use crate::lower::testing::{self, Data, sampled_region};
-use crate::lower::{Aliases, Numerics, ScalarPack, lower};
+use crate::lower::{Aliases, Numerics, ScalarPack, Target, lower};
 use crate::op::{
     Aim, OPS, OpDef, Operands, ProgramOptions, Replicas, Sample, SampleOperand, Sampler, Seeded, fill,
 };
@@ -31,7 +31,7 @@ fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
 /// The region as it is lowered, which must have no narrow type but at its edges (W3) and be accepted by the verifier.
 fn carried_region(region: &CanonRegion) -> Plain {
     let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
-    let carried = carried(plain(region, &outputs, &ScalarPack::of(region, Numerics::Fast), &[]));
+    let carried = carried(plain(region, &outputs, &ScalarPack::of(Target::Any, region, Numerics::Fast), &[]));
     let graph = carried.function.graph();
     for node in graph.nodes().iter().filter(|node| concerns(node.signature())) {
         assert_eq!(node.signature().op(), OpCode::Convert, "{:?} in {graph:?}", node.signature());
@@ -215,7 +215,7 @@ fn other_functions_stay_as_they_are() {
     };
     let lowered = |dtype, size| {
         let region = of(TensorType::of(dtype, &[size]).expect("within the limits"));
-        let plain = || plain(&region, &[0], &ScalarPack::of(&region, Numerics::Fast), &[]);
+        let plain = || plain(&region, &[0], &ScalarPack::of(Target::Any, &region, Numerics::Fast), &[]);
         (carried(plain()).function, plain().function)
     };
     let (bytes, large) = (lowered(DType::I8, 4), lowered(DType::F4E2M1FN, 1 << 62));
