@@ -454,9 +454,15 @@ impl Device {
     }
 
     /// Runs a graph by the interpreter, on this thread.
-    pub(crate) fn interpret(&self, graph: &Graph, operands: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>> {
+    pub(crate) fn interpret(
+        &self,
+        graph: &Graph,
+        operands: &[Arc<Literal>],
+        outputs: &[u32],
+    ) -> Result<Vec<Arc<Literal>>> {
         self.fault(Stage::Execute, FaultPoint::Execute { ops: graph.nodes().len() })?;
-        interp::run(graph, operands).map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
+        interp::run_for(graph, operands, outputs)
+            .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 
     /// Moves host data to the device, the same to each replica.

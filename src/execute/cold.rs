@@ -280,14 +280,8 @@ fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &St
     };
     let operands = params.iter().map(data).collect::<Result<Vec<_>, _>>()?;
     let graph = info.canon.graph();
-    let results = device.interpret(graph, &operands)?;
-    outputs
-        .iter()
-        .map(|&output| {
-            let result = &results[output as usize];
-            device.upload(result.ty(), result.bytes())
-        })
-        .collect()
+    let results = device.interpret(graph, &operands, outputs)?;
+    results.iter().map(|result| device.upload(result.ty(), result.bytes())).collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 use super::EvalCall;
 use super::index::Walk;
 use super::kernel::{self, Kernel};
+use super::reuse::room;
 use crate::dtype::DType;
 use crate::graph::Ref;
 use crate::literal::Literal;
@@ -66,8 +67,11 @@ fn unary(op: OpCode, call: &EvalCall<'_>) -> Option<Vec<u8>> {
 }
 
 fn each(operand: &[Word], f: impl Fn(f64) -> f64) -> Vec<u8> {
-    let result = |&x: &Word| (f(f32::from_le_bytes(x).into()) as f32).to_le_bytes();
-    operand.iter().map(result).collect::<Vec<Word>>().into_flattened()
+    let mut bytes = room(size_of_val(operand));
+    for (result, &x) in bytes.as_chunks_mut().0.iter_mut().zip(operand) {
+        *result = (f(f32::from_le_bytes(x).into()) as f32).to_le_bytes();
+    }
+    bytes
 }
 
 fn binary(op: OpCode, call: &EvalCall<'_>) -> Option<Vec<u8>> {
@@ -78,10 +82,11 @@ fn binary(op: OpCode, call: &EvalCall<'_>) -> Option<Vec<u8>> {
 }
 
 fn pairs([lhs, rhs]: [&[Word]; 2], f: impl Fn(f64, f64) -> f64) -> Vec<u8> {
-    let result = |(&x, &y): (&Word, &Word)| {
-        (f(f32::from_le_bytes(x).into(), f32::from_le_bytes(y).into()) as f32).to_le_bytes()
-    };
-    lhs.iter().zip(rhs).map(result).collect::<Vec<Word>>().into_flattened()
+    let mut bytes = room(size_of_val(lhs));
+    for (result, (&x, &y)) in bytes.as_chunks_mut().0.iter_mut().zip(lhs.iter().zip(rhs)) {
+        *result = (f(f32::from_le_bytes(x).into(), f32::from_le_bytes(y).into()) as f32).to_le_bytes();
+    }
+    bytes
 }
 
 /// Where there is a NaN, everything but `Ne` is false, as comparisons of Rust's are.
@@ -107,8 +112,11 @@ fn select(call: &EvalCall<'_>) -> Vec<u8> {
         return if which.bytes()[0] != 0 { on } else { off }.bytes().to_vec();
     }
     let elements = which.bytes().iter().zip(words(on).iter().zip(words(off)));
-    let chosen = elements.map(|(&which, (&on, &off))| if which != 0 { on } else { off });
-    chosen.collect::<Vec<Word>>().into_flattened()
+    let mut bytes = room(on.bytes().len());
+    for (result, (&which, (&on, &off))) in bytes.as_chunks_mut().0.iter_mut().zip(elements) {
+        *result = if which != 0 { on } else { off };
+    }
+    bytes
 }
 
 /// What an element takes of a call that has a loop of its own.
@@ -157,18 +165,22 @@ pub(super) fn gather(from: &Literal, walk: Walk) -> Vec<u8> {
 
 fn gathered<const SIZE: usize>(from: &Literal, walk: Walk) -> Vec<u8> {
     let elements: &[[u8; SIZE]] = from.bytes().as_chunks().0;
-    let mut bytes: Vec<[u8; SIZE]> = Vec::with_capacity(walk.count_all());
+    let mut bytes = room(SIZE * walk.count_all());
     let (starts, len, step) = walk.rows();
-    for start in starts {
+    let rows = bytes.as_chunks_mut().0.chunks_exact_mut(len.max(1));
+    for (row, start) in rows.zip(starts) {
         match step {
-            _ if len == 1 => bytes.push(elements[start]),
-            0 => bytes.extend(std::iter::repeat_n(elements[start], len)),
-            1 => bytes.extend_from_slice(&elements[start..start + len]),
-            _ => bytes
-                .extend((0..len as isize).map(|index| elements[(start as isize + index * step) as usize])),
+            _ if len == 1 => row[0] = elements[start],
+            0 => row.fill(elements[start]),
+            1 => row.copy_from_slice(&elements[start..start + len]),
+            _ => {
+                for (index, element) in (0..).zip(row) {
+                    *element = elements[(start as isize + index * step) as usize];
+                }
+            }
         }
     }
-    bytes.into_flattened()
+    bytes
 }
 
 /// Copies elements of `size` bytes from the offsets of one walk to those of another over a block of the same sizes.

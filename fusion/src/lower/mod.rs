@@ -27,7 +27,7 @@ mod narrow;
 mod plain;
 mod scalars;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod text;
 mod verify;
 

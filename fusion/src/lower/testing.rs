@@ -10,10 +10,10 @@ use crate::literal::{Literal, Scalar};
 use crate::op::{ProgramOptions, ProgramSampler, Seeded};
 use crate::program::testing::graph_of;
 
-pub(super) type Data = Vec<Arc<Literal>>;
+pub(crate) type Data = Vec<Arc<Literal>>;
 
 /// A sampled program as a region, its scalars lifted, and what its parameters are.
-pub(super) fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> (CanonRegion, Data) {
+pub(crate) fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> (CanonRegion, Data) {
     let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), ops);
     let program = &sampled.program;
     let (graph, _) = graph_of(program);
