@@ -325,7 +325,7 @@ fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
     type Record = fn(&Tensor) -> Result<Tensor>;
     // So large that the first execution starts the compile.
     let regions: [(usize, Record); 2] =
-        [(1 << 18, |x| x.exp()), (1 << 20, |x| ten(x).and_then(|[a, b]| a.add(&b)))];
+        [(1 << 20, |x| x.exp()), (1 << 20, |x| ten(x).and_then(|[a, b]| a.add(&b)))];
     for (size, record) in regions {
         let is_meant = move |point| matches!(point, FaultPoint::Compile { .. });
         let config = EngineConfig::new().quick_compiles(false).event_sink(log.sink());

@@ -93,6 +93,7 @@ fn merge(result: &mut CaseResult, mut more: CaseResult, sittings: usize) {
                 times.deviation = times.deviation.into_iter().chain(other.deviation).reduce(f64::max);
                 if let (Some(engine), Some(other)) = (&mut times.engine, other.engine) {
                     engine.steady_compiles += other.steady_compiles;
+                    engine.longest_wait = engine.longest_wait.max(other.longest_wait);
                 }
             }
             // What fails once has failed.
@@ -359,6 +360,7 @@ fn engine(before: &Value, after: &Value, steps: usize) -> Engine {
         compiles: whole("compiles"),
         compile_seconds: number(after, "compile_s"),
         executables: whole("executables"),
+        longest_wait: after["longest_stall_ns"].as_u64(),
         steady_compiles: whole("compiles") - before["compiles"].as_u64().unwrap_or(0),
         ops: each("ops"),
         regions: each("regions"),

@@ -139,6 +139,9 @@ pub(crate) struct Engine {
     pub(crate) compiles: u64,
     pub(crate) compile_seconds: f64,
     pub(crate) executables: u64,
+    /// The longest that a call that records an op has waited, in nanoseconds; older results do not say.
+    #[serde(default)]
+    pub(crate) longest_wait: Option<u64>,
     /// Over the rounds.
     pub(crate) steady_compiles: u64,
     /// For each step of the rounds.

@@ -208,6 +208,7 @@ fn engines(report: &Report, case: &CaseResult) -> Markup {
                         th scope="col" { "compiles" }
                         th scope="col" { "in compiles" }
                         th scope="col" { "executables" }
+                        th scope="col" { "longest wait" br; "of a call" }
                         th scope="col" { "compiles" br; "in the rounds" }
                         th scope="col" { "ops" br; "a step" }
                         th scope="col" { "regions" br; "a step" }
@@ -224,6 +225,7 @@ fn engines(report: &Report, case: &CaseResult) -> Markup {
                             td { (engine.compiles) }
                             td { (time(engine.compile_seconds * 1e9)) }
                             td { (engine.executables) }
+                            td { (engine.longest_wait.map_or_else(|| "not told".to_owned(), |wait| time(wait as f64))) }
                             td { (engine.steady_compiles) }
                             td { (rate(engine.ops)) }
                             td { (rate(engine.regions)) }

@@ -7,11 +7,14 @@
 use std::fmt::Write as _;
 
 use super::findings::{FUSED, Mean, name, parts, ratio, times};
-use super::words::three;
+use super::words::{three, time};
 use crate::results::{CaseResult, Report};
 
 /// Steps of a new process that are its first.
 const FIRST: usize = 10;
+
+/// The longest that a call that records an op is to wait, in nanoseconds.
+const LONGEST_WAIT: u64 = 5_000_000;
 
 /// The programs of training.
 const TRAINING: [&str; 5] = ["mlp", "resnet", "gpt2", "lstm", "adam"];
@@ -118,9 +121,10 @@ pub(super) fn first(case: &CaseResult, over: &str) -> Option<f64> {
     (other > 0).then(|| fused as f64 / other as f64)
 }
 
-/// All figures, in the order in which they are shown; the last is how much was compiled in steady steps.
+/// All figures, in the order in which they are shown; the last are of what the engine has counted.
 pub(super) fn figures(report: &Report) -> Vec<Figure> {
-    GOALS.iter().map(|goal| figure(report, goal)).chain([steady_compiles(report)]).collect()
+    let ratios = GOALS.iter().map(|goal| figure(report, goal));
+    ratios.chain([steady_compiles(report), longest_wait(report)]).collect()
 }
 
 fn figure(report: &Report, goal: &Goal) -> Figure {
@@ -166,6 +170,20 @@ fn steady_compiles(report: &Report) -> Figure {
     let is_met = found.as_ref().map(|_| sum == 0);
     let what = "compiles in steady steps".to_owned();
     Figure { what, goal: Some("none".to_owned()), found, cases: counts.len(), noisy: 0, is_met }
+}
+
+fn longest_wait(report: &Report) -> Figure {
+    let wait = |case: &CaseResult| times(case, FUSED)?.engine.as_ref()?.longest_wait;
+    let waits: Vec<u64> = report.cases.iter().filter_map(wait).collect();
+    let found = waits.iter().copied().max();
+    Figure {
+        what: "longest wait of a call that records an op".to_owned(),
+        goal: Some(format!("at most {}", time(LONGEST_WAIT as f64))),
+        found: found.map(|wait| time(wait as f64)),
+        cases: waits.len(),
+        noisy: 0,
+        is_met: found.map(|wait| wait <= LONGEST_WAIT),
+    }
 }
 
 /// The figures in lines, for the terminal.
@@ -265,6 +283,21 @@ mod tests {
         assert_eq!(found(&report, what).is_met, Some(true));
         report.cases.clear();
         assert_eq!(found(&report, what).is_met, None);
+    }
+
+    #[test]
+    fn calls_that_wait_long_are_missed_goals() {
+        let mut report = sample::report();
+        let what = "longest wait of a call that records an op";
+        let figure = found(&report, what);
+        assert_eq!((figure.is_met, figure.found.as_deref()), (Some(false), Some(time(6e6).as_str())));
+        report.cases.truncate(20);
+        assert_eq!(found(&report, what).is_met, Some(true));
+        for case in &mut report.cases {
+            let Some(Run::Measured(times)) = case.runs.get_mut(FUSED) else { continue };
+            times.engine.as_mut().unwrap().longest_wait = None;
+        }
+        assert_eq!(found(&report, what).is_met, None, "older results do not say");
     }
 
     #[test]
