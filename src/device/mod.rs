@@ -26,8 +26,9 @@ use std::sync::Arc;
 
 use fuseline_cache::{Artifact, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
+use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
-use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon, interp};
+use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
@@ -453,7 +454,7 @@ impl Device {
         self.pjrt().is_some_and(PjrtDevice::is_near_host)
     }
 
-    /// Runs a graph by the interpreter, on this thread.
+    /// Runs a graph by the interpreter, on this thread, as fast as it can.
     pub(crate) fn interpret(
         &self,
         graph: &Graph,
@@ -461,7 +462,7 @@ impl Device {
         outputs: &[u32],
     ) -> Result<Vec<Arc<Literal>>> {
         self.fault(Stage::Execute, FaultPoint::Execute { ops: graph.nodes().len() })?;
-        interp::run_for(graph, operands, outputs)
+        interp::run_for(graph, operands, outputs, Sums::AnyOrder)
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 

@@ -13,7 +13,7 @@ use super::index::{Indices, Walk, strides};
 use super::number::{
     Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
 };
-use super::{EvalCall, EvalError, check_steps};
+use super::{EvalCall, EvalError, Sums, check_steps, native};
 use crate::dtype::{DType, DTypeClass};
 use crate::literal::Literal;
 use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
@@ -196,6 +196,17 @@ impl<'a> Side<'a> {
         Walk::new(0, order.clone().map(|axis| dims[axis]), order.map(|axis| strides[axis]))
     }
 
+    /// The matrices, their rows those of the result or its columns, in the order in which they lie in memory where that is one of the two.
+    fn matrices(&self, by_rows: bool) -> native::Matrices {
+        let other_way = match by_rows {
+            true => self.batch.iter().chain(self.contract).chain(&self.rest),
+            false => self.batch.iter().chain(&self.rest).chain(self.contract),
+        };
+        let is_turned = other_way.is_sorted();
+        let walk = if by_rows != is_turned { self.by_rows() } else { self.by_columns() };
+        native::Matrices { data: self.floats(walk), is_turned }
+    }
+
     fn floats(&self, walk: Walk) -> Vec<f32> {
         match self.operand.dtype() {
             DType::F32 => direct::floats(self.operand, walk),
@@ -211,6 +222,11 @@ const FEW: usize = 4;
 fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let ([lhs, rhs], [batch, rows, depth, columns]) = Side::both(call)?;
     let ty = call.result();
+    if call.sums == Sums::AnyOrder && native::pays([rows, depth, columns]) {
+        let results =
+            native::product(&lhs.matrices(true), &rhs.matrices(false), [batch, rows, depth, columns]);
+        return Ok(vec![direct::of_floats(ty, results.into_iter())]);
+    }
     if columns >= FEW || rows < FEW {
         let (lhs, rhs) = (lhs.floats(lhs.by_rows()), rhs.floats(rhs.by_columns()));
         let results = direct::product(&lhs, &rhs, [batch, rows, depth, columns]);
@@ -249,7 +265,21 @@ pub(super) fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErro
 /// # Errors
 /// When there are too many products.
 pub fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    let checked = call.signature.call();
+    let dims = ConvDims::of(&checked).expect("bug: checked dimension numbers are refused");
+    let kernel = call.operand(1).dims();
+    let summed: Vec<u64> = dims.kernel_spatial.iter().map(|&axis| kernel[axis]).collect();
+    check_steps(call, &[call.result().dims(), &summed, &[kernel[dims.kernel_input_feature]]])?;
+    if call.sums == Sums::AnyOrder && is_f32(call) {
+        return Ok(vec![native::convolution(call)]);
+    }
     contract!(convolve, call)
+}
+
+/// Whether operands and result are of `f32`.
+fn is_f32(call: &EvalCall<'_>) -> bool {
+    let operands = call.operands.iter().map(|operand| operand.dtype());
+    operands.chain([call.result().dtype()]).all(|dtype| dtype == DType::F32)
 }
 
 fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
@@ -263,7 +293,6 @@ fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (input_strides, kernel_strides) = (strides(lhs.dims()), strides(rhs.dims()));
     let depth = rhs.dims()[dims.kernel_input_feature];
     let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
-    check_steps(call, &[ty.dims(), &sizes, &[depth]])?;
     let (inputs, kernel): (Vec<T>, Vec<T>) = (all_terms(lhs), all_terms(rhs));
     // A group of output features has an input of its own: a part of the features, or a part of the batch.
     let outputs = rhs.dims()[dims.kernel_output_feature];

@@ -207,6 +207,7 @@ pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Sums;
     use super::*;
     use crate::attr::Attrs;
     use crate::graph::{Body, Graph, Ref};
@@ -255,10 +256,10 @@ mod tests {
     #[test]
     fn a_loop_ends_by_its_condition_or_at_the_limit() {
         let (never, operands) = constant_loop(false);
-        let call = EvalCall { signature: &never, operands: &operands };
+        let call = EvalCall { sums: Sums::InOrder, signature: &never, operands: &operands };
         assert_eq!(while_loop(&call).expect("runs")[0], *operands[0]);
         let (always, operands) = constant_loop(true);
-        let call = EvalCall { signature: &always, operands: &operands };
+        let call = EvalCall { sums: Sums::InOrder, signature: &always, operands: &operands };
         // One op in the condition, one in the body, and the step itself.
         let error = bounded_loop(&call, 10 * 3 * STEPS_PER_OP).expect_err("it has no end");
         assert_eq!(error, EvalError::TooLong { op: "while", steps: (11 * 3 * STEPS_PER_OP).into() });

@@ -295,7 +295,7 @@ pub(super) fn floats(literal: &Literal, walk: Walk) -> Vec<f32> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{contraction, elementwise, reduction};
+    use super::super::{Sums, contraction, elementwise, reduction};
     use super::*;
     use crate::attr::Attrs;
     use crate::op::attrs::{self, DotDimensionNumbers};
@@ -355,7 +355,7 @@ mod tests {
             let Some(graph) = node(op, attrs, &[], &operands) else { continue };
             let signature = graph.nodes()[0].signature();
             let Some(kernel) = Kernel::of(signature) else { continue };
-            let call = EvalCall { signature, operands: &operands };
+            let call = EvalCall { sums: Sums::InOrder, signature, operands: &operands };
             let direct = map(kernel, &call);
             assert_eq!(direct.is_some(), effort(signature).is_some(), "{op}");
             let Some(direct) = direct else { continue };
@@ -375,7 +375,11 @@ mod tests {
                     let operands = [data(dims, 3), Arc::new(Literal::scalar(0.5f32))];
                     let graph = node(OpCode::Reduce, attrs::dimensions(axes), &[body], &operands);
                     let Some(graph) = graph else { continue };
-                    let call = EvalCall { signature: graph.nodes()[0].signature(), operands: &operands };
+                    let call = EvalCall {
+                        sums: Sums::InOrder,
+                        signature: graph.nodes()[0].signature(),
+                        operands: &operands,
+                    };
                     let (direct, each) = (reduction::reduce(&call), reduction::reduce_each(&call));
                     assert!(reduces_by(call.signature).is_some());
                     assert_eq!(
@@ -408,7 +412,11 @@ mod tests {
                 let operands = [lhs.clone(), rhs.clone()];
                 let attrs = attrs::dot_general(dims, DType::F32);
                 let graph = node(OpCode::DotGeneral, attrs, &[], &operands).unwrap();
-                let call = EvalCall { signature: graph.nodes()[0].signature(), operands: &operands };
+                let call = EvalCall {
+                    sums: Sums::InOrder,
+                    signature: graph.nodes()[0].signature(),
+                    operands: &operands,
+                };
                 let (direct, each) = (contraction::dot_general(&call), contraction::dot::<f32>(&call));
                 let what = format!("{batch} of {rows} by {depth} by {columns}");
                 assert_eq!(bits(&direct.unwrap()[0]), bits(&each.unwrap()[0]), "{what}");

@@ -15,7 +15,8 @@
 //! compute together what the op table says they do.
 //!
 //! The cost of an op is linear in the elements (the products, the window elements) it visits: about a nanosecond each for what most programs
-//! consist of (`direct.rs`), some ten for the rest. New regions are run by it on the CPU until they are compiled, so that matters.
+//! consist of (`direct.rs`), some ten for the rest. New regions are run by it on the CPU until they are compiled, so that matters: then products
+//! and convolutions of `f32` go to a library (`native.rs`).
 
 mod arc;
 pub mod chlo;
@@ -36,6 +37,7 @@ pub mod indexing;
 mod kernel;
 pub mod linalg;
 pub mod movement;
+mod native;
 pub(crate) mod number;
 pub mod reduction;
 mod reuse;
@@ -141,9 +143,20 @@ impl fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
+/// How sums of products are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sums {
+    /// One term after the other: what others are compared with.
+    InOrder,
+    /// As is fastest, for products and convolutions of `f32` (J4).
+    AnyOrder,
+}
+
 /// A call with its operands' data; what a reference implementation gets to see.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalCall<'a> {
+    /// How sums of products may be taken.
+    pub sums: Sums,
     /// Op, attributes, bodies and types.
     pub signature: &'a Signature,
     /// The operands' data, of the signature's operand types.
@@ -204,12 +217,16 @@ fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
 /// When a result is too large to hold, the op takes too long, its results are left to the plugin, or operands ask for
 /// results of another type.
 pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
+    call_by(Sums::InOrder, signature, operands)
+}
+
+fn call_by(sums: Sums, signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
     debug_assert!(
         operands.iter().map(|data| data.ty()).eq(signature.operands()),
         "bug: operands do not have the types of {signature:?}",
     );
     check_sizes(signature)?;
-    let results = (signature.def().eval)(&EvalCall { signature, operands })?;
+    let results = (signature.def().eval)(&EvalCall { sums, signature, operands })?;
     debug_assert!(
         results.iter().map(Literal::ty).eq(signature.results()),
         "bug: {signature:?} was evaluated to {results:?}",
@@ -275,6 +292,7 @@ pub fn run_for(
     graph: &Graph,
     params: &[Arc<Literal>],
     wanted: &[u32],
+    sums: Sums,
 ) -> Result<Vec<Arc<Literal>>, EvalError> {
     assert!(params.iter().map(|data| data.ty()).eq(graph.params()), "parameters of other types");
     let mut reads = vec![0u32; graph.result_count()];
@@ -295,7 +313,7 @@ pub fn run_for(
             Ref::Result(index) => kept(&results, *index as usize),
         };
         let operands: Vec<_> = node.operands().iter().map(operand).collect();
-        let new = call(node.signature(), &operands)?;
+        let new = call_by(sums, node.signature(), &operands)?;
         drop(operands);
         for read in node.operands().iter().filter_map(made) {
             reads[read] -= 1;
@@ -385,7 +403,11 @@ mod tests {
             for step in 1..=3 {
                 let wanted: Vec<u32> = (0..all.len() as u32).rev().step_by(step).collect();
                 let expected: Vec<_> = wanted.iter().map(|&wanted| all[wanted as usize].clone()).collect();
-                assert_eq!(run_for(region.graph(), &operands, &wanted).unwrap(), expected, "seed {seed}");
+                assert_eq!(
+                    run_for(region.graph(), &operands, &wanted, Sums::InOrder).unwrap(),
+                    expected,
+                    "seed {seed}"
+                );
             }
         }
     }
