@@ -80,6 +80,7 @@ pub struct EngineConfig {
     numerics: Numerics,
     compare_regions: Option<bool>,
     interpret_cold: bool,
+    reproducible: bool,
     specialise: bool,
     quick: bool,
     classes: ShapeClasses,
@@ -119,6 +120,7 @@ impl EngineConfig {
             numerics: Numerics::Fast,
             compare_regions: None,
             interpret_cold: true,
+            reproducible: false,
             specialise: true,
             quick: true,
             classes: ShapeClasses::default(),
@@ -211,14 +213,29 @@ impl EngineConfig {
         self
     }
 
-    /// Whether small regions are interpreted the first times, up to 10, or more if they come at many sizes, instead of waiting for a compile. Default: yes.
+    /// Whether small regions are interpreted the first times, up to 10, or more if they come at many sizes, and after that for as long as their compile
+    /// takes. Default: yes.
     ///
     /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. A small
     /// region that is run once is then not compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
-    /// ones as [`Numerics::Fast`] allows; how often it is used follows from the program alone, so by this a program gives the same in each run.
+    /// ones as [`Numerics::Fast`] allows.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;
+        self
+    }
+
+    /// Whether a program gives the same bits in each run, on the same machine with the same plugin. Default: no: while the best executable of a region
+    /// is being made another one runs, or the interpreter, so that the last digits of a result may depend on when a compile ends, as far as
+    /// [`Numerics::Fast`] allows.
+    ///
+    /// With it, what runs follows from the program alone, as long as memory does not run out: new regions are interpreted a counted number of times, whatever is
+    /// compiled after that is waited for, and no executable takes another one's place (no [quick compiles](EngineConfig::quick_compiles),
+    /// [specialised scalars](EngineConfig::specialise_scalars) or [shape classes](EngineConfig::shape_classes)). Full speed is the same but for these; the
+    /// first steps take longer. With [`Numerics::Exact`] results have the same bits anyway.
+    #[must_use]
+    pub fn reproducible(mut self, reproducible: bool) -> EngineConfig {
+        self.reproducible = reproducible;
         self
     }
 
@@ -410,12 +427,16 @@ impl EngineConfig {
         self.compare_regions.unwrap_or(self.numerics == Numerics::Exact)
     }
 
+    pub(crate) fn is_reproducible(&self) -> bool {
+        self.reproducible
+    }
+
     pub(crate) fn specialises_scalars(&self) -> bool {
-        self.specialise && self.numerics == Numerics::Fast && !self.compares_regions()
+        self.specialise && !self.reproducible && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     pub(crate) fn compiles_quickly(&self) -> bool {
-        self.quick && self.numerics == Numerics::Fast && !self.compares_regions()
+        self.quick && !self.reproducible && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     pub(crate) fn interprets_cold_regions(&self) -> bool {
@@ -424,7 +445,8 @@ impl EngineConfig {
 
     /// Which regions are padded, and to what.
     pub(crate) fn classes(&self) -> (ShapeClasses, Buckets) {
-        let is_free = self.numerics == Numerics::Fast && !self.compares_regions() && self.replicas == 1;
+        let is_fast = self.numerics == Numerics::Fast && !self.reproducible;
+        let is_free = is_fast && !self.compares_regions() && self.replicas == 1;
         (if is_free { self.classes } else { ShapeClasses::Off }, self.buckets)
     }
 

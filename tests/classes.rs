@@ -224,10 +224,12 @@ fn sizes_that_vary_do_not_wait_for_each_other() {
     }
     let counters = engine.counters();
     assert_eq!(counters.compiles_asked, FEW, "{counters:?}");
-    assert_eq!((counters.interpreted, counters.padded), (ROUNDS * (TOKENS - FEW) + 10 * FEW, 0));
+    // Those few are interpreted for longer if their compiles take longer.
+    assert!(counters.interpreted >= ROUNDS * (TOKENS - FEW) + 10 * FEW, "{counters:?}");
+    assert_eq!(counters.padded, 0);
 }
 
-/// They have executables in the end, asked for when half of that time has passed; how often they are interpreted is the same each time.
+/// They have executables in the end, asked for when half of that time has passed; how often they are interpreted before is the same each time.
 #[test]
 fn sizes_that_vary_and_stay_are_compiled() {
     let interpreted = || {
@@ -243,7 +245,8 @@ fn sizes_that_vary_and_stay_are_compiled() {
                 drop(x.matmul(&square).unwrap().sum(&[0]).unwrap().to_vec::<f32>().unwrap());
             }
             runs.extend(log.take().into_iter().filter_map(|event| match event {
-                Event::Interpreted { run, of, .. } => Some((run, of)),
+                // Not those that are made because a compile is still under way.
+                Event::Interpreted { run, of, .. } if run <= of => Some((run, of)),
                 _ => None,
             }));
             if engine.counters().compiles_asked > FEW && asked.is_none() {

@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fuseline::{Engine, EngineConfig, Event, Fault, FaultPoint, Literal, Mode, Numerics, with_mode};
 use support::{Log, plugin, step, vector, wait_until};
@@ -19,6 +19,7 @@ fn a_region_is_interpreted_until_it_pays_to_compile_it() {
     }
     let counters = engine.counters();
     assert_eq!((counters.interpreted, counters.misses, counters.hits, counters.executions), (10, 1, 0, 0));
+    wait_until(&engine, |counters| counters.compiles > 0);
     for _ in 0..5 {
         assert_eq!(step(&x).unwrap(), [2.0, 3.0]);
     }
@@ -34,6 +35,37 @@ fn a_region_is_interpreted_until_it_pays_to_compile_it() {
         })
         .collect();
     assert_eq!(runs, (1..=10).map(|run| (run, 10)).collect::<Vec<_>>());
+}
+
+/// Nobody waits for a compile in the time of which the interpreter does the work.
+#[test]
+fn a_region_is_interpreted_for_as_long_as_its_compile_takes() {
+    let gate = Arc::new(Mutex::new(()));
+    let held = gate.lock().unwrap();
+    let at_gate = gate.clone();
+    let config = EngineConfig::new().inject_faults(move |point| {
+        if matches!(point, FaultPoint::Compile { .. }) {
+            drop(at_gate.lock());
+        }
+        None
+    });
+    let Some(engine) = plugin(config) else { return };
+    let x = vector(&engine, &[2.0, 4.0]);
+    for _ in 0..40 {
+        assert_eq!(step(&x).unwrap(), [2.0, 3.0]);
+    }
+    let counters = engine.counters();
+    assert_eq!(
+        (counters.interpreted, counters.misses, counters.executions, counters.compiles),
+        (40, 1, 0, 0)
+    );
+    drop(held);
+    wait_until(&engine, |counters| counters.compiles > 0);
+    for _ in 0..3 {
+        assert_eq!(step(&x).unwrap(), [2.0, 3.0]);
+    }
+    let counters = engine.counters();
+    assert_eq!((counters.interpreted, counters.executions, counters.compiles), (40, 3, 1));
 }
 
 /// A new shape in each round, none of them twice.
@@ -143,11 +175,11 @@ fn cold_and_warm_regions_hand_each_other_data() {
     assert_eq!(counters.poisoned, 0);
 }
 
-/// J1: two runs of a program give the same bits, round by round.
+/// J1: two runs of a program give the same bits, round by round, where that is asked for.
 #[test]
 fn runs_of_a_program_are_alike() {
     let run = || -> Option<Vec<Vec<u32>>> {
-        let engine = plugin(EngineConfig::new())?;
+        let engine = plugin(EngineConfig::new().reproducible(true))?;
         let data: Vec<f32> = (0..512u16).map(|n| f32::from(n) / 97.0).collect();
         let mut x = engine.tensor(&data, &[512]).unwrap();
         let mut rounds = Vec::new();
@@ -156,13 +188,37 @@ fn runs_of_a_program_are_alike() {
             x = ((&x * 3.1).unwrap() - 0.2).unwrap().exp().unwrap();
             rounds.push(x.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect());
         }
-        assert!(engine.counters().interpreted > 0 && engine.counters().executions > 0);
+        let counters = engine.counters();
+        assert_eq!((counters.interpreted, counters.executions, counters.compiles), (10, 15, 1));
         Some(rounds)
     };
     let Some(first) = run() else { return };
     for _ in 0..3 {
         assert_eq!(run().as_ref(), Some(&first));
     }
+}
+
+/// The same of a program whose regions are joined: they are waited for, instead of running as their units until they are there.
+#[test]
+fn runs_of_a_long_program_are_alike() {
+    let run = || -> Option<Vec<Vec<u32>>> {
+        let engine = plugin(EngineConfig::new().reproducible(true))?;
+        let data: Vec<f32> = (0..512u16).map(|n| f32::from(n) / 97.0).collect();
+        let mut x = engine.tensor(&data, &[512]).unwrap();
+        let mut rounds = Vec::new();
+        for _ in 0..14 {
+            for _ in 0..500 {
+                x = ((&(&x * &x).unwrap() + &x).unwrap() * 0.25).unwrap().tanh().unwrap();
+            }
+            x = (&x * 1.5).unwrap();
+            rounds.push(x.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect());
+        }
+        let counters = engine.counters();
+        assert!(counters.interpreted > 0 && counters.pending_compiles == 0, "{counters:?}");
+        Some(rounds)
+    };
+    let Some(first) = run() else { return };
+    assert_eq!(run().as_ref(), Some(&first));
 }
 
 /// A failure reaches what depends on it, through what is interpreted.

@@ -201,7 +201,7 @@ pub enum Event {
         region: RegionRef,
         /// Which of its executions, from 1.
         run: u32,
-        /// How many there are before it waits for its executable.
+        /// How many there are whatever its compile takes; those after them are for as long as it is under way.
         of: u32,
     },
     /// A region runs padded to sizes for which there is an executable, since sizes vary and it has none of its own.
@@ -494,8 +494,14 @@ impl fmt::Display for Event {
                 }
                 Ok(())
             }
+            Event::Interpreted { region, run, of } if run > of => {
+                write!(f, "{region} is interpreted: execution {run}, its compile is under way")
+            }
             Event::Interpreted { region, run, of } => {
-                write!(f, "{region} is interpreted: execution {run} of {of} before it waits to be compiled")
+                write!(
+                    f,
+                    "{region} is interpreted: execution {run} of {of} before its executable is asked for"
+                )
             }
             Event::NotInterpreted { region, why } => {
                 write!(f, "{region} is compiled since the interpreter failed: {why}")

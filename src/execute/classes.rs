@@ -350,22 +350,25 @@ impl Job {
                 {
                     bucketed.compile(claim, run.haste(), stream);
                 }
-                return Ok(State::Cold(run));
+                return Ok(State::Cold(run, None));
             }
             match found {
                 Lookup::Hit(hit) => {
+                    if let Some(cold) = cold.filter(|_| again.is_some()) {
+                        cold.warm(bucket);
+                    }
                     engine.counters().hits.add(1);
                     return Ok(State::Bucketed(bucketed, hit));
                 }
                 Lookup::InFlight(flight) => {
                     engine.compile_pool().hasten(bucket.as_bytes());
-                    let slot = CompileSlot::new();
-                    let (done, stream) = (slot.clone(), stream.clone());
-                    flight.subscribe(move || {
-                        done.landed();
-                        stream.notify();
+                    let slot = CompileSlot::of(flight, stream);
+                    return Ok(match again {
+                        Some(Again::Compile(run)) if run.goes_on(engine.config()) => {
+                            State::Cold(run, Some(slot))
+                        }
+                        _ => State::Following(slot),
                     });
-                    return Ok(State::Following(slot));
                 }
                 Lookup::Claimed(claim) => {
                     let run = cold.filter(|_| again.is_none());
@@ -378,7 +381,7 @@ impl Job {
                     if run.starts_compile() {
                         bucketed.compile(claim, Haste::Unhurried, stream);
                     }
-                    return Ok(State::Cold(run));
+                    return Ok(State::Cold(run, None));
                 }
                 Lookup::Failed(_) | Lookup::Collision => {
                     if let Some(classes) = engine.classes() {

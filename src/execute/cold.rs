@@ -6,14 +6,16 @@
 //! out to be, it costs at most about twice of what would have been best (the ski rental of competitive analysis: Karlin et al., Competitive
 //! snoopy caching, Algorithmica 3, 1988). The compile runs beside the interpreter: it is started at the second execution, or, of a region
 //! that is interpreted fewer than [`FEW_RUNS`] times, because that takes long, at the first. What is run once, like a first step that differs
-//! from the others by what sets them up, then has no compile, which would hold up that of the others.
+//! from the others by what sets them up, then has no compile, which would hold up that of the others. If the compile takes longer than
+//! these executions, the interpreter goes on until the executable is there, so that nobody waits for it: that costs the time of one
+//! execution more than to wait, at most, which is a quarter of a compile or less. Where even that is long, it is waited for.
 //!
 //! Input: a region about to look for its executable. Output: whether it is interpreted this time, and [`Slot`]s with results.
 //!
 //! Invariants:
-//! - J1: whether an execution is interpreted follows from the region, from how often it was executed before and from how many sizes of it had
-//!   come when it was new, not from how long a compile takes: by it, numbers are the same in each run. (Where several streams record the same ops at
-//!   several sizes, whose came first.)
+//! - J1: how many executions are interpreted at least follows from the region and from how many sizes of it had come when it was new, and from
+//!   these executions when a compile is started: what is compiled does not depend on time. With [`EngineConfig::reproducible`] no more are
+//!   interpreted, so that numbers are the same in each run. (Where several streams record the same ops at several sizes, whose came first.)
 //! - J2: what goes wrong in the interpreter costs speed: the region is compiled and executed instead.
 //!
 //! Only where the data is in the host's memory (XLA's CPU backend), in Fused mode, with one replica and `Numerics::Fast`. Regions that were
@@ -32,6 +34,7 @@ use super::classes::Sizes;
 use super::compile::Haste;
 use super::job::{Job, Step};
 use super::recent::Recent;
+use crate::config::EngineConfig;
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
 use crate::error::{RegionRef, Stage};
@@ -106,6 +109,16 @@ impl Run {
         }
     }
 
+    /// Whether all executions that are counted are over, and the compile is not.
+    pub(super) fn is_overdue(self) -> bool {
+        self.number > self.of
+    }
+
+    /// Whether it is interpreted for as long as its compile takes: what takes longer than a quarter of that waits.
+    pub(super) fn goes_on(self, config: &EngineConfig) -> bool {
+        self.of >= FEW_RUNS.min(MOST_RUNS) && !config.is_reproducible()
+    }
+
     /// Whether the compile is started now.
     pub(super) fn starts_compile(self) -> bool {
         let at = match self.of {
@@ -125,7 +138,8 @@ pub(crate) struct ColdRegions(Mutex<Recent<RegionKey, Run>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     Interpret(Run),
-    Compile,
+    /// It has been interpreted often enough.
+    Compile(Run),
 }
 
 impl ColdRegions {
@@ -133,16 +147,17 @@ impl ColdRegions {
         ColdRegions(Mutex::new(Recent::with_room(MAX_COLD_REGIONS)))
     }
 
-    /// The next execution of a region. `None` if it was not interpreted before, or not lately.
+    /// The next execution of a region. `None` if it was not interpreted before, or not lately, or is [warm](ColdRegions::warm).
     pub(super) fn again(&self, key: RegionKey) -> Option<Again> {
         let mut runs = self.0.lock();
         let run = runs.get_mut(&key)?;
-        if run.number < run.of {
-            run.number += 1;
-            return Some(Again::Interpret(*run));
-        }
-        runs.remove(&key);
-        Some(Again::Compile)
+        run.number = run.number.saturating_add(1);
+        Some(if run.is_overdue() { Again::Compile(*run) } else { Again::Interpret(*run) })
+    }
+
+    /// A region is not interpreted any more.
+    pub(super) fn warm(&self, key: RegionKey) {
+        self.0.lock().remove(&key);
     }
 
     /// The first execution of a region, if it is to be interpreted.
@@ -158,11 +173,6 @@ impl ColdRegions {
         }
         self.0.lock().insert(key, run);
         Some(run)
-    }
-
-    /// A region that the interpreter has failed on is not interpreted again.
-    fn give_up(&self, key: RegionKey) {
-        self.0.lock().remove(&key);
     }
 }
 
@@ -215,7 +225,7 @@ impl Job {
                 let engine = stream.engine();
                 engine.emit(|| Event::NotInterpreted { region, why: error.message });
                 if let Some(cold) = engine.cold() {
-                    cold.give_up(region.key);
+                    cold.warm(region.key);
                 }
                 self.leaves_bucket(stream);
                 Err(self)
@@ -323,6 +333,10 @@ mod tests {
         for number in 2..=of {
             assert_eq!(cold.again(key), Some(Again::Interpret(Run { number, of })));
         }
-        assert_eq!((cold.again(key), cold.again(key)), (Some(Again::Compile), None));
+        for number in [of + 1, of + 2] {
+            assert_eq!(cold.again(key), Some(Again::Compile(Run { number, of })));
+        }
+        cold.warm(key);
+        assert_eq!(cold.again(key), None);
     }
 }

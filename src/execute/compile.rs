@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuseline_cache::{Artifact as _, Claim, Hit, OutputSet};
+use fuseline_cache::{Artifact as _, Claim, Flight, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
@@ -52,8 +52,22 @@ struct SlotState {
 pub(super) struct CompileSlot(Mutex<SlotState>);
 
 impl CompileSlot {
-    pub(super) fn new() -> Arc<CompileSlot> {
+    fn new() -> Arc<CompileSlot> {
         Arc::new(CompileSlot(Mutex::new(SlotState::default())))
+    }
+
+    /// What tells when a compile that somebody else has asked for has ended; the stream is notified then.
+    pub(super) fn of(
+        flight: Flight<Executable, DeviceError>,
+        stream: &Arc<StreamShared>,
+    ) -> Arc<CompileSlot> {
+        let slot = CompileSlot::new();
+        let (done, stream) = (slot.clone(), stream.clone());
+        flight.subscribe(move || {
+            done.landed();
+            stream.notify();
+        });
+        slot
     }
 
     /// The result, once it is there.
@@ -62,7 +76,7 @@ impl CompileSlot {
     }
 
     /// The compile that was followed has ended.
-    pub(super) fn landed(&self) {
+    fn landed(&self) {
         self.0.lock().landed = true;
     }
 

@@ -41,8 +41,8 @@ pub(super) enum State {
     Short(Arc<Room>, Option<Hit<Executable>>),
     /// It is not there now, and nobody waits for it: the region's units run instead.
     InUnits,
-    /// It is not wanted yet.
-    Cold(Run),
+    /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time until then.
+    Cold(Run, Option<Arc<CompileSlot>>),
     /// There is none of its own, but one for its sizes and others.
     Bucketed(Arc<Bucketed>, Hit<Executable>),
     /// It is not wanted yet, and the interpreter or the executable of its bucket is at it.
@@ -226,6 +226,7 @@ impl Job {
         let key = Key::new(*self.info.reference.key.as_bytes());
         let region = self.info.reference;
         let cold = engine.cold().filter(|_| self.may_be_cold());
+        let mut overdue = None;
         match cold.and_then(|cold| cold.again(region.key)) {
             Some(Again::Interpret(run)) => {
                 if run.starts_compile()
@@ -238,10 +239,13 @@ impl Job {
                     // What was begun in case it is run again is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
-                self.state = State::Cold(run);
+                self.state = State::Cold(run, None);
                 return;
             }
-            Some(Again::Compile) => self.was_cold = true,
+            Some(Again::Compile(run)) => {
+                self.was_cold = true;
+                overdue = Some(run);
+            }
             None => {}
         }
         let found = engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed);
@@ -254,15 +258,15 @@ impl Job {
         };
         self.state = match found {
             Lookup::Hit(hit) => self.hit(key, hit, stream),
-            Lookup::InFlight(_) | Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
+            Lookup::InFlight(_) if self.runs_in_units(stream) => State::InUnits,
+            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
             Lookup::InFlight(flight) => {
                 engine.compile_pool().hasten(region.key.as_bytes());
-                let slot = CompileSlot::new();
-                let (done, stream) = (slot.clone(), stream.clone());
-                flight.subscribe(move || {
-                    done.landed();
-                    stream.notify();
-                });
+                let slot = CompileSlot::of(flight, stream);
+                if let Some(run) = overdue.filter(|run| run.goes_on(engine.config())) {
+                    self.state = State::Cold(run, Some(slot));
+                    return;
+                }
                 State::Following(slot)
             }
             Lookup::Failed(error) => State::Known(error),
@@ -284,9 +288,9 @@ impl Job {
                         if run.starts_compile() {
                             self.compile(Some(claim), Haste::Unhurried, stream);
                         }
-                        State::Cold(run)
+                        State::Cold(run, None)
                     }
-                    None if self.is_joined() => {
+                    None if self.runs_in_units(stream) => {
                         self.compile(Some(claim), Haste::Unhurried, stream);
                         State::InUnits
                     }
@@ -298,6 +302,14 @@ impl Job {
                 State::Compiling(self.compile(None, Haste::Awaited, stream))
             }
         };
+        if let Some(cold) = cold.filter(|_| overdue.is_some()) {
+            cold.warm(region.key);
+        }
+    }
+
+    /// Whether it runs as its units while its executable is not there.
+    fn runs_in_units(&self, stream: &StreamShared) -> bool {
+        self.is_joined() && !stream.engine().config().is_reproducible()
     }
 
     /// It is there.
@@ -436,8 +448,9 @@ impl Job {
                     self.goes_on(stream);
                     continue;
                 }
-                State::Cold(run) => {
-                    self.state = State::Cold(run);
+                State::Cold(_, Some(slot)) if slot.has_landed() => State::Wanted,
+                State::Cold(run, slot) => {
+                    self.state = State::Cold(run, slot);
                     if self.awaits_input(stream) {
                         return Step::Blocked(self);
                     }

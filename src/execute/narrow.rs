@@ -14,7 +14,8 @@ use crate::stream::StreamShared;
 impl Job {
     /// Notes what of an executable's results the job needs, and has one compiled that returns less if that pays.
     pub(super) fn note_surplus(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
-        let Some(surplus) = hit.artifact.surplus().filter(|_| hit.outputs != self.needed) else { return };
+        let is_free = hit.outputs != self.needed && !stream.engine().config().is_reproducible();
+        let Some(surplus) = hit.artifact.surplus().filter(|_| is_free) else { return };
         let canon = &self.info.canon;
         let compile = || compile_time(canon.graph());
         let Some(narrower) = surplus.note(canon, hit.artifact.outputs(), &self.needed, compile) else {

@@ -15,7 +15,8 @@ impl Job {
     /// Notes which inputs die without their memory being reused, and has an executable compiled that reuses it if that pays. All inputs
     /// have data, and the executable is about to be launched.
     pub(super) fn note_undonated(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
-        let Some(undonated) = hit.artifact.undonated() else { return };
+        let is_free = !stream.engine().config().is_reproducible();
+        let Some(undonated) = hit.artifact.undonated().filter(|_| is_free) else { return };
         let canon = &self.info.canon;
         let compile = || compile_time(canon.graph());
         let Some(wider) = undonated.note(canon, |param| self.may_reuse(param), compile) else { return };
