@@ -119,7 +119,7 @@ counters! {
     fallbacks,
     /// Times that memory ran out, in a compile, an execution or a transfer.
     out_of_memory,
-    /// Regions that ran in parts because they would have needed too much memory as a whole.
+    /// Regions that ran in parts because they would have needed too much memory as a whole, or because some of their ops come at sizes that vary.
     in_parts,
     /// Executables compared with their ops.
     compared,

@@ -162,6 +162,51 @@ fn a_triangular_loop_compiles_nothing() {
     assert_eq!((engine.counters().compiles_asked, engine.counters().padded), (0, 0));
 }
 
+/// A long step on large data with a sum over as many rows as there happen to be.
+fn pooled_step(engine: &Engine, rows: u64) -> Vec<f32> {
+    const SIZE: u64 = 32_768;
+    let chain = |mut x: Tensor| {
+        for _ in 0..60 {
+            x = (x.tanh().unwrap() * 1.01).unwrap();
+        }
+        x
+    };
+    let table = engine.tensor(&numbers(rows * 64, 0.01), &[rows, 64]).unwrap();
+    let x = chain(engine.tensor(&numbers(SIZE, 0.03), &[SIZE]).unwrap());
+    let weight = table.sum(&[0]).unwrap().mean(&[0]).unwrap().broadcast_to(&[SIZE]).unwrap();
+    chain((&x * &weight).unwrap()).slice(&[0], &[50], &[1]).unwrap().to_vec::<f32>().unwrap()
+}
+
+/// O7: what is compiled for another size is what varies.
+#[test]
+fn of_what_varies_little_not_much_is_new() {
+    const SIZES: u64 = 30;
+    let log = Log::default();
+    let config = EngineConfig::new().quick_compiles(false).event_sink(log.sink());
+    let Some(engine) = plugin(config) else { return };
+    let reference = Engine::reference();
+    let step = |rows: u64| close(&pooled_step(&engine, rows), &pooled_step(&reference, rows), 1e-4);
+    (0..SIZES).for_each(|size| step(100 + size));
+    let counters = engine.counters();
+    // The first few sizes, then what lies before the sum and what lies behind it; the sums themselves are interpreted.
+    assert_eq!((counters.compiles_asked, counters.in_parts), (FEW + 2, SIZES - FEW), "{counters:?}");
+    let told = log.take().into_iter().find_map(|event| match event {
+        Event::InParts { ref parts, .. } => Some((parts.clone(), event.to_string())),
+        _ => None,
+    });
+    let (parts, words) = told.unwrap();
+    assert!(parts.len() == 3 && parts[1] < 8 && words.contains("sizes that vary"), "{words} {parts:?}");
+    // A size that stays has an executable of its own: it has run in parts ten times, once so far.
+    let before = engine.counters();
+    (0..12).for_each(|_| step(100 + SIZES - 1));
+    let after = engine.counters();
+    assert_eq!(after.in_parts - before.in_parts, 9, "{after:?}");
+    assert_eq!(log.take().iter().filter(|event| matches!(event, Event::Miss { .. })).count(), 0);
+    let whole = |event: &Event| matches!(event, Event::Launched { region, .. } if region.ops > 200);
+    step(100 + SIZES - 1);
+    assert!(log.take().iter().any(whole));
+}
+
 /// O5.
 #[test]
 fn a_bucket_that_fails_costs_speed() {

@@ -179,11 +179,11 @@ pub enum Event {
         /// What its ops would hold at once, one by one ([`fuseline_fusion::region::Held`]).
         eager: Bytes,
     },
-    /// A region runs in parts, because it needs too much memory as a whole.
+    /// A region runs in parts, because it needs too much memory as a whole, or because some of its ops come at sizes that vary.
     InParts {
         /// Which one.
         region: RegionRef,
-        /// Number of ops of each part: of the units that it was joined from, or of its halves.
+        /// Number of ops of each part: of the units that it was joined from, of its halves, or of what varies and what does not.
         parts: Vec<usize>,
         /// Why.
         why: String,

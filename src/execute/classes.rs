@@ -7,7 +7,8 @@
 //!
 //! What is quick to interpret is interpreted until that has taken, by estimate, as long as a compile, here without the limit that a
 //! region by itself has (`cold.rs`): sizes of a triangular loop come once each. By the same measure a size gets its own executable. Where regions
-//! are not padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the ninth size on.
+//! are not padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the ninth size on; and what would take too long to
+//! interpret is taken apart, so that little of it is new (`apart.rs`).
 //!
 //! Input: a region that was missed. Output: a [`Bucketed`] region, and [`Slot`]s with results.
 //!
@@ -25,12 +26,14 @@ use std::sync::Arc;
 use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
 use fuseline_fusion::class::{Padded, ShapeClass, Unclassed, resized};
+use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{OpCode, Scalar, TensorType};
 use smallvec::SmallVec;
 
-use super::cold::{Again, Interpreted, MOST_RUNS, Param, Slot, failed, param, patience};
+use super::apart;
+use super::cold::{Again, FEW_RUNS, Interpreted, MOST_RUNS, Param, Slot, failed, param, patience};
 use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
-use super::job::{Job, State};
+use super::job::{Job, State, Step};
 use super::recent::Recent;
 use crate::config::{Buckets, ShapeClasses};
 use crate::device::{Buffer, DeviceError, Executable, How};
@@ -86,6 +89,8 @@ struct Known {
     regions: Recent<RegionKey, Arc<Bucketed>>,
     /// Padded regions by their keys.
     buckets: Recent<RegionKey, Arc<RegionInfo>>,
+    /// Where regions are cut, and how often each was.
+    apart: Recent<RegionKey, (Vec<usize>, u32)>,
 }
 
 /// The shape classes seen lately.
@@ -100,6 +105,8 @@ enum Found {
     Bucket(Arc<Bucketed>),
     /// Nothing, though its sizes vary; how many there are, and the reason, if it was not told yet.
     Refused(Sizes, Option<Refusal>),
+    /// It is cut before these ops, since little of it is new.
+    Apart(Vec<usize>),
     Nothing,
 }
 
@@ -128,6 +135,7 @@ impl Classes {
             families: Recent::with_room(MAX_KNOWN_REGIONS),
             regions: Recent::with_room(MAX_COLD_REGIONS),
             buckets: Recent::with_room(MAX_BUCKETS),
+            apart: Recent::with_room(MAX_COLD_REGIONS),
         };
         (which != ShapeClasses::Off).then(|| Classes { known: Mutex::new(known), which, buckets })
     }
@@ -135,6 +143,17 @@ impl Classes {
     /// The region's bucket, if it was padded before.
     fn known(&self, key: RegionKey) -> Option<Arc<Bucketed>> {
         self.known.lock().regions.get_mut(&key).cloned()
+    }
+
+    /// Where the region is cut, if it was cut before; nothing if that was often enough.
+    fn again_apart(&self, key: RegionKey) -> Option<Option<Vec<usize>>> {
+        let mut known = self.known.lock();
+        let (places, times) = known.apart.get_mut(&key)?;
+        if *times >= MOST_RUNS {
+            return Some(None);
+        }
+        *times += 1;
+        Some(Some(places.clone()))
     }
 
     /// Its executable failed: the region runs without, and so do others of the same ops that were not padded yet.
@@ -161,6 +180,17 @@ impl Classes {
             return Found::Nothing;
         };
         family.regions = family.regions.saturating_add(1);
+        let before = family.latest.clone();
+        match self.padded(info, environment, &mut known) {
+            Found::Bucket(bucketed) => Found::Bucket(bucketed),
+            other => known.apart(info, &before).map_or(other, Found::Apart),
+        }
+    }
+
+    /// What there is for a region whose ops have come at other sizes.
+    fn padded(&self, info: &RegionInfo, environment: &EnvFingerprint, known: &mut Known) -> Found {
+        let canon = &info.canon;
+        let Some(family) = known.families.get_mut(&canon.skeleton()) else { return Found::Nothing };
         let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
             Ok(Some(padded)) if padded.is_masked() && self.which != ShapeClasses::Masked => {
                 return family.refused(Refusal::Masked);
@@ -186,6 +216,18 @@ impl Classes {
         let bucketed = Arc::new(Bucketed::new(&padded, shared, &info.canon));
         known.regions.insert(info.reference.key, bucketed.clone());
         Found::Bucket(bucketed)
+    }
+}
+
+impl Known {
+    /// Where a region is cut that comes at many sizes and takes long to interpret, if most of it is not new. `before` was of another size.
+    fn apart(&mut self, info: &RegionInfo, before: &CanonRegion) -> Option<Vec<usize>> {
+        let is_many = self.families.get_mut(&info.canon.skeleton())?.sizes() == Sizes::Many;
+        let graph = info.canon.graph();
+        let places =
+            apart::places(before.graph(), graph).filter(|_| is_many && patience(graph) < FEW_RUNS)?;
+        self.apart.insert(info.reference.key, (places.clone(), 1));
+        Some(places)
     }
 }
 
@@ -270,9 +312,18 @@ impl Job {
         let classes = stream.engine().classes().filter(|_| self.may_be_cold());
         // Its own is better.
         let classes = classes.filter(|_| !matches!(found, Lookup::Hit(_)));
-        let Some(bucketed) = classes.and_then(|classes| classes.known(self.info.reference.key)) else {
-            return Err(found);
-        };
+        let Some(classes) = classes else { return Err(found) };
+        if matches!(found, Lookup::Claimed(_))
+            && let Some(again) = classes.again_apart(self.info.reference.key)
+        {
+            // Whoever comes next may claim it.
+            let Some(places) = again else {
+                self.was_cold = true;
+                return Err(found);
+            };
+            return Ok(State::Apart(places));
+        }
+        let Some(bucketed) = classes.known(self.info.reference.key) else { return Err(found) };
         let (claim, other) = match found {
             Lookup::Claimed(claim) => (Some(claim), None),
             other => (None, Some(other)),
@@ -305,8 +356,19 @@ impl Job {
                 }
                 Err((claim, sizes))
             }
+            Found::Apart(places) => Ok(State::Apart(places)),
             Found::Nothing => Err((claim, Sizes::Few)),
         }
+    }
+
+    /// The region in parts, of which few are new.
+    pub(super) fn sizes_apart(self, places: &[usize], stream: &StreamShared) -> Step {
+        let (engine, region) = (stream.engine(), self.info.reference);
+        let parts = self.into_region().cut(places, Boundary::Sizes);
+        let why =
+            || "few of its ops come at sizes that vary, so that not much is new of another size".to_owned();
+        engine.tell_parts(region, &parts, why);
+        Step::Parts(parts, None)
     }
 
     fn words(&self, refusal: &Refusal) -> String {

@@ -49,7 +49,7 @@ use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 pub(super) const MOST_RUNS: u32 = if cfg!(shuttle) { 2 } else { 10 };
 
 /// With so few the compile is started at the first, in case there is another.
-const FEW_RUNS: u32 = 4;
+pub(super) const FEW_RUNS: u32 = 4;
 
 /// Most of one of many sizes, however little each takes.
 const MOST_PATIENCE: u32 = 1_000;
@@ -63,12 +63,17 @@ const COMPILE_CONTRACTION: Duration = Duration::from_millis(15);
 
 /// What a compile takes, roughly.
 pub(super) fn compile_time(graph: &Graph) -> Duration {
+    compile_time_of(graph.nodes())
+}
+
+/// The same of a region of these ops.
+pub(super) fn compile_time_of(nodes: &[Node]) -> Duration {
     let op = |node: &Node| match node.signature().def().fusibility {
         Fusibility::Reduction => COMPILE_REDUCTION,
         Fusibility::Contraction => COMPILE_CONTRACTION,
         _ => COMPILE_OP,
     };
-    COMPILE + graph.nodes().iter().map(op).sum::<Duration>()
+    COMPILE + nodes.iter().map(op).sum::<Duration>()
 }
 
 /// How often a region can be interpreted in the time of its compile. 0 if it cannot be interpreted.

@@ -41,6 +41,8 @@ pub(super) enum State {
     Short(Arc<Room>, Option<Hit<Executable>>),
     /// It is not there now, and nobody waits for it: the region's units run instead.
     InUnits,
+    /// It would be for these sizes only: the region is cut before these ops, and few of its parts are new.
+    Apart(Vec<usize>),
     /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time until then.
     Cold(Run, Option<Arc<CompileSlot>>),
     /// There is none of its own, but one for its sizes and others.
@@ -69,7 +71,7 @@ pub(super) struct Job {
     /// What it waits for as the first of its stream, and since when, if somebody wants to know.
     waits: Option<(Wait, Instant)>,
     /// Whether it was interpreted, or would have been.
-    was_cold: bool,
+    pub(super) was_cold: bool,
     /// What the region needs as a whole that this one was cut from for that.
     pub(super) part_of: Option<Bytes>,
     /// Memory was not yet freed for it.
@@ -492,6 +494,10 @@ impl Job {
                         Err(job) => self = job,
                     }
                     State::Wanted
+                }
+                State::Apart(places) => {
+                    self.state = State::Wanted;
+                    return self.sizes_apart(&places, stream);
                 }
                 State::InUnits => {
                     self.state = State::InUnits;

@@ -26,8 +26,8 @@ use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::op::Effect;
 
-use super::is_driving;
 use super::job::{Job, Step};
+use super::{EngineRegion, is_driving};
 use crate::device::{Cause, DeviceError, Executable, after};
 use crate::engine::EngineShared;
 use crate::error::{RegionRef, Stage, bug};
@@ -87,6 +87,16 @@ impl EngineShared {
 
     fn tell_out_of_memory(&self, region: Option<RegionRef>, stage: Stage, asked: Bytes, remedy: Remedy) {
         self.emit(|| Event::OutOfMemory { region, stage, asked, remedy });
+    }
+
+    /// A region runs in parts.
+    pub(super) fn tell_parts(&self, region: RegionRef, parts: &[EngineRegion], why: impl FnOnce() -> String) {
+        self.counters().in_parts.add(1);
+        self.emit(|| Event::InParts {
+            region,
+            parts: parts.iter().map(|part| part.sites.len()).collect(),
+            why: why(),
+        });
     }
 
     /// What to say of an error that nothing helps against. `asked` are the bytes of what could not be made.
@@ -247,7 +257,6 @@ impl Job {
     pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Step {
         debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
         let engine = stream.engine();
-        engine.counters().in_parts.add(1);
         let region = self.info.reference;
         let parts = match self.is_joined() {
             true => self.into_region().into_units(),
@@ -257,11 +266,7 @@ impl Job {
                 Err(region) => region.split(),
             },
         };
-        engine.emit(|| Event::InParts {
-            region,
-            parts: parts.iter().map(|part| part.sites.len()).collect(),
-            why: why.message.clone(),
-        });
+        engine.tell_parts(region, &parts, || why.message.clone());
         let whole = match why.cause {
             Cause::Oversized(whole) => Some(whole),
             Cause::Memory | Cause::Other => None,

@@ -23,6 +23,7 @@
 //!
 //! The mode of an op was captured when it was recorded; the driver treats regions of all modes alike.
 
+mod apart;
 mod classes;
 mod cold;
 mod compile;

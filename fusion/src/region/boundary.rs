@@ -40,11 +40,13 @@ pub enum Boundary {
     Fallback,
     /// The region that this one was part of would have needed too much memory at once, and runs in two halves.
     Memory,
+    /// The ops that follow, or these, come at sizes that vary, and the region that they were part of would have to be compiled for each.
+    Sizes,
 }
 
 impl Boundary {
     /// Every reason.
-    pub const ALL: [Boundary; 15] = [
+    pub const ALL: [Boundary; 16] = [
         Boundary::HostRead,
         Boundary::Flush,
         Boundary::Effect,
@@ -60,6 +62,7 @@ impl Boundary {
         Boundary::Shutdown,
         Boundary::Fallback,
         Boundary::Memory,
+        Boundary::Sizes,
     ];
 
     /// Whether the program asked for it, by what it recorded, rather than a budget or rule of ours.
@@ -74,6 +77,7 @@ impl Boundary {
                 | Boundary::ByteBudget
                 | Boundary::Fallback
                 | Boundary::Memory
+                | Boundary::Sizes
         )
     }
 
@@ -96,6 +100,7 @@ impl Boundary {
             Boundary::Shutdown => "shutdown",
             Boundary::Fallback => "fallback",
             Boundary::Memory => "memory",
+            Boundary::Sizes => "sizes",
         }
     }
 }
@@ -119,6 +124,7 @@ impl fmt::Display for Boundary {
             Boundary::Shutdown => "the stream was shut down",
             Boundary::Fallback => "the region it was part of could not run as a whole",
             Boundary::Memory => "the region it was part of would have needed too much memory at once",
+            Boundary::Sizes => "some ops of the region it was part of come at sizes that vary",
         })
     }
 }

@@ -29,6 +29,22 @@ impl<R: TraceResult> Region<R> {
         Ok(parts.try_into().expect("bug: two units are two regions"))
     }
 
+    /// The region in parts, which end before the ops at these places, in order.
+    ///
+    /// # Panics
+    /// When a part would have no op.
+    #[must_use]
+    pub fn cut(self, places: &[usize], boundary: Boundary) -> Vec<Region<R>> {
+        let begins = std::iter::once(0).chain(places.iter().copied());
+        let ends = places.iter().map(|&place| (place, boundary)).chain([(self.sites.len(), self.boundary)]);
+        let unit = |(begin, (end, boundary)): (usize, (usize, Boundary))| {
+            assert!(begin < end, "a part from {begin} to {end}");
+            Unit { ops: end - begin, boundary, print: 0 }
+        };
+        let units: Vec<Unit> = begins.zip(ends).map(unit).collect();
+        self.apart(&units)
+    }
+
     /// The units that the region was joined from, each a region of its own, in order; the region if it is one.
     #[must_use]
     pub fn into_units(mut self) -> Vec<Region<R>> {
