@@ -3,11 +3,11 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use fuseline::{Engine, EngineConfig, Event, Fault, FaultPoint, Literal, Mode, Numerics, with_mode};
-use support::{Log, plugin, step, vector, wait_until};
+use support::{Gate, Log, plugin, step, vector, wait_until};
 
 #[test]
 fn a_region_is_interpreted_until_it_pays_to_compile_it() {
@@ -40,15 +40,9 @@ fn a_region_is_interpreted_until_it_pays_to_compile_it() {
 /// Nobody waits for a compile in the time of which the interpreter does the work.
 #[test]
 fn a_region_is_interpreted_for_as_long_as_its_compile_takes() {
-    let gate = Arc::new(Mutex::new(()));
-    let held = gate.lock().unwrap();
-    let at_gate = gate.clone();
-    let config = EngineConfig::new().inject_faults(move |point| {
-        if matches!(point, FaultPoint::Compile { .. }) {
-            drop(at_gate.lock());
-        }
-        None
-    });
+    let gate = Gate::new();
+    let held = gate.shut();
+    let config = EngineConfig::new().inject_faults(gate.at_compiles());
     let Some(engine) = plugin(config) else { return };
     let x = vector(&engine, &[2.0, 4.0]);
     for _ in 0..40 {

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use fuseline::{Engine, EngineConfig, Result, Timeline};
-use support::{Gate, on_engines, plugin, vector};
+use support::{Gate, on_engines, plugin, vector, wait_until};
 
 /// Steps that read a sum; the first compiles.
 fn train(engine: &Engine, timeline: &Timeline, steps: usize) -> Result<String> {
@@ -151,6 +151,9 @@ fn a_page_is_whole_and_needs_nothing_from_outside() {
     let timeline = Timeline::new();
     let Some(engine) = plugin(EngineConfig::new().event_sink(timeline.clone())) else { return };
     train(&engine, &timeline, 40).unwrap();
+    // They may all have been interpreted; these are not.
+    wait_until(&engine, |counters| counters.compiles > 0 && counters.pending_compiles == 0);
+    train(&engine, &timeline, 2).unwrap();
     timeline.mark("</script><b>&\"bold");
     let x = vector(&engine, &[1.0; 8]);
     for _ in 0..100 {
