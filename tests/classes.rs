@@ -207,6 +207,33 @@ fn of_what_varies_little_not_much_is_new() {
     assert!(log.take().iter().any(whole));
 }
 
+/// What forty sizes take, each of them once, beside op by op.
+#[test]
+#[ignore = "figures: `cargo test --release --test classes -- --ignored --nocapture`"]
+fn cost_of_what_varies_little() {
+    for mode in [Mode::Fused, Mode::Strict] {
+        let Some(engine) = plugin(EngineConfig::new().mode(mode)) else { return };
+        let start = Instant::now();
+        let mut late = start.elapsed();
+        for size in 0..40 {
+            let step = Instant::now();
+            pooled_step(&engine, 100 + size);
+            if size >= 20 {
+                late += step.elapsed();
+            }
+        }
+        let did = engine.counters();
+        println!(
+            "{mode:?}: {:.2?}, the last 20 {late:.2?}, {} compiled, {} interpreted, {} padded, {} in parts",
+            start.elapsed(),
+            did.compiles,
+            did.interpreted,
+            did.padded,
+            did.in_parts,
+        );
+    }
+}
+
 /// O5.
 #[test]
 fn a_bucket_that_fails_costs_speed() {
