@@ -235,8 +235,9 @@ impl Job {
                     && let Lookup::Claimed(claim) =
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
                 {
-                    // It will be waited for when the region has been interpreted often enough.
-                    self.compile(Some(claim), run.haste(), stream);
+                    // When the region has been interpreted often enough it is waited for, or the interpreter goes on; then there is no hurry.
+                    let may_be_quick = !run.goes_on(engine.config());
+                    self.compile_by(Some(claim), run.haste(), may_be_quick, stream);
                 } else if run.haste() == Haste::Awaited {
                     // What was begun in case it is run again is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
@@ -331,15 +332,26 @@ impl Job {
         haste: Haste,
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
+        // What is joined runs as its units until its best executable is there.
+        let may_be_quick = claim.is_some() && !self.is_joined();
+        self.compile_by(claim, haste, may_be_quick, stream)
+    }
+
+    /// [`Job::compile`], in a hurry only if it may be.
+    fn compile_by(
+        &self,
+        claim: Option<Claim<Executable, DeviceError>>,
+        haste: Haste,
+        may_be_quick: bool,
+        stream: &Arc<StreamShared>,
+    ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
         // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
         let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
             true => Remembered::All,
             false => Remembered::ButForMemory,
         };
-        // What is joined runs as its units until its best executable is there.
-        let is_hurried = claim.is_some() && !self.is_joined();
-        let quick = is_hurried && quick::pays(self.info.canon.graph(), stream.engine());
+        let quick = may_be_quick && quick::pays(self.info.canon.graph(), stream.engine());
         let how = How { quick, ..How::default() };
         let compile =
             Compile { outputs, dying: self.dying(), how, otherwise: Otherwise::Parts(self.part_of) };

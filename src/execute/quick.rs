@@ -4,7 +4,7 @@
 //! compile and not long to run, is compiled so first, to a *stopgap*. If it is run once more, it is compiled again with all that the
 //! compiler has, behind everything that is waited for, and that executable takes the stopgap's place in the cache. What is run once costs
 //! less, and nobody waits for the second compile; a program that goes on is at its full speed later, by at most the time of a quick compile and
-//! what the stopgap is slower until then.
+//! what the stopgap is slower until then. What is interpreted for as long as its compile takes (`cold.rs`) is compiled once.
 //!
 //! Input: a region about to be compiled, or a hit. Output: how it is compiled, and the second compile.
 //!
