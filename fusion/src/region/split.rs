@@ -23,10 +23,8 @@ impl<R: TraceResult> Region<R> {
     /// The region itself, when it has a single op.
     pub fn halve(self) -> Result<[Region<R>; 2], Box<Region<R>>> {
         let Some(first) = Held::of(&self.graph, &self).middle() else { return Err(Box::new(self)) };
-        let unit = |ops, boundary| Unit { ops, boundary, print: 0 };
-        let units = [unit(first, Boundary::Memory), unit(self.sites.len() - first, self.boundary)];
-        let parts = self.apart(&units);
-        Ok(parts.try_into().expect("bug: two units are two regions"))
+        let parts = self.cut(&[first], Boundary::Memory);
+        Ok(parts.try_into().expect("bug: one place makes two regions"))
     }
 
     /// The region in parts, which end before the ops at these places, in order.
