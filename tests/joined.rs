@@ -316,7 +316,7 @@ fn a_first_step_is_the_region_that_the_others_are() {
 #[test]
 fn a_round_that_begins_with_zeros_becomes_one_region() {
     let log = Log::default();
-    let engine = support::config().event_sink(log.sink()).build_reference().unwrap();
+    let engine = support::config().reproducible(true).event_sink(log.sink()).build_reference().unwrap();
     let x = vector(&engine, &[1.0, 2.0]);
     for _ in 0..6 {
         let sums: Vec<Tensor> = (0..20).map(|_| engine.full(0.0f32, &[2]).unwrap()).collect();
