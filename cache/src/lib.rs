@@ -34,10 +34,14 @@
 mod entry;
 mod key;
 mod memory;
+mod name;
 mod outputs;
+mod sealed;
 mod sync;
 
 pub use entry::MAX_NARROWED;
 pub use key::Key;
 pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCache, Stats};
+pub use name::{Fingerprint, Name, Request};
 pub use outputs::OutputSet;
+pub use sealed::{Damage, FORMAT, Kind, MAX_ENTRY, Record, Sealer, Secret};

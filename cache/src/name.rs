@@ -1,0 +1,145 @@
+//! What entries outside the process are found by.
+//!
+//! In memory a [`Key`] finds an entry, and variants of it stand beside each other. Outside, each artifact is an entry of its own, found by a
+//! [`Name`]: a hash of everything that it depends on, the environment and the [`Request`]. The request itself stands in the entry too and is
+//! compared, so that two requests with one name would cost a compile and never a result.
+
+use std::fmt;
+
+use crate::key::Key;
+
+/// Purposes of hashes, by which one is never mistaken for another (BLAKE3's key derivation).
+const NAME: &str = "fuseline cache 2026-11 name of an entry";
+const ENVIRONMENT: &str = "fuseline cache 2026-11 environment";
+
+macro_rules! hash {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name([u8; 32]);
+
+        impl $name {
+            /// Wraps a hash.
+            #[must_use]
+            pub const fn new(hash: [u8; 32]) -> $name {
+                $name(hash)
+            }
+
+            /// The hash.
+            #[must_use]
+            pub const fn as_bytes(&self) -> &[u8; 32] {
+                &self.0
+            }
+
+            /// Reads what `Display` writes: 64 lower-case hexadecimal digits.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<$name> {
+                let digit = |digit: u8| match digit {
+                    b'0'..=b'9' => Some(digit - b'0'),
+                    b'a'..=b'f' => Some(digit - b'a' + 10),
+                    _ => None,
+                };
+                let mut hash = [0; 32];
+                let text: &[u8; 64] = text.as_bytes().try_into().ok()?;
+                for (byte, [high, low]) in hash.iter_mut().zip(text.as_chunks().0) {
+                    *byte = digit(*high)? << 4 | digit(*low)?;
+                }
+                Some($name(hash))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    };
+}
+
+hash! {
+    /// Identity of an entry outside the process.
+    Name
+}
+
+hash! {
+    /// Identity of everything outside a region that its code depends on: plugin, device, processor, options, versions.
+    Fingerprint
+}
+
+impl Fingerprint {
+    /// That of a description; different descriptions have different ones.
+    #[must_use]
+    pub fn of(description: &[u8]) -> Fingerprint {
+        Fingerprint(blake3::derive_key(ENVIRONMENT, description))
+    }
+}
+
+/// What an artifact is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The key of the region, for people: of one region there may be several artifacts.
+    pub region: Key,
+    /// Where it is made.
+    pub environment: Fingerprint,
+    /// Everything else that it depends on, in an encoding in which different things are different bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Request<'_> {
+    /// The name of its entry.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        let mut hasher = blake3::Hasher::new_derive_key(NAME);
+        hasher.update(self.environment.as_bytes());
+        hasher.update(self.region.as_bytes());
+        hasher.update(self.bytes);
+        Name(*hasher.finalize().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_are_read_as_they_are_written(hash: [u8; 32]) {
+            let name = Name::new(hash);
+            prop_assert_eq!(Name::parse(&name.to_string()), Some(name));
+            prop_assert_eq!(Name::parse(&name.to_string()[1..]), None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for text in ["", "..", &"A".repeat(64), &"g".repeat(64), &"0".repeat(65), &"é".repeat(32)] {
+            assert_eq!(Name::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_depends_on_everything() {
+        let request = |region, environment, bytes: &'static [u8]| Request {
+            region: Key::new([region; 32]),
+            environment: Fingerprint::of(&[environment]),
+            bytes,
+        };
+        let requests = [
+            request(0, 0, b"x"),
+            request(1, 0, b"x"),
+            request(0, 1, b"x"),
+            request(0, 0, b"y"),
+            request(0, 0, b""),
+        ];
+        for (index, one) in requests.iter().enumerate() {
+            assert!(requests[index + 1..].iter().all(|other| other.name() != one.name()), "{one:?}");
+        }
+    }
+}
