@@ -31,6 +31,7 @@
 //! Deliberately not here: threads, I/O, compilers, the hash function, the environment part of the key.
 #![forbid(unsafe_code)]
 
+pub mod disk;
 mod entry;
 mod key;
 mod memory;

@@ -1,0 +1,310 @@
+//! Every call that the disk tier makes of the file system.
+//!
+//! One trait, so that tests can let any call fail, tear or be the last one of the process. All paths but the root's are names in an open
+//! folder: what somebody does to a path meanwhile changes nothing.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Timestamps};
+use rustix::io::Errno;
+
+/// What is known of an open file or folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// It is a regular file.
+    pub is_file: bool,
+    /// It is a folder.
+    pub is_dir: bool,
+    /// Its owner.
+    pub owner: u32,
+    /// Who may do what, as the lowest twelve bits of its mode.
+    pub mode: u32,
+    /// Names that it has.
+    pub links: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was last written to or touched.
+    pub modified: SystemTime,
+    /// Which file it is: device and number.
+    pub identity: (u64, u64),
+}
+
+/// Calls of the operating system; they fail as it does.
+pub trait Files: Send + Sync + fmt::Debug {
+    /// The user whose files may be trusted.
+    fn user(&self) -> u32;
+
+    /// Opens a folder by path; the last part must not be a link.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open_root(&self, path: &Path) -> io::Result<OwnedFd>;
+
+    /// Makes a folder that only its owner may use, by path.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn make_root(&self, path: &Path) -> io::Result<()>;
+
+    /// Opens a folder in a folder; it must not be a link.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open_dir(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
+
+    /// Makes a folder that only its owner may use.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn make_dir(&self, at: &OwnedFd, name: &str) -> io::Result<()>;
+
+    /// Says who may do what, whatever mask the process has.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn set_mode(&self, fd: &OwnedFd, mode: u32) -> io::Result<()>;
+
+    /// Makes a file that was not there, for its owner alone, to write to.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
+
+    /// Opens a file, or makes it, for its owner alone; it must not be a link.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open_or_create(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
+
+    /// Opens a file to read; it must not be a link, and a pipe is not waited for.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
+
+    /// What an open file is.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn stat(&self, fd: &OwnedFd) -> io::Result<Stat>;
+
+    /// What is under a path; links are followed.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn stat_path(&self, path: &Path) -> io::Result<Stat>;
+
+    /// What is under a name; a link is not followed.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat>;
+
+    /// Reads some bytes; none at the end.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn read(&self, fd: &OwnedFd, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn write(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Writes bytes at a place, all of them or none.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn write_at(&self, fd: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Waits until the bytes of a file are on the disk.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn sync(&self, fd: &OwnedFd) -> io::Result<()>;
+
+    /// Puts a file in the place of another one, or of none.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn rename(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()>;
+
+    /// Gives a file a second name, if nothing has it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn link(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()>;
+
+    /// Takes a file's name away.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn unlink(&self, at: &OwnedFd, name: &str) -> io::Result<()>;
+
+    /// The names in a folder.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn list(&self, dir: &OwnedFd) -> io::Result<Vec<String>>;
+
+    /// Says that a file is used now.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn touch(&self, fd: &OwnedFd) -> io::Result<()>;
+
+    /// Takes the lock of a file if nobody has it; whether it did. It is given back when the file is closed, at the latest when the process ends.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn try_lock(&self, fd: &OwnedFd) -> io::Result<bool>;
+}
+
+/// The operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const SAFE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// A call that a signal may interrupt.
+fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "the types differ between systems")]
+fn stat_of(stat: &fs::Stat) -> Stat {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    let modified = UNIX_EPOCH.checked_add(Duration::new(seconds, nanos)).unwrap_or(UNIX_EPOCH);
+    Stat {
+        is_file: kind == FileType::RegularFile,
+        is_dir: kind == FileType::Directory,
+        owner: stat.st_uid,
+        mode: stat.st_mode as u32 & 0o7777,
+        links: stat.st_nlink as u64,
+        size: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
+        modified,
+        identity: (stat.st_dev as u64, stat.st_ino as u64),
+    }
+}
+
+impl Files for System {
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn open_root(&self, path: &Path) -> io::Result<OwnedFd> {
+        again(|| fs::open(path, DIR, Mode::empty()))
+    }
+
+    fn make_root(&self, path: &Path) -> io::Result<()> {
+        again(|| fs::mkdir(path, Mode::RWXU))
+    }
+
+    fn open_dir(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        again(|| fs::openat(at, name, DIR, Mode::empty()))
+    }
+
+    fn make_dir(&self, at: &OwnedFd, name: &str) -> io::Result<()> {
+        again(|| fs::mkdirat(at, name, Mode::RWXU))
+    }
+
+    fn set_mode(&self, fd: &OwnedFd, mode: u32) -> io::Result<()> {
+        again(|| fs::fchmod(fd, Mode::from_bits_truncate(mode as _)))
+    }
+
+    fn create(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | SAFE;
+        again(|| fs::openat(at, name, flags, Mode::RUSR | Mode::WUSR))
+    }
+
+    fn open_or_create(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | SAFE;
+        again(|| fs::openat(at, name, flags, Mode::RUSR | Mode::WUSR))
+    }
+
+    fn open(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        again(|| fs::openat(at, name, OFlags::RDONLY | SAFE, Mode::empty()))
+    }
+
+    fn stat(&self, fd: &OwnedFd) -> io::Result<Stat> {
+        again(|| fs::fstat(fd)).map(|stat| stat_of(&stat))
+    }
+
+    fn stat_path(&self, path: &Path) -> io::Result<Stat> {
+        again(|| fs::stat(path)).map(|stat| stat_of(&stat))
+    }
+
+    fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat> {
+        again(|| fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)).map(|stat| stat_of(&stat))
+    }
+
+    fn read(&self, fd: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
+        again(|| rustix::io::read(fd, &mut *into))
+    }
+
+    fn write(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        again(|| rustix::io::write(fd, bytes))
+    }
+
+    fn write_at(&self, fd: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let written = again(|| rustix::io::pwrite(fd, bytes, offset))?;
+        if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    fn sync(&self, fd: &OwnedFd) -> io::Result<()> {
+        // What the library does for each system is enough: the name comes after.
+        File::from(fd.try_clone()?).sync_data()
+    }
+
+    fn rename(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()> {
+        again(|| fs::renameat(from.0, from.1, to.0, to.1))
+    }
+
+    fn link(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()> {
+        again(|| fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty()))
+    }
+
+    fn unlink(&self, at: &OwnedFd, name: &str) -> io::Result<()> {
+        again(|| fs::unlinkat(at, name, AtFlags::empty()))
+    }
+
+    fn list(&self, dir: &OwnedFd) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(dir.as_fd())? {
+            // What has a name that is no text is none of ours.
+            if let Ok(name) = entry?.file_name().to_str()
+                && name != "."
+                && name != ".."
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn touch(&self, fd: &OwnedFd) -> io::Result<()> {
+        let now = fs::Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
+        again(|| fs::futimens(fd, &Timestamps { last_access: now, last_modification: now }))
+    }
+
+    fn try_lock(&self, fd: &OwnedFd) -> io::Result<bool> {
+        match again(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+}

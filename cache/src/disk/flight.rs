@@ -1,0 +1,113 @@
+//! One process makes an artifact, the others wait for it, for a bounded time.
+//!
+//! A process that is about to make an artifact locks a file of its name. The lock goes with the process, however that ends, so nothing has to
+//! be cleaned up, and no clock decides who is alive. The file is removed by whoever held it; who got a lock on a file that has lost
+//! its name since tries again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::DiskCache;
+use super::dirs::Dirs;
+use super::files::Files;
+use crate::name::{Name, Request};
+use crate::sealed::Record;
+
+/// How often it is looked whether somebody else is done: soon at first.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(20);
+
+/// The right to make an artifact, among all processes that share the folder. Dropping it lets the others go on.
+#[derive(Debug)]
+pub struct Flight {
+    files: Arc<dyn Files>,
+    dirs: Arc<Dirs>,
+    name: String,
+    _lock: OwnedFd,
+}
+
+/// What became of asking for a flight.
+#[derive(Debug)]
+pub enum Joined {
+    /// Nobody else is making it.
+    Mine(Flight),
+    /// Somebody else has made it.
+    Made(Record),
+    /// Somebody else has been making it for so long that the caller should go on without them; or locks do not work here.
+    Alone,
+}
+
+/// Whether somebody holds the lock of this name.
+pub(super) fn is_held(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<bool> {
+    match files.open(&dirs.flights, name) {
+        Ok(file) => files.try_lock(&file).map(|free| !free),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the lock of a name, if nobody has it.
+pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io::Result<Option<Flight>> {
+    // Each further attempt is somebody else's flight that has just ended.
+    for _ in 0..100 {
+        let lock = files.open_or_create(&dirs.flights, &name)?;
+        if !files.try_lock(&lock)? {
+            return Ok(None);
+        }
+        if files.stat(&lock)?.links > 0 {
+            return Ok(Some(Flight { files: files.clone(), dirs: dirs.clone(), name, _lock: lock }));
+        }
+    }
+    Ok(None)
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // While it is locked: nobody has a lock on what has no name. If it stays, the sweep takes it.
+        drop(self.files.unlink(&self.dirs.flights, &self.name));
+    }
+}
+
+impl DiskCache {
+    /// Asks to make what was not found. Waits for somebody else who does, `patience` at most.
+    pub fn join(&self, request: &Request<'_>, patience: Duration) -> Joined {
+        let name = request.name();
+        let since = Instant::now();
+        let mut pause = FIRST_LOOK;
+        loop {
+            let dirs = self.dirs();
+            match take(self.files(), &dirs, name.to_string()) {
+                Ok(Some(flight)) => {
+                    // Whoever had it before may have been done between two looks.
+                    return match self.look_again(request, &name) {
+                        Some(record) => Joined::Made(record),
+                        None => Joined::Mine(flight),
+                    };
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.trouble("lock a flight", &error);
+                    return Joined::Alone;
+                }
+            }
+            let left = patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Joined::Alone;
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LAST_LOOK);
+            if let Some(record) = self.look_again(request, &name) {
+                return Joined::Made(record);
+            }
+        }
+    }
+
+    fn look_again(&self, request: &Request<'_>, name: &Name) -> Option<Record> {
+        match self.files().stat_at(&self.dirs().entries, &name.to_string()) {
+            Ok(_) => self.load(request).found(),
+            Err(_) => None,
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What a process is about to try for the first time, for the next one to find if that was its end.
+//!
+//! A plugin that crashes takes the process along, and the next one would do the same thing at the same place. So before an artifact is made,
+//! loaded or run for the first time a process writes its name into a slot of its *marks*, a file that is locked as long as the process lives,
+//! and clears the slot afterwards. Each of the two is one write of 40 bytes to the page cache, a few µs. Who crashes is told by a
+//! byte that [`CRASHED`] is written to, by a handler of the signals that a crash is (not in this crate, which has no unsafe code). The next
+//! process finds marks that nobody has locked. What they name, of a process that crashed, goes into *quarantine* for a
+//! time: it is not tried again, so it costs one process and not each. Of a process that ended otherwise (killed, interrupted) the entries
+//! that it was loading are removed, in case it was their fault, and nothing else is held against them.
+//!
+//! Invariants:
+//! - K4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found, and perhaps a few more that were under way.
+//! - K5: what is in quarantine ends no process before its time is over. Each further death makes the time eight times as long.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::dirs::Dirs;
+use super::files::Files;
+use super::random_name;
+use crate::name::Name;
+use crate::sync::Mutex;
+
+/// What is written to the first byte of a process's marks when it crashes; the offset is 0.
+pub const CRASHED: &[u8; 1] = b"!";
+
+/// The first time that something is in quarantine; and the longest.
+const FIRST_TERM: Duration = Duration::from_secs(24 * 3600);
+const LAST_TERM: Duration = Duration::from_secs(64 * 24 * 3600);
+
+/// Bytes of a slot: a stage and a name, and room.
+const SLOT: usize = 40;
+/// Where the first slot is; before it the byte of a crash, and room.
+const SLOTS_AT: u64 = 40;
+/// Most slots; what finds none is not marked. Compiles and first executions under way at once are far fewer.
+const MAX_SLOTS: u32 = 512;
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// An artifact is made.
+    Make,
+    /// One is loaded.
+    Load,
+    /// One runs for the first time.
+    Run,
+}
+
+impl Stage {
+    const ALL: [(Stage, u8, &str); 3] =
+        [(Stage::Make, b'm', "compile"), (Stage::Load, b'l', "load"), (Stage::Run, b'r', "first run")];
+
+    fn code(self) -> u8 {
+        Stage::ALL.into_iter().find(|row| row.0 == self).map_or(0, |row| row.1)
+    }
+
+    fn of(code: u8) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|row| row.1 == code).map(|row| row.0)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Stage::ALL.into_iter().find(|row| row.0 == *self).map_or("", |row| row.2))
+    }
+}
+
+/// Why something is not tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quarantine {
+    /// What ended the latest process.
+    pub stage: Stage,
+    /// How many it has ended.
+    pub deaths: u32,
+    /// When it may be tried again.
+    pub until: SystemTime,
+}
+
+impl fmt::Display for Quarantine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = self.until.duration_since(SystemTime::now()).unwrap_or_default();
+        let hours = left.as_secs().div_ceil(3600);
+        let times = if self.deaths == 1 { "a process" } else { "several processes" };
+        write!(f, "its {} crashed {times}; it is not tried again for {hours} h", self.stage)
+    }
+}
+
+impl Quarantine {
+    /// After one more death.
+    fn after(before: Option<Quarantine>, stage: Stage, now: SystemTime) -> Quarantine {
+        let deaths = before.map_or(0, |before| before.deaths).saturating_add(1);
+        let term = FIRST_TERM.saturating_mul(8u32.saturating_pow(deaths - 1)).min(LAST_TERM);
+        Quarantine { stage, deaths, until: now + term }
+    }
+
+    fn write(&self) -> String {
+        let until = self.until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        format!("{} {} {until}\n", char::from(self.stage.code()), self.deaths)
+    }
+
+    fn read(text: &str) -> Option<Quarantine> {
+        let mut words = text.split_ascii_whitespace();
+        let [stage] = *words.next()?.as_bytes() else { return None };
+        let (stage, deaths) = (Stage::of(stage)?, words.next()?.parse().ok()?);
+        let until = UNIX_EPOCH.checked_add(Duration::from_secs(words.next()?.parse().ok()?))?;
+        words.next().is_none().then_some(Quarantine { stage, deaths, until })
+    }
+
+    /// Whether its time is over. One that is longer than any says that a clock was wrong.
+    pub(super) fn is_over(&self, now: SystemTime) -> bool {
+        self.until.duration_since(now).is_ok_and(|left| left > LAST_TERM) || self.until <= now
+    }
+}
+
+/// The file of this process.
+#[derive(Debug)]
+pub(super) struct Marks {
+    files: Arc<dyn Files>,
+    dirs: Arc<Dirs>,
+    name: String,
+    file: Arc<OwnedFd>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<u32>,
+    used: u32,
+}
+
+/// A name that stands in the marks of this process as long as this lives.
+#[derive(Debug)]
+pub struct Mark {
+    marks: Arc<Marks>,
+    slot: u32,
+}
+
+impl Marks {
+    pub(super) fn open(files: &Arc<dyn Files>, dirs: &Arc<Dirs>) -> io::Result<Marks> {
+        for _ in 0..10 {
+            let name = random_name()?;
+            let file = files.create(&dirs.marks, &name)?;
+            // Whoever looks for dead ones may have taken it for one before it was locked.
+            if files.try_lock(&file)? && files.stat(&file)?.links > 0 {
+                let (file, slots) = (Arc::new(file), Mutex::new(Slots::default()));
+                return Ok(Marks { files: files.clone(), dirs: dirs.clone(), name, file, slots });
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::WouldBlock))
+    }
+
+    /// The file, for a handler of signals.
+    pub(super) fn file(&self) -> &Arc<OwnedFd> {
+        &self.file
+    }
+
+    /// `None` if there is no room, or it cannot be written.
+    pub(super) fn mark(self: &Arc<Self>, stage: Stage, name: &Name) -> io::Result<Option<Mark>> {
+        let slot = {
+            let mut slots = self.slots.lock();
+            match slots.free.pop() {
+                Some(slot) => slot,
+                None if slots.used < MAX_SLOTS => {
+                    slots.used += 1;
+                    slots.used - 1
+                }
+                None => return Ok(None),
+            }
+        };
+        let mark = Mark { marks: self.clone(), slot };
+        mark.write(stage.code(), name.as_bytes())?;
+        Ok(Some(mark))
+    }
+}
+
+impl Mark {
+    fn write(&self, stage: u8, name: &[u8; 32]) -> io::Result<()> {
+        let mut bytes = [0; SLOT];
+        bytes[0] = stage;
+        bytes[8..].copy_from_slice(name);
+        let offset = SLOTS_AT + u64::from(self.slot) * SLOT as u64;
+        self.marks.files.write_at(&self.marks.file, &bytes, offset)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // What cannot be cleared would be blamed for a later crash: the slot is given up with it.
+        if self.write(0, &[0; 32]).is_ok() {
+            self.marks.slots.lock().free.push(self.slot);
+        }
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        drop(self.files.unlink(&self.dirs.marks, &self.name));
+    }
+}
+
+/// What a process that is gone was about to try.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Dead {
+    pub(super) crashed: bool,
+    pub(super) tried: Vec<(Stage, Name)>,
+}
+
+impl Dead {
+    fn read(bytes: &[u8]) -> Dead {
+        let slots = bytes.get(SLOTS_AT as usize..).unwrap_or_default();
+        let slot = |slot: &[u8; SLOT]| {
+            let name = Name::new(*slot.last_chunk()?);
+            Some((Stage::of(slot[0])?, name))
+        };
+        let tried = slots.as_chunks().0.iter().filter_map(slot).collect();
+        Dead { crashed: bytes.first() == CRASHED.first(), tried }
+    }
+}
+
+/// Takes the marks of processes that are gone.
+pub(super) fn take_dead(files: &dyn Files, dirs: &Dirs) -> io::Result<Vec<Dead>> {
+    let mut dead = Vec::new();
+    for name in files.list(&dirs.marks)? {
+        let file = match files.open(&dirs.marks, &name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        // Of several processes that look one takes it.
+        if !files.try_lock(&file)? || files.stat(&file)?.links == 0 {
+            continue;
+        }
+        let most = SLOTS_AT as usize + MAX_SLOTS as usize * SLOT;
+        dead.push(Dead::read(&read_up_to(files, &file, most)?));
+        files.unlink(&dirs.marks, &name)?;
+    }
+    Ok(dead)
+}
+
+/// The beginning of a file, so many bytes at most.
+pub(super) fn read_up_to(files: &dyn Files, file: &OwnedFd, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    let mut len = 0;
+    while len < most {
+        match files.read(file, &mut bytes[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// What is in quarantine under a name.
+pub(super) fn read_quarantine(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<Option<Quarantine>> {
+    let file = match files.open(&dirs.quarantine, name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let bytes = read_up_to(files, &file, 64)?;
+    Ok(std::str::from_utf8(&bytes).ok().and_then(Quarantine::read))
+}
+
+/// Puts a name into quarantine, once more if it was there.
+pub(super) fn quarantine(
+    files: &dyn Files,
+    dirs: &Dirs,
+    name: &Name,
+    stage: Stage,
+    now: SystemTime,
+) -> io::Result<Quarantine> {
+    let name = name.to_string();
+    let before = read_quarantine(files, dirs, &name)?;
+    let after = Quarantine::after(before, stage, now);
+    let temp = random_name()?;
+    let file = files.create(&dirs.temp, &temp)?;
+    let text = after.write();
+    let written = files.write(&file, text.as_bytes()).and_then(|written| match written == text.len() {
+        true => files.rename((&dirs.temp, &temp), (&dirs.quarantine, &name)),
+        false => Err(io::ErrorKind::WriteZero.into()),
+    });
+    if written.is_err() {
+        drop(files.unlink(&dirs.temp, &temp));
+    }
+    written.map(|()| after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quarantine_is_read_as_it_was_written() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let mut last = None;
+        for (deaths, days) in [(1, 1), (2, 8), (3, 64), (4, 64)] {
+            let quarantine = Quarantine::after(last, Stage::Load, now);
+            assert_eq!(quarantine.deaths, deaths);
+            assert_eq!(quarantine.until, now + Duration::from_secs(days * 24 * 3600));
+            assert_eq!(Quarantine::read(&quarantine.write()), Some(quarantine));
+            assert!(!quarantine.is_over(now) && quarantine.is_over(quarantine.until));
+            // Its time was written when the clock was a year ahead.
+            assert!(quarantine.is_over(now - Duration::from_secs(365 * 24 * 3600)));
+            last = Some(quarantine);
+        }
+        for text in ["", "x 1 1", "m 1", "m x 1", "m 1 1 1", "mm 1 1", "m 1 99999999999999999999999"] {
+            assert_eq!(Quarantine::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn marks_that_are_cut_off_are_read_as_far_as_they_go() {
+        let mut bytes = vec![0; SLOTS_AT as usize];
+        let mut slot = [0; SLOT];
+        slot[0] = b'l';
+        slot[8..].copy_from_slice(&[5; 32]);
+        bytes.extend(slot);
+        let tried = vec![(Stage::Load, Name::new([5; 32]))];
+        assert_eq!(Dead::read(&bytes), Dead { crashed: false, tried: tried.clone() });
+        bytes.extend([b'm', 1, 2]);
+        bytes[0] = CRASHED[0];
+        assert_eq!(Dead::read(&bytes), Dead { crashed: true, tried });
+        assert_eq!(Dead::read(&[]), Dead { crashed: false, tried: Vec::new() });
+    }
+}

@@ -1,0 +1,642 @@
+//! The disk tier: artifacts of earlier processes.
+//!
+//! What is read from here runs as native code, so it is read only from a folder that is the user's alone ([`dirs`]) and believed only if it was
+//! sealed with the user's secret ([`crate::sealed`]). Whatever else is found is a miss, and is removed, so that the place heals with the
+//! next artifact. Entries appear whole: they are written under another name first. No wait for the disk (`fsync`) by default, which takes 10 ms: a
+//! power cut may leave an entry cut off or of zeros, and such entries are found out as any other damage.
+//!
+//! Input: [`Request`]s and [`Record`]s. Output: the same. All of it blocks, as the file system does; whoever must not be held up calls it
+//! on another thread. Nothing here starts threads. What goes wrong is told to an observer, and costs what the tier saves, no more.
+//!
+//! # Many processes
+//!
+//! They share the folder, without anything that runs for it. Of those that miss one entry at once, one makes it ([`flight`]). Locks are the file
+//! system's (`flock`), which go with their process; where they do not work every process is on its own. What a killed process leaves is
+//! taken by the next sweep, which knows it by its lock. What a process crashed on is not tried again ([`marks`]).
+//!
+//! # Invariants
+//!
+//! - K1, K2: `sealed.rs`; K3: `dirs.rs`; K4, K5: `marks.rs`.
+//! - K6: an entry is under its name whole, or not at all, whenever the process ends.
+//! - K7: after a load that found damage there is no such entry, and a store puts one there.
+//! - K8: entries leave in the order in which they were last used, those first that are too old; none whose flight is under way.
+//! - K9: no failure of a call of the file system is more than a miss. It is told once for each kind of call and failure.
+
+mod dirs;
+mod files;
+mod flight;
+mod marks;
+mod secret;
+mod sweep;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+pub use self::files::{Files, Stat, System};
+pub use self::flight::{Flight, Joined};
+pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
+pub use self::sweep::Swept;
+
+use self::dirs::Dirs;
+use self::marks::Marks;
+use crate::name::{Name, Request};
+use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// Entries that are used are touched, no more than this often: a write to the file system for each load would be too many.
+const TOUCH_EVERY: Duration = Duration::from_secs(3600);
+
+/// For how long nothing is stored after a store failed, at first; twice as long after each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LAST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// Where the secret comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A file of the user's. It is made if it is not there.
+    File(PathBuf),
+    /// The operator.
+    Given(Secret),
+}
+
+/// How a disk tier is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// Its folder. Those above it are made if need be.
+    pub root: PathBuf,
+    /// What entries are sealed with.
+    pub secret: SecretSource,
+    /// Most bytes of all entries together.
+    pub max_bytes: u64,
+    /// For how long an entry is kept that nobody uses.
+    pub max_age: Duration,
+    /// Whether a store waits until its bytes are on the disk.
+    pub sync: bool,
+    /// Whether nothing is stored.
+    pub read_only: bool,
+}
+
+impl DiskConfig {
+    /// In a folder, with a secret; 2 GiB, 90 days.
+    #[must_use]
+    pub fn new(root: PathBuf, secret: SecretSource) -> DiskConfig {
+        let max_age = Duration::from_secs(90 * 24 * 3600);
+        DiskConfig { root, secret, max_bytes: 2 << 30, max_age, sync: false, read_only: false }
+    }
+}
+
+/// Why there is no disk tier.
+#[derive(Debug)]
+pub struct Off {
+    /// The file or folder that it is about.
+    pub path: PathBuf,
+    /// What is the matter with it.
+    pub why: Why,
+}
+
+/// What is the matter with a file or folder.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Why {
+    /// A call failed: what it was to do, and what the operating system says.
+    Io {
+        /// As a verb.
+        doing: &'static str,
+        /// Its words.
+        error: io::Error,
+    },
+    /// It is no folder.
+    NoFolder,
+    /// It belongs to somebody else.
+    Owner {
+        /// To whom.
+        owner: u32,
+        /// Who asks.
+        user: u32,
+    },
+    /// Others may use it too; its mode.
+    Mode(u32),
+    /// Others may exchange what is in it.
+    OthersWrite,
+    /// It cannot be the secret.
+    KeyFile(&'static str),
+}
+
+impl Off {
+    fn io(doing: &'static str, path: PathBuf, error: io::Error) -> Off {
+        Off { path, why: Why::Io { doing, error } }
+    }
+}
+
+impl fmt::Display for Off {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.why {
+            Why::Io { doing, error } => write!(f, "could not {doing} {path}: {error}"),
+            Why::NoFolder => write!(f, "{path} is no folder"),
+            Why::Owner { owner, user } => {
+                write!(f, "{path} belongs to user {owner}, and this process runs as user {user}")
+            }
+            Why::Mode(mode) => {
+                write!(f, "others may use {path} (its mode is {mode:o}): `chmod go= {path}` changes that")
+            }
+            Why::OthersWrite => {
+                write!(f, "everybody may exchange what is in {path}: the cache needs another folder")
+            }
+            Why::KeyFile(why) => write!(f, "{path} cannot be the key of the cache: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Off {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.why {
+            Why::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Something that an observer is told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Told<'a> {
+    /// A call of the file system failed. Told once for each kind of call and failure.
+    Trouble {
+        /// What was to be done, as a verb with its object.
+        doing: &'static str,
+        /// What the operating system says.
+        error: &'a io::Error,
+    },
+    /// An entry is damaged; it was removed.
+    Damaged {
+        /// Its name.
+        name: Name,
+        /// What is wrong with it.
+        why: &'a str,
+    },
+    /// Something ended a process, and is not tried again for a time.
+    Quarantined {
+        /// Its name.
+        name: Name,
+        /// What and for how long.
+        what: Quarantine,
+    },
+}
+
+/// Who is told what happens.
+pub type Observer = Arc<dyn Fn(&Told<'_>) + Send + Sync>;
+
+/// What a load came to.
+#[derive(Debug)]
+#[must_use]
+pub enum Loaded {
+    /// It is there.
+    Found(Record),
+    /// It is not; damage and failures are told to the observer.
+    Absent,
+}
+
+impl Loaded {
+    /// What was found.
+    #[must_use]
+    pub fn found(self) -> Option<Record> {
+        match self {
+            Loaded::Found(record) => Some(record),
+            Loaded::Absent => None,
+        }
+    }
+}
+
+/// Counters since the tier was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Loads that found an entry.
+    pub hits: u64,
+    /// Loads that did not.
+    pub misses: u64,
+    /// Entries that were damaged.
+    pub damaged: u64,
+    /// Entries that were stored.
+    pub stores: u64,
+    /// Stores that failed or were left out after failures.
+    pub failed_stores: u64,
+    /// Bytes read from entries.
+    pub bytes_read: u64,
+    /// Bytes stored.
+    pub bytes_written: u64,
+    /// Entries that left to make room, or for their age.
+    pub evictions: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    damaged: AtomicU64,
+    stores: AtomicU64,
+    failed_stores: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    evictions: AtomicU64,
+    /// Bytes stored since the last sweep.
+    unswept: AtomicU64,
+}
+
+/// When nothing is stored.
+#[derive(Debug, Default)]
+struct Pause {
+    until: Option<Instant>,
+    next: Option<Duration>,
+}
+
+/// The disk tier of one folder. See the [module](self).
+pub struct DiskCache {
+    files: Arc<dyn Files>,
+    config: DiskConfig,
+    sealer: Sealer,
+    dirs: Mutex<Arc<Dirs>>,
+    marks: Option<Arc<Marks>>,
+    /// Names of entries that were there when it was opened, or were stored or loaded since.
+    known: Mutex<HashSet<Name>>,
+    quarantined: Mutex<Vec<(Name, Quarantine)>>,
+    told: Mutex<HashSet<(&'static str, io::ErrorKind)>>,
+    pause: Mutex<Pause>,
+    observer: Observer,
+    counters: Counters,
+}
+
+impl DiskCache {
+    /// Opens the folder, and makes what is not there of it. Looks for what crashed earlier processes.
+    ///
+    /// # Errors
+    /// When the folder or the secret cannot be used, with what to do about it.
+    pub fn open(config: DiskConfig, observer: Observer) -> Result<DiskCache, Off> {
+        DiskCache::open_on(Arc::new(System), config, observer)
+    }
+
+    /// [`DiskCache::open`], with other calls than the operating system's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_on(files: Arc<dyn Files>, config: DiskConfig, observer: Observer) -> Result<DiskCache, Off> {
+        let secret = match &config.secret {
+            SecretSource::Given(secret) => secret.clone(),
+            SecretSource::File(path) => secret::read_or_make(&*files, path, !config.read_only)?,
+        };
+        let dirs = Arc::new(Dirs::open(&*files, &config.root)?);
+        let mut cache = DiskCache {
+            sealer: Sealer::new(&secret),
+            dirs: Mutex::new(dirs.clone()),
+            marks: None,
+            known: Mutex::new(HashSet::new()),
+            quarantined: Mutex::new(Vec::new()),
+            told: Mutex::new(HashSet::new()),
+            pause: Mutex::new(Pause::default()),
+            observer,
+            counters: Counters::default(),
+            config,
+            files,
+        };
+        if let Err(error) = cache.take_dead(&dirs) {
+            cache.trouble("read what crashed", &error);
+        }
+        if let Err(error) = cache.read_quarantine(&dirs) {
+            cache.trouble("read the quarantine", &error);
+        }
+        match cache.files.list(&dirs.entries) {
+            Ok(names) => *cache.known.lock() = names.iter().filter_map(|name| Name::parse(name)).collect(),
+            Err(error) => cache.trouble("list the entries", &error),
+        }
+        if !cache.config.read_only {
+            match Marks::open(&cache.files, &dirs) {
+                Ok(marks) => cache.marks = Some(Arc::new(marks)),
+                Err(error) => cache.trouble("make the marks", &error),
+            }
+        }
+        Ok(cache)
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.config.root
+    }
+
+    /// What it was opened with.
+    #[must_use]
+    pub fn config(&self) -> &DiskConfig {
+        &self.config
+    }
+
+    fn files(&self) -> &Arc<dyn Files> {
+        &self.files
+    }
+
+    fn dirs(&self) -> Arc<Dirs> {
+        self.dirs.lock().clone()
+    }
+
+    /// Whether there was an entry of this name when it was last looked; without looking.
+    pub fn may_have(&self, name: &Name) -> bool {
+        self.known.lock().contains(name)
+    }
+
+    /// Why something of this name is not to be tried, if it is not.
+    pub fn quarantine(&self, name: &Name) -> Option<Quarantine> {
+        let quarantined = self.quarantined.lock();
+        let (_, quarantine) = quarantined.iter().find(|(other, _)| other == name)?;
+        (!quarantine.is_over(SystemTime::now())).then_some(*quarantine)
+    }
+
+    /// Says that something is tried for the first time, as long as what is returned lives. `None` where it cannot be said.
+    pub fn mark(&self, stage: Stage, name: &Name) -> Option<Mark> {
+        self.marks.as_ref()?.mark(stage, name).unwrap_or_else(|error| {
+            self.trouble("write a mark", &error);
+            None
+        })
+    }
+
+    /// The open file to whose first byte [`CRASHED`] is to be written if the process crashes.
+    pub fn crash_file(&self) -> Option<Arc<OwnedFd>> {
+        self.marks.as_ref().map(|marks| marks.file().clone())
+    }
+
+    /// Looks for what answers a request. [`Record::kind`] says whether that is an artifact.
+    pub fn load(&self, request: &Request<'_>) -> Loaded {
+        let name = request.name();
+        let read = self.read(&name).and_then(|bytes| {
+            let Some(bytes) = bytes else { return Ok(None) };
+            self.counters.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            let record = self.sealer.open(&name, bytes).map_err(Unread::Damage)?;
+            // Names differ where requests do, unless somebody can break the hash; the request is what counts.
+            if record.request() == *request { Ok(Some(record)) } else { Err(Unread::Damage(Damage::Request)) }
+        });
+        let found = match read {
+            Ok(found) => found,
+            Err(unread) => {
+                self.unread(&name, &unread);
+                None
+            }
+        };
+        let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        match found {
+            Some(record) => {
+                self.known.lock().insert(name);
+                Loaded::Found(record)
+            }
+            None => {
+                self.known.lock().remove(&name);
+                Loaded::Absent
+            }
+        }
+    }
+
+    /// What could not be read or believed is told, and removed if it is its own fault.
+    fn unread(&self, name: &Name, unread: &Unread) {
+        match unread {
+            Unread::Io(doing, error) => self.trouble(doing, error),
+            Unread::Damage(_) | Unread::Refused(_) => {
+                self.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                (self.observer)(&Told::Damaged { name: *name, why: &unread.to_string() });
+                if !self.config.read_only {
+                    self.remove(name);
+                }
+            }
+        }
+    }
+
+    /// Reads the bytes of an entry; nothing of them is believed.
+    fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Unread> {
+        let (files, dirs) = (&self.files, self.dirs());
+        let file = match files.open(&dirs.entries, &name.to_string()) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if is_link(&error) => return Err(Unread::Refused("it is a link")),
+            Err(error) => return Err(Unread::Io("open an entry", error)),
+        };
+        let stat = files.stat(&file).map_err(|error| Unread::Io("look at an entry", error))?;
+        if !stat.is_file {
+            return Err(Unread::Refused("it is not a regular file"));
+        }
+        if stat.owner != files.user() {
+            return Err(Unread::Refused("it belongs to another user"));
+        }
+        if stat.links != 1 {
+            return Err(Unread::Refused("it has a second name"));
+        }
+        if stat.mode & 0o022 != 0 {
+            return Err(Unread::Refused("others may write to it"));
+        }
+        if stat.size > MAX_ENTRY {
+            return Err(Unread::Refused("it is larger than any entry"));
+        }
+        if stat.size < HEADER as u64 {
+            return Err(Unread::Damage(Damage::Short));
+        }
+        // One more, to see that it ends there.
+        let most = usize::try_from(stat.size).map_or(usize::MAX, |size| size + 1);
+        let bytes = marks::read_up_to(&**files, &file, most);
+        let bytes = bytes.map_err(|error| Unread::Io("read an entry", error))?;
+        let now = SystemTime::now();
+        // One from the future would never be the oldest.
+        let is_stale = now.duration_since(stat.modified).map_or(true, |age| age >= TOUCH_EVERY);
+        if is_stale
+            && !self.config.read_only
+            && let Err(error) = files.touch(&file)
+        {
+            self.trouble("touch an entry", &error);
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Writes an entry, in the place of one that may be there. Whether it did: what goes wrong is told, and then nothing is
+    /// stored for a while.
+    pub fn store(&self, record: &Record) -> bool {
+        if self.config.read_only {
+            return false;
+        }
+        if self.pause.lock().until.is_some_and(|until| Instant::now() < until) {
+            self.counters.failed_stores.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        let bytes = self.sealer.seal(record);
+        let name = record.name();
+        if bytes.len() as u64 > MAX_ENTRY.min(self.config.max_bytes) {
+            return false;
+        }
+        let written = match self.write(&name, &bytes) {
+            // The folder may be gone, or a sweep took the file before it was locked.
+            Err((_, error)) if error.kind() == io::ErrorKind::NotFound => {
+                if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root) {
+                    *self.dirs.lock() = Arc::new(dirs);
+                }
+                self.write(&name, &bytes)
+            }
+            written => written,
+        };
+        let mut pause = self.pause.lock();
+        match written {
+            Ok(()) => {
+                *pause = Pause::default();
+                drop(pause);
+                self.counters.stores.fetch_add(1, Ordering::Relaxed);
+                self.counters.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                self.counters.unswept.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                self.known.lock().insert(name);
+                true
+            }
+            Err((doing, error)) => {
+                let term = pause.next.unwrap_or(FIRST_PAUSE);
+                *pause = Pause { until: Some(Instant::now() + term), next: Some((term * 2).min(LAST_PAUSE)) };
+                drop(pause);
+                self.counters.failed_stores.fetch_add(1, Ordering::Relaxed);
+                self.trouble(doing, &error);
+                false
+            }
+        }
+    }
+
+    fn write(&self, name: &Name, bytes: &[u8]) -> Result<(), (&'static str, io::Error)> {
+        let (files, dirs) = (&*self.files, self.dirs());
+        let temp = random_name().map_err(|error| ("make a random name", error))?;
+        let file = files.create(&dirs.temp, &temp).map_err(|error| ("make an entry", error))?;
+        // As long as it is locked no sweep takes it. Where locks do not work it may, and then the entry is missed.
+        drop(files.try_lock(&file));
+        let written = write_all(files, &file, bytes)
+            .map_err(|error| ("write an entry", error))
+            .and_then(|()| match self.config.sync {
+                true => files.sync(&file).map_err(|error| ("wait for an entry", error)),
+                false => Ok(()),
+            })
+            .and_then(|()| {
+                let renamed = files.rename((&dirs.temp, &temp), (&dirs.entries, &name.to_string()));
+                renamed.map_err(|error| ("name an entry", error))
+            });
+        if written.is_err() {
+            drop(files.unlink(&dirs.temp, &temp));
+        }
+        written
+    }
+
+    /// Removes an entry. Whether there was one.
+    pub fn remove(&self, name: &Name) -> bool {
+        self.known.lock().remove(name);
+        match self.files.unlink(&self.dirs().entries, &name.to_string()) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => {
+                self.trouble("remove an entry", &error);
+                false
+            }
+        }
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> DiskStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        DiskStats {
+            hits: read(&counters.hits),
+            misses: read(&counters.misses),
+            damaged: read(&counters.damaged),
+            stores: read(&counters.stores),
+            failed_stores: read(&counters.failed_stores),
+            bytes_read: read(&counters.bytes_read),
+            bytes_written: read(&counters.bytes_written),
+            evictions: read(&counters.evictions),
+        }
+    }
+
+    /// Something did not work; told the first time.
+    fn trouble(&self, doing: &'static str, error: &io::Error) {
+        if self.told.lock().insert((doing, error.kind())) {
+            (self.observer)(&Told::Trouble { doing, error });
+        }
+    }
+
+    /// Judges what processes that are gone were about to try.
+    fn take_dead(&self, dirs: &Dirs) -> io::Result<()> {
+        if self.config.read_only {
+            return Ok(());
+        }
+        for dead in marks::take_dead(&*self.files, dirs)? {
+            for (stage, name) in dead.tried {
+                if dead.crashed {
+                    let now = SystemTime::now();
+                    let what = marks::quarantine(&*self.files, dirs, &name, stage, now)?;
+                    (self.observer)(&Told::Quarantined { name, what });
+                }
+                if dead.crashed || stage != Stage::Make {
+                    self.remove(&name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_quarantine(&self, dirs: &Dirs) -> io::Result<()> {
+        let mut quarantined = Vec::new();
+        for text in self.files.list(&dirs.quarantine)? {
+            let Some(name) = Name::parse(&text) else { continue };
+            if let Some(quarantine) = marks::read_quarantine(&*self.files, dirs, &text)? {
+                quarantined.push((name, quarantine));
+            }
+        }
+        *self.quarantined.lock() = quarantined;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DiskCache({}, {:?})", self.config.root.display(), self.stats())
+    }
+}
+
+/// Why an entry is not believed.
+#[derive(Debug)]
+enum Unread {
+    Io(&'static str, io::Error),
+    Refused(&'static str),
+    Damage(Damage),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unread::Io(doing, error) => write!(f, "could not {doing}: {error}"),
+            Unread::Refused(why) => f.write_str(why),
+            Unread::Damage(damage) => damage.fmt(f),
+        }
+    }
+}
+
+/// What opening a link says that must not be one.
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+fn write_all(files: &dyn Files, file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match files.write(file, bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => bytes = &bytes[written..],
+        }
+    }
+    Ok(())
+}
+
+/// A name that nothing else has.
+fn random_name() -> io::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
