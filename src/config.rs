@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fuseline_cache::Budget;
+use fuseline_cache::disk::DiskConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
@@ -15,6 +16,7 @@ use crate::error::Result;
 use crate::event::EventSink;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
+use crate::store::DiskCacheConfig;
 
 /// Makes the soft boundary rule of a new stream.
 type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
@@ -98,6 +100,16 @@ pub struct EngineConfig {
     faults: Option<Faults>,
     replays: bool,
     slack: Bytes,
+    disk: DiskChoice,
+}
+
+/// What was said about the disk cache.
+#[derive(Clone, Debug)]
+enum DiskChoice {
+    /// Nothing: variables of the environment are asked.
+    Unsaid,
+    Off,
+    At(DiskCacheConfig),
 }
 
 impl Default for EngineConfig {
@@ -138,6 +150,7 @@ impl EngineConfig {
             faults: None,
             replays: true,
             slack: MEMORY_SLACK,
+            disk: DiskChoice::Unsaid,
         }
     }
 
@@ -297,6 +310,32 @@ impl EngineConfig {
     #[must_use]
     pub fn cache_budget(mut self, budget: Budget) -> EngineConfig {
         self.cache = budget;
+        self
+    }
+
+    /// Where executables are kept between processes. Default: in a folder of the user's, as [`DiskCacheConfig`] says, unless variables of the
+    /// environment say otherwise:
+    ///
+    /// | variable | values |
+    /// |---|---|
+    /// | `FUSELINE_CACHE` | `on`, `off`, `read-only` |
+    /// | `FUSELINE_CACHE_DIR` | the folder |
+    /// | `FUSELINE_CACHE_KEY_FILE` | the file with the key that entries are sealed with |
+    /// | `FUSELINE_CACHE_MAX_BYTES` | most bytes of all entries together |
+    ///
+    /// What a region was compiled to is then loaded by the next process that runs the same region with the same plugin on a like processor, in a few
+    /// milliseconds. What cannot be used is told by [`Event::CacheTrouble`](crate::Event::CacheTrouble), and costs what the cache would save. Not on the
+    /// reference device.
+    #[must_use]
+    pub fn disk_cache(mut self, config: DiskCacheConfig) -> EngineConfig {
+        self.disk = DiskChoice::At(config);
+        self
+    }
+
+    /// Nothing is kept between processes, whatever variables say.
+    #[must_use]
+    pub fn without_disk_cache(mut self) -> EngineConfig {
+        self.disk = DiskChoice::Off;
         self
     }
 
@@ -460,6 +499,17 @@ impl EngineConfig {
 
     pub(crate) fn cache(&self) -> Budget {
         self.cache
+    }
+
+    /// Where the disk cache is to be, if there is to be one.
+    pub(crate) fn disk_cache_place(&self) -> std::result::Result<Option<DiskConfig>, String> {
+        let variable = |name: &str| std::env::var_os(name);
+        let config = match &self.disk {
+            DiskChoice::Off => None,
+            DiskChoice::At(config) => Some(config.clone()),
+            DiskChoice::Unsaid => DiskCacheConfig::of_variables(variable)?,
+        };
+        config.map(|config| config.resolve(variable)).transpose()
     }
 
     pub(crate) fn in_flight(&self) -> (usize, Bytes) {

@@ -33,7 +33,7 @@ macro_rules! counters {
             }
 
             pub(crate) fn read(&self) -> Counters {
-                let ended = self.compiles.get() + self.compile_failures.get();
+                let ended = self.compiles.get() + self.loads.get() + self.compile_failures.get();
                 Counters {
                     $($name: self.$name.get(),)*
                     compile_time: Duration::from_nanos(self.compile_nanos.get()),
@@ -105,6 +105,10 @@ counters! {
     compiles_asked,
     /// Compiles that ended well; their executables are in use from then on.
     compiles,
+    /// Executables that were loaded from a cache outside of the process instead of compiled.
+    loads,
+    /// Executables that were stored there.
+    stores,
     /// Compiles that failed.
     compile_failures,
     /// Executions on the device.

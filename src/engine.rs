@@ -21,6 +21,7 @@ use crate::execute::{Classes, ColdRegions, Flow, KnownRegions};
 use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::{Pool, Priority, Workers};
+use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -46,6 +47,8 @@ pub(crate) struct EngineShared {
     reports: Reports,
     captures: Captures,
     custom_ops: CustomOps,
+    /// Executables of other processes, if there is a place for them.
+    store: Option<Arc<Store>>,
     /// The latest failures, for those who ask the engine rather than the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
@@ -85,11 +88,14 @@ impl EngineShared {
         let is_needed = cold.is_some() || classes.is_some();
         let interpret = is_needed.then(|| Pool::start("interpret", 1, Priority::Normal, run));
         let interpret = interpret.transpose().map_err(threads)?;
-        Ok(Arc::new(EngineShared {
+        let reports = Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) };
+        let store = device.pjrt().and_then(|_| Store::open(&config, &reports.events));
+        let shared = Arc::new(EngineShared {
             device,
+            store,
             cache: MemoryCache::new(config.cache()),
             known: KnownRegions::new(),
-            reports: Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) },
+            reports,
             captures: Captures::new(),
             custom_ops: CustomOps::new(),
             failures: Mutex::new(VecDeque::new()),
@@ -102,7 +108,35 @@ impl EngineShared {
             classes,
             interpret,
             config,
-        }))
+        });
+        shared.prepare_store();
+        Ok(shared)
+    }
+
+    /// Has it found out which environment this is, before the first compile; then what dead processes left is cleared away.
+    fn prepare_store(self: &Arc<Self>) {
+        let Some(store) = &self.store else { return };
+        let engine = Arc::downgrade(self);
+        let settle = move || {
+            if let Some(engine) = engine.upgrade() {
+                engine.settled_store();
+            }
+        };
+        self.compile.push(Box::new(settle));
+        let store = store.clone();
+        self.compile.push_unhurried(None, Box::new(move || store.sweep(true)));
+    }
+
+    /// The executables of other processes, once it is known which environment this is. May read the plugin's file, the first time.
+    pub(crate) fn settled_store(&self) -> Option<&Arc<Store>> {
+        let (store, device) = (self.store.as_ref()?, self.device.pjrt()?);
+        store.settle(device, self.config.client_options());
+        Some(store)
+    }
+
+    /// The executables of other processes, for those who must not wait.
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        self.store.as_ref()
     }
 
     pub(crate) fn config(&self) -> &EngineConfig {

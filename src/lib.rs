@@ -105,6 +105,7 @@ mod run;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
 mod schedule;
+mod store;
 mod stream;
 mod sync;
 mod tensor;
@@ -138,6 +139,7 @@ pub use fuseline_fusion::{
 pub use num_complex::Complex;
 pub use record::with_mode;
 pub use run::PreparedProgram;
+pub use store::DiskCacheConfig;
 pub use stream::{Stream, Tensors};
 pub use tensor::{Order, Read, Tensor, Unique, promote};
 pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};

@@ -24,7 +24,8 @@ mod undonated;
 use std::fmt;
 use std::sync::Arc;
 
-use fuseline_cache::{Artifact, OutputSet};
+use fuseline_cache::disk::Mark;
+use fuseline_cache::{Artifact, OutputSet, Record};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
@@ -37,6 +38,7 @@ pub(crate) use self::habit::{Choice, Fixed, Habit};
 pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
 use self::packed::Packed;
+use self::pjrt::Compiled;
 pub(crate) use self::pjrt::PjrtDevice;
 pub(crate) use self::surplus::Surplus;
 pub(crate) use self::trial::{Trial, Verdict};
@@ -188,6 +190,8 @@ pub(crate) struct Executable {
     bytes: u64,
     memory: Option<MemoryPlan>,
     trial: Trial,
+    /// Its first execution is noted, in case it is the end of the process.
+    probation: Option<Probation>,
 }
 
 /// How a region is compiled.
@@ -208,12 +212,32 @@ impl Stopgap {
     }
 }
 
+/// Notes the first execution; returns a mark that is to live until it is done.
+pub(crate) struct Probation {
+    begun: AtomicBool,
+    mark: Box<dyn Fn() -> Option<Mark> + Send + Sync>,
+}
+
+impl Probation {
+    pub(crate) fn new(mark: impl Fn() -> Option<Mark> + Send + Sync + 'static) -> Probation {
+        Probation { begun: AtomicBool::new(false), mark: Box::new(mark) }
+    }
+
+    fn begin(&self) -> Option<Mark> {
+        // Most executions are later ones, which only look.
+        let is_first = !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed);
+        if is_first { (self.mark)() } else { None }
+    }
+}
+
 /// One execution.
 pub(crate) struct Executed {
     /// The outputs, in the order of [`Executable::outputs`].
     pub(crate) outputs: SmallVec<[Buffer; 4]>,
     /// Ready when the device is done; `None` when it is already.
     pub(crate) done: Option<Done>,
+    /// Says that it is the first of its executable, until it is dropped.
+    pub(crate) mark: Option<Mark>,
 }
 
 /// The end of an execution.
@@ -360,6 +384,33 @@ impl Device {
             Some(scratch) => Some(memory.unwrap_or_default().with_scratch(scratch)),
             None => memory,
         };
+        Ok(self.executable(region, (loaded, bytes, memory), (outputs, &aliases), how))
+    }
+
+    /// Loads what was compiled for the same region, outputs, candidates and way, and serialised.
+    pub(crate) fn load(
+        &self,
+        region: &Arc<CanonRegion>,
+        outputs: &OutputSet,
+        candidates: &[u32],
+        how: How,
+        record: &Record,
+    ) -> Result<Executable> {
+        let (outputs, aliases) = aliases(region, outputs, candidates);
+        let Kind::Pjrt(device) = &self.kind else {
+            return Err(DeviceError::new(Stage::Compile, "the reference device loads nothing"));
+        };
+        let Compiled { executable, bytes, memory } = device.load(region, &outputs, record)?;
+        Ok(self.executable(region, (Loaded::Pjrt(executable), bytes, memory), (outputs, &aliases), how))
+    }
+
+    fn executable(
+        &self,
+        region: &Arc<CanonRegion>,
+        (loaded, bytes, memory): (Loaded, u64, Option<MemoryPlan>),
+        (outputs, aliases): (Vec<u32>, &Aliases),
+        how: How,
+    ) -> Executable {
         let reusable = match loaded {
             // Arguments are the parameters without the lifted ones, in order.
             Loaded::Pjrt(_) => {
@@ -384,7 +435,7 @@ impl Device {
             }
             _ => None,
         };
-        Ok(Executable {
+        Executable {
             loaded,
             region: region.clone(),
             outputs,
@@ -399,7 +450,8 @@ impl Device {
             bytes,
             memory,
             trial: Trial::new(),
-        })
+            probation: None,
+        }
     }
 
     /// Runs an executable. `args` are the tensor parameters in order, `scalars` the lifted ones; `veto` are places of
@@ -418,7 +470,9 @@ impl Device {
                 let words = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
                 let packed = executable.packed.arguments(words, executable.pack.arguments(), upload)?;
-                device.execute(loaded, args, &packed, veto, &self.live)
+                let mark = executable.probation.as_ref().and_then(Probation::begin);
+                let executed = device.execute(loaded, args, &packed, veto, &self.live)?;
+                Ok(Executed { mark, ..executed })
             }
             _ => {
                 let (region, outputs) = (&executable.region, &executable.outputs);
@@ -571,6 +625,11 @@ impl Executable {
     /// Memory that an execution needs, if the plugin says so.
     pub(crate) fn memory(&self) -> Option<MemoryPlan> {
         self.memory
+    }
+
+    /// Its first execution is to be noted.
+    pub(crate) fn set_probation(&mut self, probation: Probation) {
+        self.probation = Some(probation);
     }
 
     /// How it compares with its ops.

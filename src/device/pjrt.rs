@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use fuseline_cache::Record;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::{self, Aliases, Numerics, Target};
 use fuseline_fusion::op::Rounding;
-use fuseline_fusion::{Body, DType, OpCode, Signature, TensorType};
+use fuseline_fusion::{Body, DType, OpCode, Ref, Signature, TensorType};
 use smallvec::SmallVec;
 
 use super::buffer::Data;
@@ -119,6 +120,18 @@ pub(super) struct Compiled {
     pub(super) bytes: u64,
     /// Memory that an execution needs, if the plugin says so.
     pub(super) memory: Option<MemoryPlan>,
+}
+
+impl Compiled {
+    /// What is known of an executable whose text, or serialised form, has so many bytes.
+    fn of(executable: pjrt::Executable, text: usize) -> Compiled {
+        // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not smaller than its text.
+        let code = executable.generated_code_size().ok().and_then(|size| u64::try_from(size).ok());
+        let bytes = code.unwrap_or(0).max(text as u64);
+        // A plugin that does not say is believed to need what the ops need.
+        let memory = executable.memory_stats().ok().and_then(|stats| MemoryPlan::of(&stats));
+        Compiled { executable, bytes, memory }
+    }
 }
 
 /// The smallest module there is, to ask a compiler about its flags.
@@ -251,6 +264,28 @@ impl PjrtDevice {
         out.into_vec()
     }
 
+    /// What of this device executables depend on, by name, for those who look at what differs. A part that is longer than a line is told by its hash.
+    pub(crate) fn parts(&self) -> Vec<(String, String)> {
+        let client = self.client();
+        let mut parts = vec![
+            ("platform".to_owned(), client.platform_name().to_owned()),
+            ("platform version".to_owned(), client.platform_version().to_owned()),
+            ("PJRT version".to_owned(), client.plugin().api_version().to_string()),
+            ("numerics".to_owned(), self.numerics.to_string()),
+        ];
+        for (name, value) in client.plugin().attributes() {
+            parts.push((format!("plugin's {name}"), format!("{value:?}")));
+        }
+        for device in &self.devices {
+            parts.push(("device".to_owned(), format!("{} {}", device.id(), device.kind())));
+        }
+        for (kind, options) in self.options.iter().enumerate() {
+            let hash = blake3::hash(&options.to_bytes()).to_hex();
+            parts.push((format!("compile options {kind}"), hash.to_string()));
+        }
+        parts
+    }
+
     /// The options for a region: a function of the region, so that they need not stand in its key.
     fn options(&self, region: &CanonRegion, quick: bool) -> Cow<'_, CompileOptions> {
         // Inside bodies too: a loop may hold a product of matrices.
@@ -305,12 +340,23 @@ impl PjrtDevice {
             .client()
             .compile(module.text(), &self.options(region, how.quick))
             .map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
-        // XLA:CPU reports the size of the code it made, other plugins may not; a kernel is not smaller than its text.
-        let code = executable.generated_code_size().ok().and_then(|size| u64::try_from(size).ok());
-        let bytes = code.unwrap_or(0).max(module.text().len() as u64);
-        // A plugin that does not say is believed to need what the ops need.
-        let memory = executable.memory_stats().ok().and_then(|stats| MemoryPlan::of(&stats));
-        Ok(Compiled { executable, bytes, memory })
+        Ok(Compiled::of(executable, module.text().len()))
+    }
+
+    /// Loads what was compiled for the same region, results and aliases, and serialised.
+    pub(super) fn load(&self, region: &CanonRegion, outputs: &[u32], record: &Record) -> Result<Compiled> {
+        let failed = |error: &pjrt::Error| DeviceError::pjrt(Stage::Compile, error);
+        self.allow_handlers(region).map_err(|error| failed(&error))?;
+        let executable = self.client().load_record(record).map_err(|error| failed(&error))?;
+        let graph = region.graph();
+        let expected = outputs.iter().map(|&output| graph.type_of(Ref::Result(output)));
+        if !expected.eq(executable.outputs().iter().map(Some)) {
+            return Err(DeviceError::new(
+                Stage::Compile,
+                "what was loaded returns other types than the region",
+            ));
+        }
+        Ok(Compiled::of(executable, record.artifact.len()))
     }
 
     pub(super) fn execute(
@@ -331,7 +377,11 @@ impl PjrtDevice {
             let execution = executable.execute(&arguments(args, packed, 0)?, &options).map_err(fail)?;
             let output = |output| Buffer::of(Data::Pjrt(Each::from([output])), live);
             let done = execution.done.map(|event| Done::Plugin(Each::from([event])));
-            return Ok(Executed { outputs: execution.outputs.into_iter().map(output).collect(), done });
+            return Ok(Executed {
+                outputs: execution.outputs.into_iter().map(output).collect(),
+                done,
+                mark: None,
+            });
         }
         let lists = (0..self.devices.len()).map(|replica| arguments(args, packed, replica));
         let lists = lists.collect::<Result<Vec<_>>>()?;
@@ -350,7 +400,7 @@ impl PjrtDevice {
         }
         let done = (!done.is_empty()).then_some(Done::Plugin(done));
         let output = |each| Buffer::of(Data::Pjrt(each), live);
-        Ok(Executed { outputs: outputs.into_iter().map(output).collect(), done })
+        Ok(Executed { outputs: outputs.into_iter().map(output).collect(), done, mark: None })
     }
 
     /// Words of scalars on each device.

@@ -58,5 +58,5 @@ pub(super) fn execute(
     })?;
     let data = |output: u32| results.iter().map(|each| each[output as usize].clone()).collect();
     let output = |&output: &u32| Buffer::of(Data::Reference(data(output)), live);
-    Ok(Executed { outputs: outputs.iter().map(output).collect(), done: None })
+    Ok(Executed { outputs: outputs.iter().map(output).collect(), done: None, mark: None })
 }

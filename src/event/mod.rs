@@ -107,6 +107,27 @@ pub enum Event {
         /// The executable; `None` on the reference device. A sink that keeps it keeps the client alive too.
         executable: Option<pjrt::Executable>,
     },
+    /// What a region was compiled to in another process, or earlier, was loaded instead of compiling it. It comes after [`Event::CompileStarted`],
+    /// in the place of [`Event::CompileFinished`].
+    Loaded {
+        /// Of which region.
+        region: RegionRef,
+        /// How long it took to find and load.
+        took: Duration,
+        /// How long the compile took then.
+        compile: Duration,
+        /// Memory that the executable holds.
+        size: Bytes,
+        /// Memory that an execution needs, on each replica; `None` if the plugin does not say.
+        memory: Option<MemoryPlan>,
+        /// The executable. A sink that keeps it keeps the client alive too.
+        executable: Option<pjrt::Executable>,
+    },
+    /// Something is the matter with the caches outside of the process. It costs what they would save.
+    CacheTrouble {
+        /// What, and what becomes of it.
+        what: String,
+    },
     /// A region was compiled once more, beside what runs, with scalars as constants that had had the same value in many executions. It is
     /// used where they still have it.
     Specialised {
@@ -347,6 +368,8 @@ impl Event {
             Event::Lowered { .. } => "lowered",
             Event::CompileStarted { .. } => "compile_started",
             Event::CompileFinished { .. } => "compile_finished",
+            Event::Loaded { .. } => "loaded",
+            Event::CacheTrouble { .. } => "cache_trouble",
             Event::Narrowed { .. } => "narrowed",
             Event::Widened { .. } => "widened",
             Event::CompileFailed { .. } => "compile_failed",
@@ -388,6 +411,7 @@ impl Event {
             | Event::Lowered { region, .. }
             | Event::CompileStarted { region }
             | Event::CompileFinished { region, .. }
+            | Event::Loaded { region, .. }
             | Event::CompileFailed { region, .. }
             | Event::Narrowed { region, .. }
             | Event::Widened { region, .. }
@@ -410,6 +434,7 @@ impl Event {
             | Event::Completed { region, .. } => Some(region),
             Event::HostRead { region, .. } | Event::OutOfMemory { region, .. } => region.as_ref(),
             Event::Evicted { .. }
+            | Event::CacheTrouble { .. }
             | Event::Panicked { .. }
             | Event::Synchronized { .. }
             | Event::HotReads { .. }
@@ -443,6 +468,16 @@ impl fmt::Display for Event {
                 let how = if *quick { "quickly, " } else { "" };
                 write!(f, "{region} was compiled {how}in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
+            Event::Loaded { region, took, compile, size, .. } => {
+                let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+                write!(
+                    f,
+                    "{region} was loaded in {:.1} ms ({size}); it was compiled in {:.1} ms",
+                    ms(took),
+                    ms(compile)
+                )
+            }
+            Event::CacheTrouble { what } => f.write_str(what),
             Event::Narrowed { region, surplus, executions } => {
                 write!(
                     f,
@@ -676,6 +711,7 @@ impl EventSink for TracingSink {
             Event::CompileFailed { .. }
             | Event::Fallback { .. }
             | Event::OutOfMemory { .. }
+            | Event::CacheTrouble { .. }
             | Event::NotInterpreted { .. }
             | Event::NotPadded { .. }
             | Event::RecompileStorm { .. }

@@ -83,6 +83,14 @@ fn break_even(graph: &Graph) -> u32 {
     u32::try_from(runs).unwrap_or(u32::MAX)
 }
 
+/// What a load takes: 1 to 10 ms (docs/cache.md).
+const LOAD: Duration = Duration::from_millis(2);
+
+/// Whether the interpreter is done with a region before it could be loaded.
+pub(super) fn is_done_before_a_load(graph: &Graph) -> bool {
+    interp::estimate(graph).is_some_and(|once| once <= LOAD)
+}
+
 /// How often a new region is interpreted before it is compiled.
 fn runs(graph: &Graph, sizes: Sizes) -> u32 {
     match sizes {

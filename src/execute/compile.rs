@@ -32,6 +32,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
 
+use super::stored::Source;
 use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases};
 use crate::engine::EngineShared;
 use crate::error::Stage;
@@ -141,14 +142,20 @@ impl Otherwise {
 /// Counts a compile that ended well, when it is dropped.
 pub(super) struct Tally<'a> {
     engine: &'a EngineShared,
-    took: Duration,
+    /// `None` if it was a load.
+    took: Option<Duration>,
 }
 
 impl Drop for Tally<'_> {
     fn drop(&mut self) {
         let counters = self.engine.counters();
-        counters.compile_nanos.add(self.took.as_nanos() as u64);
-        counters.compiles.add(1);
+        match self.took {
+            Some(took) => {
+                counters.compile_nanos.add(took.as_nanos() as u64);
+                counters.compiles.add(1);
+            }
+            None => counters.loads.add(1),
+        }
     }
 }
 
@@ -242,12 +249,15 @@ impl Compile {
                 engine.emit(|| Event::CompileStarted { region });
             }
             let start = Instant::now();
-            let (outputs, dying) = (&self.outputs, self.dying.as_slice());
-            let executable = engine.device().compile(&info.canon, outputs, dying, self.how.clone())?;
-            let took = start.elapsed();
-            Ok((executable, took, Held::of(info.canon.graph(), &self.request(info)).peak()))
+            let (executable, source) = self.obtain(info, engine)?;
+            Ok((
+                executable,
+                source,
+                start.elapsed(),
+                Held::of(info.canon.graph(), &self.request(info)).peak(),
+            ))
         });
-        let (executable, took, eager) = match compiled {
+        let (executable, source, waited, eager) = match compiled {
             Ok(compiled) => compiled,
             Err(error) => {
                 engine.counters().compile_failures.add(1);
@@ -255,15 +265,27 @@ impl Compile {
                 return land(Err(Arc::new(error)));
             }
         };
-        let tally = Tally { engine, took };
         let size = Bytes(executable.bytes());
-        if !is_special {
-            engine.emit(|| {
-                let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                let quick = self.how.quick;
-                Event::CompileFinished { region, took, size, quick, memory, eager, executable }
-            });
-        }
+        let (took, unstored) = match source {
+            Source::Compiled(took, unstored) => {
+                if !is_special {
+                    engine.emit(|| {
+                        let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
+                        let quick = self.how.quick;
+                        Event::CompileFinished { region, took, size, quick, memory, eager, executable }
+                    });
+                }
+                (Some(took), unstored)
+            }
+            Source::Loaded(compile) => {
+                engine.emit(|| {
+                    let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
+                    Event::Loaded { region, took: waited, compile, size, memory, executable }
+                });
+                (None, None)
+            }
+        };
+        let tally = Tally { engine, took };
         if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
             engine.emit(|| Event::Oversized { region, memory, eager });
             drop((tally, executable));
@@ -275,7 +297,14 @@ impl Compile {
         }
         land(Ok((executable, tally)));
         if is_special {
+            let took = took.unwrap_or(waited);
             engine.emit(|| Event::Specialised { region, scalars: self.how.fixed.to_vec(), took, size });
+        }
+        // Whoever waited for it has it.
+        if let (Some(unstored), Some(took)) = (unstored, took)
+            && unstored.store(took).is_some()
+        {
+            engine.counters().stores.add(1);
         }
     }
 

@@ -11,7 +11,7 @@ use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
 use super::classes::{Bucketed, Sizes};
-use super::cold::{Again, Run, Slot};
+use super::cold::{self, Again, Run, Slot};
 use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::known::Missed;
 use super::memory::Room;
@@ -286,7 +286,19 @@ impl Job {
                     };
                 }
                 let cold = cold.filter(|_| !self.was_cold);
+                let stored = self.is_stored(&claim, stream);
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
+                    Some(run) if stored => {
+                        // Another process has compiled it: it is loaded, and interpreted at most while that takes.
+                        let slot = self.compile(Some(claim), Haste::Awaited, stream);
+                        if let Some(cold) = cold {
+                            cold.warm(region.key);
+                        }
+                        match cold::is_done_before_a_load(self.info.canon.graph()) {
+                            true => State::Cold(run, None),
+                            false => State::Compiling(slot),
+                        }
+                    }
                     Some(run) => {
                         if run.starts_compile() {
                             self.compile(Some(claim), Haste::Unhurried, stream);
@@ -308,6 +320,19 @@ impl Job {
         if let Some(cold) = cold.filter(|_| overdue.is_some()) {
             cold.warm(region.key);
         }
+    }
+
+    /// Whether what a claim is for can be loaded, as far as that is known, and what runs may depend on it.
+    fn is_stored(&self, claim: &Claim<Executable, DeviceError>, stream: &StreamShared) -> bool {
+        let engine = stream.engine();
+        let Some(store) = engine.store().filter(|_| !engine.config().is_reproducible()) else { return false };
+        let compile = Compile {
+            outputs: claim.outputs().clone(),
+            dying: self.dying(),
+            how: How::default(),
+            otherwise: Otherwise::Parts(None),
+        };
+        compile.is_stored(&self.info, store)
     }
 
     /// Whether it runs as its units while its executable is not there.

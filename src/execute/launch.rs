@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fuseline_cache::disk::Mark;
 use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
@@ -134,8 +135,15 @@ impl Job {
         input.dies && input.value.is_last()
     }
 
-    /// Counts an execution as in flight until it is done. `since` is when it was handed to the device, if somebody wants to know.
-    pub(super) fn take_off(&self, done: Option<Done>, since: Option<Instant>, stream: &Arc<StreamShared>) {
+    /// Counts an execution as in flight until it is done, and keeps its mark until then. `since` is when it was handed to the device, if somebody
+    /// wants to know.
+    pub(super) fn take_off(
+        &self,
+        done: Option<Done>,
+        mark: Option<Mark>,
+        since: Option<Instant>,
+        stream: &Arc<StreamShared>,
+    ) {
         let region = self.info.reference;
         // Not the engine: it must not go on a thread of the plugin.
         let told = since.map(|since| (stream.engine().events().clone(), since));
@@ -148,6 +156,7 @@ impl Job {
         let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
         flow.take_off(bytes);
         done.on_ready(move || {
+            drop(mark);
             tell();
             flow.land(bytes, &owner);
         });
@@ -190,7 +199,7 @@ impl Job {
             let donated = reusable.iter().filter(|(place, _)| !kept.contains(place));
             Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
-        self.take_off(executed.done, since, stream);
+        self.take_off(executed.done, executed.mark, since, stream);
         // Both are in ascending order.
         let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {

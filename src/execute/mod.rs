@@ -40,6 +40,7 @@ mod shadow;
 mod specialise;
 #[cfg(feature = "stages")]
 pub mod stages;
+mod stored;
 mod storm;
 mod watch;
 mod widen;

@@ -109,7 +109,7 @@ impl Job {
         // The ops are still to read the inputs.
         let all: Vec<i64> = executable.reusable().iter().map(|&(place, _)| place).collect();
         let executed = engine.device().execute(executable, &args, scalars.into_iter(), &all)?;
-        self.take_off(executed.done, None, stream);
+        self.take_off(executed.done, executed.mark, None, stream);
         let bars = bars(self.info.canon.graph(), engine.device().numerics());
         let mut needed = self.outputs.iter().peekable();
         let mut subjects = Vec::with_capacity(self.outputs.len());

@@ -315,7 +315,10 @@ impl EventSink for Timeline {
             Event::Hit { region, .. } => What::Hit { region: *region },
             Event::Miss { region, why } => What::Missed { region: *region, why: why.to_string().into() },
             Event::InUnits { region, units } => What::InUnits { region: *region, units: *units },
-            Event::CompileFinished { region, took, .. } | Event::Specialised { region, took, .. } => {
+            // A load is what a compile would be there.
+            Event::CompileFinished { region, took, .. }
+            | Event::Loaded { region, took, .. }
+            | Event::Specialised { region, took, .. } => {
                 What::Compiled { region: *region, took: nanos(*took) }
             }
             Event::Interpreted { region, .. } => What::Interpreted { region: *region, padded: false },
@@ -341,6 +344,7 @@ impl EventSink for Timeline {
             Event::RecompileStorm { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
+            | Event::CacheTrouble { .. }
             | Event::CompileFailed { .. }
             | Event::Fallback { .. }
             | Event::OutOfMemory { .. }

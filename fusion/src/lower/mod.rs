@@ -88,6 +88,12 @@ impl Aliases {
         Aliases::default()
     }
 
+    /// Each parameter with the position of the result, among those returned, that may have its memory; ascending.
+    #[must_use]
+    pub fn pairs(&self) -> &[(u32, u32)] {
+        &self.0
+    }
+
     /// Pairs the given candidates with returned results of the same type, each once.
     ///
     /// `outputs` are the returned results; `candidates` the parameters (by index in the region) that may be reused. A result gets the memory of

@@ -25,30 +25,41 @@ pub(crate) struct Watch {
 }
 
 impl Watched {
-    /// Sets up an engine that compiles every region when it first comes; `watch` says what is kept of its events.
+    /// Sets up an engine that compiles every region when it first comes, or loads what was compiled before; `watch` says what is kept of its
+    /// events.
     pub(crate) fn new(
         place: &Place,
         contract: Contract,
         mode: Mode,
         watch: Watch,
     ) -> Result<Watched, Failure> {
-        Watched::with(
-            EngineConfig::new().interpret_cold_regions(false).quick_compiles(false),
-            place,
-            contract,
-            mode,
-            watch,
-        )
+        let config = EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
+        Watched::with(config, place, contract, mode, watch)
     }
 
-    /// As [`Watched::new`], but as programs have it who ask for nothing.
+    /// As [`Watched::new`], and nothing is loaded.
+    pub(crate) fn afresh(
+        place: &Place,
+        contract: Contract,
+        mode: Mode,
+        watch: Watch,
+    ) -> Result<Watched, Failure> {
+        let config = EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
+        Watched::with(config.without_disk_cache(), place, contract, mode, watch)
+    }
+
+    /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is used only if a folder with it is named.
     pub(crate) fn as_usual(
         place: &Place,
         contract: Contract,
         mode: Mode,
         watch: Watch,
     ) -> Result<Watched, Failure> {
-        Watched::with(EngineConfig::new(), place, contract, mode, watch)
+        let config = match std::env::var_os("FUSELINE_CACHE_DIR") {
+            Some(_) => EngineConfig::new(),
+            None => EngineConfig::new().without_disk_cache(),
+        };
+        Watched::with(config, place, contract, mode, watch)
     }
 
     fn with(

@@ -10,7 +10,7 @@ use crate::text::say;
 use crate::{Mode, Status};
 
 pub(crate) fn run(args: &DevicesArgs, out: &mut String) -> Result<Status, Failure> {
-    let watched = Watched::new(&args.place, Contract::default(), Mode::Fused, Watch::default())?;
+    let watched = Watched::afresh(&args.place, Contract::default(), Mode::Fused, Watch::default())?;
     let document = match watched.engine.pjrt_device() {
         Some(device) => client_json(device.client()),
         None => json!({

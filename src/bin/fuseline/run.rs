@@ -219,10 +219,11 @@ fn words(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome:
     let counters = &outcome.counters;
     say!(
         out,
-        "  regions   {} ({} from the cache, {} compiled)",
+        "  regions   {} ({} from the cache, {} compiled, {} loaded)",
         counters.regions,
         counters.hits,
-        counters.compiles
+        counters.compiles,
+        counters.loads
     );
     say!(out, "  compiling {}", time(counters.compile_time));
     if counters.donations > 0 {
@@ -323,6 +324,7 @@ fn json(args: &RunArgs, watched: &Watched, prepared: &PreparedProgram, outcome: 
             "hits": counters.hits,
             "misses": counters.misses,
             "compiles": counters.compiles,
+            "loads": counters.loads,
             "compile_failures": counters.compile_failures,
             "compile_ms": milliseconds(counters.compile_time),
             "executions": counters.executions,

@@ -28,6 +28,8 @@ pub(crate) enum Source {
 /// One compile.
 pub(crate) struct Compile {
     pub(crate) took: Duration,
+    /// How long it took when it was compiled, if it was loaded instead.
+    pub(crate) loaded: Option<Duration>,
     pub(crate) size: Bytes,
     pub(crate) executable: Option<Executable>,
 }
@@ -81,7 +83,13 @@ impl Region {
 
     pub(crate) fn compile_words(&self) -> Option<String> {
         let compile = self.compile.as_ref()?;
-        Some(format!("{} ({})", time(compile.took), compile.size))
+        Some(match compile.loaded {
+            None => format!("{} ({})", time(compile.took), compile.size),
+            Some(then) => {
+                let (took, then) = (time(compile.took), time(then));
+                format!("loaded from the disk cache in {took}, instead of {then} ({})", compile.size)
+            }
+        })
     }
 }
 
@@ -127,8 +135,12 @@ impl Story {
                 Event::Miss { why, .. } => region.source = Source::Miss(why.clone()),
                 Event::Lowered { module, .. } => region.module = Some(module.clone()),
                 Event::CompileFinished { took, size, executable, .. } => {
-                    region.compile =
-                        Some(Compile { took: *took, size: *size, executable: executable.clone() });
+                    let (size, executable) = (*size, executable.clone());
+                    region.compile = Some(Compile { took: *took, loaded: None, size, executable });
+                }
+                Event::Loaded { took, compile, size, executable, .. } => {
+                    let (size, executable) = (*size, executable.clone());
+                    region.compile = Some(Compile { took: *took, loaded: Some(*compile), size, executable });
                 }
                 Event::Launched { donated, .. } => region.donated.clone_from(donated),
                 Event::CompileFailed { .. }

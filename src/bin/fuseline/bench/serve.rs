@@ -75,7 +75,7 @@ impl Served<'_> {
         let (place, contract) = (&self.args.place, self.args.contract);
         let watched = match self.args.floor {
             // Every region has its best executable, from the first step on.
-            true => Watched::new(place, contract, mode.into(), Watch { events: true, times: false })?,
+            true => Watched::afresh(place, contract, mode.into(), Watch { events: true, times: false })?,
             false => Watched::as_usual(place, contract, mode.into(), Watch::default())?,
         };
         let steps = match self.args.floor {

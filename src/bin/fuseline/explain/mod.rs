@@ -39,11 +39,11 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
     let program = load::program(&args.program)?;
     let mode = Mode::from(args.mode);
     let watch = Watch { events: true, times: true };
-    let watched = match Watched::new(&args.place, args.contract, mode, watch) {
+    let watched = match Watched::afresh(&args.place, args.contract, mode, watch) {
         Err(failure) if args.place.device.is_none() => {
             note(format_args!("fuseline: {failure}\nfuseline: going on with the reference interpreter"));
             let reference = Place { device: Some(DeviceChoice::Reference), options: Vec::new() };
-            Watched::new(&reference, args.contract, mode, watch)?
+            Watched::afresh(&reference, args.contract, mode, watch)?
         }
         watched => watched?,
     };

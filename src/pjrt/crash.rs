@@ -1,0 +1,118 @@
+//! A note of the moment at which the process crashes.
+//!
+//! A plugin that crashes takes the process along. What it was at stands in a file ([`fuseline_cache::disk::DiskCache::crash_file`]), and so that the next process
+//! can tell a crash from a process that was interrupted or killed, a handler of the signals that a crash is writes one byte to it. Then what was
+//! there before the handler gets the signal: a handler of the host's, or the default action, which ends the process. Nothing else is
+//! done in it; all that it calls may be called there (`signal-safety(7)`).
+//!
+//! Invariants:
+//! - P3: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when
+//!   that is executed again.
+//! - P4: a process that was forked off notes nothing: the file is its parent's.
+#![allow(
+    clippy::disallowed_types,
+    reason = "no model is about the end of a process, and a handler needs atomics alone"
+)]
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::{Arc, Once};
+
+use fuseline_cache::disk::CRASHED;
+
+/// The signals of a crash.
+const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+
+/// Files to write to; -1 is none. More engines than that at once have no note.
+static FILES: [AtomicI32; 16] = [const { AtomicI32::new(-1) }; 16];
+
+/// Whose files these are.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// What was there before, by place in [`SIGNALS`]; set once and never freed.
+static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; SIGNALS.len()];
+
+/// A file that is told if the process crashes, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct CrashNote {
+    place: Option<usize>,
+    file: Arc<OwnedFd>,
+}
+
+impl CrashNote {
+    /// Installs the handler, the first time.
+    pub(crate) fn new(file: Arc<OwnedFd>) -> CrashNote {
+        static INSTALLED: Once = Once::new();
+        OWNER.store(std::process::id() as i32, Ordering::Relaxed);
+        INSTALLED.call_once(install);
+        let fd = file.as_raw_fd();
+        let take =
+            |place: &AtomicI32| place.compare_exchange(-1, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        CrashNote { place: FILES.iter().position(take), file }
+    }
+}
+
+impl Drop for CrashNote {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            debug_assert_eq!(FILES[place].load(Ordering::Relaxed), self.file.as_raw_fd());
+            FILES[place].store(-1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn install() {
+    for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
+        let old = Box::into_raw(Box::new(action(libc::SIG_DFL)));
+        // In place before the handler is, which looks there.
+        before.store(old, Ordering::Release);
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_crash;
+        let mut new = action(handler as usize);
+        // On the stack for signals, if a thread has one: its own may be what overflowed.
+        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: holds because both actions are initialised, and the handler calls only what may be called there.
+        if unsafe { libc::sigaction(signal, &raw const new, old) } != 0 {
+            // Nothing was installed, so nothing looks there.
+            before.store(ptr::null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// An action without flags.
+fn action(handler: usize) -> libc::sigaction {
+    // SAFETY: holds because the structure consists of numbers and an optional pointer to a function, for which zeros are valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler;
+    action
+}
+
+extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: holds because the function takes nothing and may be called in a handler.
+    let pid = unsafe { libc::getpid() };
+    if pid == OWNER.load(Ordering::Relaxed) {
+        for file in &FILES {
+            let fd = file.load(Ordering::Relaxed);
+            if fd >= 0 {
+                // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
+                let _ = unsafe { libc::pwrite(fd, CRASHED.as_ptr().cast(), CRASHED.len(), 0) };
+            }
+        }
+    }
+    let place = SIGNALS.iter().position(|other| *other == signal);
+    let before = place.map_or(ptr::null_mut(), |place| BEFORE[place].load(Ordering::Acquire));
+    if before.is_null() {
+        return;
+    }
+    // SAFETY: holds because what is there was set by `install`, once, and is never freed; the function may be called in a handler.
+    let _ = unsafe { libc::sigaction(signal, before, ptr::null_mut()) };
+    // SAFETY: holds because the system hands a handler with `SA_SIGINFO` the signal's information.
+    let code = unsafe { (*info).si_code };
+    if code <= 0 {
+        // It was sent, by `abort` for example, and comes no second time by itself. It is held back until the handler returns.
+        // SAFETY: holds because the function may be called in a handler.
+        let _ = unsafe { libc::raise(signal) };
+    }
+}

@@ -1,0 +1,187 @@
+//! Where executables are kept between processes, as the user says it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fuseline_cache::Secret;
+use fuseline_cache::disk::{DiskConfig, SecretSource};
+use fuseline_fusion::Bytes;
+
+/// Where executables are kept between processes, and for how long; for [`EngineConfig::disk_cache`](crate::EngineConfig::disk_cache).
+///
+/// By default they are in `$XDG_CACHE_HOME/fuseline`, or `~/.cache/fuseline`, and the key that they are sealed with is in
+/// `$XDG_STATE_HOME/fuseline/cache.key`, or `~/.local/state/fuseline/cache.key`. See `SECURITY.md` for what is promised of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskCacheConfig {
+    folder: Option<PathBuf>,
+    key: Option<SecretSource>,
+    max_size: Option<Bytes>,
+    max_age: Option<Duration>,
+    sync: bool,
+    read_only: bool,
+}
+
+impl DiskCacheConfig {
+    /// The defaults: 2 GiB, 90 days.
+    #[must_use]
+    pub fn new() -> DiskCacheConfig {
+        DiskCacheConfig::default()
+    }
+
+    /// In this folder. It is made if it is not there; nobody but the user may have access to it.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> DiskCacheConfig {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// The key is in this file. It is made if it is not there: 32 random bytes that nobody but the user may read. It should not be in the folder
+    /// of the cache.
+    #[must_use]
+    pub fn key_file(mut self, file: impl Into<PathBuf>) -> DiskCacheConfig {
+        self.key = Some(SecretSource::File(file.into()));
+        self
+    }
+
+    /// The key: 32 random bytes. Whoever has them can make programs run what they like.
+    #[must_use]
+    pub fn key(mut self, key: [u8; 32]) -> DiskCacheConfig {
+        self.key = Some(SecretSource::Given(Secret::new(key)));
+        self
+    }
+
+    /// Most bytes of all entries together; the least recently used leave. Default: 2 GiB.
+    #[must_use]
+    pub fn max_size(mut self, size: Bytes) -> DiskCacheConfig {
+        self.max_size = Some(size);
+        self
+    }
+
+    /// For how long an entry is kept that nobody uses. Default: 90 days.
+    #[must_use]
+    pub fn max_age(mut self, age: Duration) -> DiskCacheConfig {
+        self.max_age = Some(age);
+        self
+    }
+
+    /// Whether entries are written through to the disk (`fsync`), at 10 ms each, on a thread that compiles. Default: no. A power cut may then
+    /// cost the latest entries; it cannot leave one that is used.
+    #[must_use]
+    pub fn sync(mut self, sync: bool) -> DiskCacheConfig {
+        self.sync = sync;
+        self
+    }
+
+    /// Whether entries are used and none is written. Default: no.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> DiskCacheConfig {
+        self.read_only = read_only;
+        self
+    }
+
+    /// As variables of the environment say. `None` if that is nowhere.
+    pub(crate) fn of_variables(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Option<DiskCacheConfig>, String> {
+        let mut config = DiskCacheConfig::new();
+        match variable("FUSELINE_CACHE").as_ref().map(|value| value.to_string_lossy()) {
+            None => {}
+            Some(value) => match &*value {
+                "" | "on" | "1" => {}
+                "off" | "0" => return Ok(None),
+                "read-only" => config.read_only = true,
+                other => {
+                    return Err(format!("FUSELINE_CACHE is `{other}`; it can be `on`, `off` or `read-only`"));
+                }
+            },
+        }
+        if let Some(folder) = variable("FUSELINE_CACHE_DIR").filter(|value| !value.is_empty()) {
+            config.folder = Some(folder.into());
+        }
+        if let Some(file) = variable("FUSELINE_CACHE_KEY_FILE").filter(|value| !value.is_empty()) {
+            config.key = Some(SecretSource::File(file.into()));
+        }
+        if let Some(size) = variable("FUSELINE_CACHE_MAX_BYTES").filter(|value| !value.is_empty()) {
+            let size = size.to_string_lossy();
+            let bytes = size
+                .parse()
+                .map_err(|_| format!("FUSELINE_CACHE_MAX_BYTES is `{size}`, not a number of bytes"))?;
+            config.max_size = Some(Bytes(bytes));
+        }
+        Ok(Some(config))
+    }
+
+    /// With the folders of the user where it does not say any.
+    pub(crate) fn resolve(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<DiskConfig, String> {
+        // Relative ones are to be ignored, says the XDG Base Directory Specification.
+        let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let under = |name: &str, home: &str| {
+            let folder = absolute(name).or_else(|| absolute("HOME").map(|path| path.join(home)))?;
+            Some(folder.join("fuseline"))
+        };
+        let none = |what: &str, name: &str| {
+            format!("there is no place for the {what}: neither {name} nor HOME is an absolute path")
+        };
+        let root = match &self.folder {
+            Some(folder) => folder.clone(),
+            None => under("XDG_CACHE_HOME", ".cache").ok_or_else(|| none("cache", "XDG_CACHE_HOME"))?,
+        };
+        let secret = match &self.key {
+            Some(secret) => secret.clone(),
+            None => {
+                let folder = under("XDG_STATE_HOME", ".local/state");
+                let folder = folder.ok_or_else(|| none("key of the cache", "XDG_STATE_HOME"))?;
+                SecretSource::File(folder.join("cache.key"))
+            }
+        };
+        let defaults = DiskConfig::new(root, secret);
+        Ok(DiskConfig {
+            max_bytes: self.max_size.map_or(defaults.max_bytes, |size| size.0),
+            max_age: self.max_age.unwrap_or(defaults.max_age),
+            sync: self.sync,
+            read_only: self.read_only,
+            ..defaults
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables<'a>(set: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        |name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).into())
+    }
+
+    #[test]
+    fn places_follow_the_specification() {
+        let resolve = |set: &[(&str, &str)]| DiskCacheConfig::new().resolve(variables(set));
+        let at = |root: &str, key: &str| Ok(DiskConfig::new(root.into(), SecretSource::File(key.into())));
+        assert_eq!(
+            resolve(&[("HOME", "/h")]),
+            at("/h/.cache/fuseline", "/h/.local/state/fuseline/cache.key")
+        );
+        let set = [("HOME", "/h"), ("XDG_CACHE_HOME", "/c"), ("XDG_STATE_HOME", "relative")];
+        assert_eq!(resolve(&set), at("/c/fuseline", "/h/.local/state/fuseline/cache.key"));
+        assert!(resolve(&[("XDG_CACHE_HOME", "/c")]).unwrap_err().contains("XDG_STATE_HOME"));
+        assert!(resolve(&[]).unwrap_err().contains("XDG_CACHE_HOME"));
+    }
+
+    #[test]
+    fn variables_are_read() {
+        let of = |set: &[(&str, &str)]| DiskCacheConfig::of_variables(variables(set));
+        assert_eq!(of(&[]), Ok(Some(DiskCacheConfig::new())));
+        assert_eq!(of(&[("FUSELINE_CACHE", "off")]), Ok(None));
+        assert_eq!(of(&[("FUSELINE_CACHE", "read-only")]), Ok(Some(DiskCacheConfig::new().read_only(true))));
+        let set = [
+            ("FUSELINE_CACHE_DIR", "/d"),
+            ("FUSELINE_CACHE_KEY_FILE", "/k"),
+            ("FUSELINE_CACHE_MAX_BYTES", "7"),
+        ];
+        let expected = DiskCacheConfig::new().folder("/d").key_file("/k").max_size(Bytes(7));
+        assert_eq!(of(&set), Ok(Some(expected)));
+        assert!(of(&[("FUSELINE_CACHE", "maybe")]).unwrap_err().contains("maybe"));
+        assert!(of(&[("FUSELINE_CACHE_MAX_BYTES", "7G")]).unwrap_err().contains("7G"));
+    }
+}
