@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants:
-//! - T1: what is loaded was serialised by this code, in the same environment, from the same region for the same results, aliases and constants: the
+//! - ST1: what is loaded was serialised by this code, in the same environment, from the same region for the same results, aliases and constants: the
 //!   request says all of it, the entry repeats it, and the seal vouches for both (`fuseline_cache::sealed`).
-//! - T2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
-//! - T3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
+//! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
+//! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
 
 mod environment;
 mod place;
