@@ -17,7 +17,7 @@ use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{Classes, ColdRegions, Flow, KnownRegions};
+use crate::execute::{Classes, ColdRegions, Flow, KnownRegions, is_driving};
 use crate::limits::MAX_KEPT_FAILURES;
 use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::{Pool, Priority, Workers};
@@ -115,7 +115,8 @@ impl EngineShared {
 
     /// Has it found out which environment this is, before the first compile; then what dead processes left is cleared away.
     fn prepare_store(self: &Arc<Self>) {
-        let Some(store) = &self.store else { return };
+        let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
+        store.settle_quickly(device, self.config.client_options());
         let engine = Arc::downgrade(self);
         let settle = move || {
             if let Some(engine) = engine.upgrade() {
@@ -301,6 +302,15 @@ struct Handle {
     stream: Stream,
     /// Streams that were opened, for [`Engine::synchronize`].
     streams: Mutex<Vec<Weak<StreamShared>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Not where something must not wait.
+        if let Some(store) = self.shared.store.as_ref().filter(|_| !is_driving()) {
+            store.wait();
+        }
+    }
 }
 
 /// One device, or one for each replica, with everything that runs on it: the root of the library.

@@ -19,7 +19,7 @@ use crate::device::{DeviceError, Executable, How, Probation, aliases};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::pjrt;
-use crate::store::{Asked, Store, Wanted};
+use crate::store::{Asked, Store, Storing, Wanted};
 use crate::value::RegionInfo;
 
 /// How long another process is waited for that compiles the same, for each second that it should take, and at least.
@@ -46,6 +46,8 @@ pub(super) struct Unstored {
     flight: Option<Flight>,
     /// What it takes the place of.
     instead_of: Option<Asked>,
+    /// The end of the program waits for it.
+    _storing: Storing,
 }
 
 impl Compile {
@@ -107,7 +109,8 @@ impl Compile {
         drop(mark);
         let unstored = executable.pjrt().cloned().map(|pjrt| {
             let asked = in_a_hurry.unwrap_or(asked);
-            Unstored { store: store.clone(), asked, executable: pjrt, flight, instead_of }
+            let _storing = store.storing();
+            Unstored { store: store.clone(), asked, executable: pjrt, flight, instead_of, _storing }
         });
         self.watch(&mut executable, info, store);
         Ok((executable, Source::Compiled(took, unstored)))

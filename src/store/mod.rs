@@ -18,7 +18,7 @@ mod environment;
 mod place;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{DiskCache, DiskStats, Joined, Mark, Quarantine, Stage, Told};
 use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
@@ -33,9 +33,13 @@ use crate::config::EngineConfig;
 use crate::device::{How, PjrtDevice};
 use crate::event::{Event, Events};
 use crate::pjrt::{ClientOptions, CrashNote};
+use crate::sync::{Condvar, Mutex};
 
 /// The version of what requests and artifacts consist of.
 const REQUEST: u8 = 1;
+
+/// For how long the end of a program is held up for what is being stored.
+const LONGEST_STORE: Duration = Duration::from_secs(5);
 
 /// Which environment this is, once that is known.
 #[derive(Debug)]
@@ -52,6 +56,25 @@ pub(crate) struct Store {
     _crash_note: Option<CrashNote>,
     here: OnceLock<Option<Here>>,
     events: Events,
+    under_way: Arc<UnderWay>,
+}
+
+/// Executables that are handed out and are to be stored.
+#[derive(Debug)]
+struct UnderWay {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// An executable is to be stored, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Storing(Arc<UnderWay>);
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        *self.0.count.lock() -= 1;
+        self.0.fewer.notify_all();
+    }
 }
 
 /// A request, and the name that it has.
@@ -135,12 +158,38 @@ impl Store {
             Ok(disk) => {
                 let _crash_note = disk.crash_file().map(CrashNote::new);
                 let (disk, here, events) = (Arc::new(disk), OnceLock::new(), events.clone());
-                Some(Arc::new(Store { disk, _crash_note, here, events }))
+                let under_way = Arc::new(UnderWay { count: Mutex::new(0), fewer: Condvar::new() });
+                Some(Arc::new(Store { disk, _crash_note, here, events, under_way }))
             }
             Err(off) => {
                 refuse(off.to_string());
                 None
             }
+        }
+    }
+
+    /// Something is about to be stored; see [`Store::wait`].
+    pub(crate) fn storing(&self) -> Storing {
+        *self.under_way.count.lock() += 1;
+        Storing(self.under_way.clone())
+    }
+
+    /// Waits until what was handed out before is stored, some seconds at most: a program that ends at once would lose it.
+    pub(crate) fn wait(&self) {
+        let deadline = Instant::now() + LONGEST_STORE;
+        let mut count = self.under_way.count.lock();
+        while *count > 0 && Instant::now() < deadline {
+            count = self.under_way.fewer.wait_until(count, deadline);
+        }
+    }
+
+    /// Finds out which environment this is, if that takes no reading of the plugin's file: it is known from earlier.
+    pub(crate) fn settle_quickly(&self, device: &PjrtDevice, client_options: &ClientOptions) {
+        let path = device.device().client().plugin().path();
+        if let Ok(identity) = environment::identity(path)
+            && self.disk.may_have(&plugin_request(&identity).name())
+        {
+            self.settle(device, client_options);
         }
     }
 
@@ -167,7 +216,7 @@ impl Store {
         });
         if let Some(here) = here
             && is_new
-            && !self.disk.may_have(&Environment::request(here.fingerprint).name())
+            && self.disk.load(&Environment::request(here.fingerprint)).found().is_none()
         {
             self.disk.store(&here.environment.to_note());
         }
@@ -176,11 +225,7 @@ impl Store {
     /// The digest of a plugin's file, from a note if the file is the one that was read then.
     fn plugin_digest(&self, path: &std::path::Path) -> std::io::Result<blake3::Hash> {
         let identity = environment::identity(path)?;
-        let request = Request {
-            region: Key::new([0; 32]),
-            environment: Fingerprint::of(b"plugin file"),
-            bytes: &identity,
-        };
+        let request = plugin_request(&identity);
         if let Some(record) =
             self.disk.may_have(&request.name()).then(|| self.disk.load(&request).found()).flatten()
             && let Ok(digest) = record.artifact.try_into()
@@ -257,6 +302,11 @@ impl Store {
     pub(crate) fn stats(&self) -> DiskStats {
         self.disk.stats()
     }
+}
+
+/// What asks for the digest of a plugin's file of this identity.
+fn plugin_request(identity: &[u8]) -> Request<'_> {
+    Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"plugin file"), bytes: identity }
 }
 
 fn record(
