@@ -8,7 +8,8 @@ use fuseline_cache::disk::{DiskCache, DiskConfig, SecretSource};
 use fuseline_cache::{Fingerprint, Key, Kind, Record};
 
 fn open(root: &Path) -> DiskCache {
-    let config = DiskConfig::new(root.join("cache"), SecretSource::File(root.join("state").join("cache.key")));
+    let config =
+        DiskConfig::new(root.join("cache"), SecretSource::File(root.join("state").join("cache.key")));
     DiskCache::open(config, Arc::new(|told: &_| panic!("{told:?}"))).expect("a disk tier")
 }
 
