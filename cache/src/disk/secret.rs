@@ -16,37 +16,44 @@ use crate::sealed::Secret;
 
 const LEN: usize = 32;
 
+/// Each further attempt is another process that makes it too.
+const ATTEMPTS: u32 = 100;
+
 /// Reads the secret; makes it if it is not there and may be made.
 pub(super) fn read_or_make(files: &dyn Files, path: &Path, missing: Missing) -> Result<Secret, Off> {
     let (folder, name) = split(path)
         .ok_or_else(|| Off { path: path.to_owned(), why: Why::KeyFile("its path has no name") })?;
     let dir = open_private(files, &folder, missing)?;
-    match (read(files, &dir, name, path)?, missing) {
-        (Some(Found { secret, links }), _) => {
-            // Whoever made it ended before it had removed the other name.
-            if links > 1 && missing == Missing::Make {
-                clear(files, &dir, name);
+    for _ in 0..ATTEMPTS {
+        match (read(files, &dir, name, path)?, missing) {
+            (Some(Found { secret, links }), _) => {
+                // Whoever made it ended before it had removed the other name.
+                if links > 1 && missing == Missing::Make {
+                    clear(files, &dir, name);
+                }
+                return Ok(secret);
             }
-            return Ok(secret);
+            (None, Missing::Refuse) => {
+                return Err(Off { path: path.to_owned(), why: Why::KeyFile("there is none") });
+            }
+            (None, Missing::Make) => {}
         }
-        (None, Missing::Refuse) => {
-            return Err(Off { path: path.to_owned(), why: Why::KeyFile("there is none") });
+        clear(files, &dir, name);
+        match make(files, &dir, name) {
+            // It is there already; or somebody took the other file for one that was left behind, before it was locked.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
+            made => made.map_err(|error| Off::io("make", path.to_owned(), error))?,
         }
-        (None, Missing::Make) => {}
     }
-    let broken = |error| Off::io("make", path.to_owned(), error);
-    clear(files, &dir, name);
-    let temp = format!("{name}.{}", random_name().map_err(broken)?);
-    let made = write(files, &dir, &temp).and_then(|_lock| match files.link((&dir, &temp), (&dir, name)) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        result => result,
-    });
+    Err(Off { path: path.to_owned(), why: Why::KeyFile("it goes away as soon as it is made") })
+}
+
+fn make(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
+    let temp = format!("{name}.{}", random_name()?);
+    let made = write(files, dir, &temp).and_then(|_lock| files.link((dir, &temp), (dir, name)));
     // If it stays it does no harm.
-    drop(files.unlink(&dir, &temp));
-    made.map_err(broken)?;
-    read(files, &dir, name, path)?
-        .map(|found| found.secret)
-        .ok_or_else(|| Off { path: path.to_owned(), why: Why::KeyFile("it went away") })
+    drop(files.unlink(dir, &temp));
+    made
 }
 
 /// Writes a secret; what is returned holds its lock.
