@@ -263,13 +263,9 @@ pub(super) fn read_up_to(files: &dyn Files, file: &OwnedFd, most: usize) -> io::
     Ok(bytes)
 }
 
-/// What is in quarantine under a name.
+/// What is in quarantine under a name; `None` if that cannot be understood.
 pub(super) fn read_quarantine(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<Option<Quarantine>> {
-    let file = match files.open(&dirs.quarantine, name) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let file = files.open(&dirs.quarantine, name)?;
     let bytes = read_up_to(files, &file, 64)?;
     Ok(std::str::from_utf8(&bytes).ok().and_then(Quarantine::read))
 }

@@ -629,6 +629,8 @@ impl DiskCache {
             match marks::read_quarantine(&*self.files, dirs, &text) {
                 Ok(Some(quarantine)) => drop(self.quarantined.lock().insert(name, quarantine)),
                 Ok(None) => {}
+                // A sweep has ended it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.trouble("read the quarantine", &error),
             }
         }

@@ -239,9 +239,9 @@ impl Files for Faulty {
         System.write_at(fd, bytes, offset)
     }
 
-    fn sync(&self, fd: &OwnedFd) -> io::Result<()> {
-        self.call(Call::Sync)?;
-        System.sync(fd)
+    /// Does not wait for the disk: that it is asked is what counts here, and it would take most of the time of these tests.
+    fn sync(&self, _: &OwnedFd) -> io::Result<()> {
+        self.call(Call::Sync)
     }
 
     fn rename(&self, from: (&OwnedFd, &str), to: (&OwnedFd, &str)) -> io::Result<()> {
