@@ -434,7 +434,8 @@ impl DiskCache {
         if stat.owner != files.user() {
             return Err(Unread::Refused("it belongs to another user"));
         }
-        if stat.links != 1 {
+        // Without a name it was replaced or removed since it was opened, and is whole all the same.
+        if stat.links > 1 {
             return Err(Unread::Refused("it has a second name"));
         }
         if stat.mode & 0o022 != 0 {

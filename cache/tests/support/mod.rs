@@ -115,6 +115,11 @@ impl Root {
         list(&self.folder(folder))
     }
 
+    /// The same, where the folder may not be there yet.
+    pub fn list_or_none(&self, folder: &str) -> Vec<String> {
+        if is_there(&self.folder(folder)) { self.list(folder) } else { Vec::new() }
+    }
+
     /// What was told, which should be nothing.
     pub fn assert_quiet(&self) {
         assert_eq!(self.log.take(), Vec::<String>::new());
