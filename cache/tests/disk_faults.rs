@@ -1,4 +1,5 @@
 //! Calls of the file system that fail, in every place and every way (K9), and processes that end after any of them (K6).
+#![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
 

@@ -2,6 +2,7 @@
 //!
 //! The calls of a history are recorded. Then every state is made that a disk might have been left in: of the renames that nobody waited for any
 //! subset, of the bytes that nobody waited for any prefix or subset of their blocks of 512, the rest zeros or rubbish.
+#![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
 

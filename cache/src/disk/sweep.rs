@@ -90,23 +90,25 @@ impl DiskCache {
         let mut entries = self.aged(dirs)?;
         entries.sort_by(|one, other| (one.used, &one.name).cmp(&(other.used, &other.name)));
         let now = self.files.now();
-        let bytes = entries.iter().fold(0u64, |bytes, entry| bytes.saturating_add(entry.size));
-        let mut swept = Swept { bytes, ..Swept::default() };
-        let goal = if swept.bytes > max_bytes { max_bytes / 100 * LEFT } else { max_bytes };
+        // Files with holes may be as long as they like.
+        let mut left: u128 = entries.iter().map(|entry| u128::from(entry.size)).sum();
+        let mut swept = Swept::default();
+        let goal = if left > max_bytes.into() { max_bytes / 100 * LEFT } else { max_bytes };
         for entry in &entries {
             let is_old = now.duration_since(entry.used).is_ok_and(|age| age > self.config.max_age);
-            let goes = (is_old || swept.bytes > goal) && !self.is_under_way(dirs, &entry.name);
+            let goes = (is_old || left > goal.into()) && !self.is_under_way(dirs, &entry.name);
             if !goes || !self.evict(dirs, &entry.name) {
                 swept.entries += 1;
                 continue;
             }
-            swept.bytes = swept.bytes.saturating_sub(entry.size);
+            left -= u128::from(entry.size);
             if is_old {
                 swept.expired += 1;
             } else {
                 swept.evicted += 1;
             }
         }
+        swept.bytes = u64::try_from(left).unwrap_or(u64::MAX);
         self.counters.evictions.fetch_add((swept.expired + swept.evicted) as u64, Ordering::Relaxed);
         Some(swept)
     }
