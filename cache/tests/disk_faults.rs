@@ -538,7 +538,9 @@ fn real_file_systems_that_are_full_or_closed() {
     if !is_root() {
         return;
     }
-    let can = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    let place = Root::new();
+    let mount = ["-m", "mount", "-t", "tmpfs", "tmpfs"];
+    let can = Command::new("unshare").args(mount).arg(place.dir.path()).output();
     if !can.is_ok_and(|output| output.status.success()) {
         return skip("no mounts of its own");
     }
