@@ -141,7 +141,7 @@ impl Buffer {
         }
         let done_later = done.clone();
         client.copies.push(move || {
-            let planned = planned(COPY_IN, event_error);
+            let planned = planned(COPY_IN, wanted as u64, event_error);
             let read = match early {
                 Ok(read) => read,
                 Err((memory, read)) => read(memory),
@@ -221,7 +221,7 @@ impl Buffer {
         client.copies.push(move || {
             // All of it, and not just the fields that are used.
             let memory = memory;
-            let planned = planned(COPY_OUT, event_error);
+            let planned = planned(COPY_OUT, memory.len as u64, event_error);
             let copied: Status = value.wait().and_then(|data| {
                 planned?;
                 let bytes = data.bytes();
@@ -236,8 +236,8 @@ impl Buffer {
 }
 
 /// What is planned for work on a thread of a client, or for the call that it belongs to.
-pub(crate) fn planned(point: &'static str, event_error: Option<Failure>) -> Status {
-    match enter(point) {
+pub(crate) fn planned(point: &'static str, size: u64, event_error: Option<Failure>) -> Status {
+    match enter(point, size) {
         Fault::Fail(failure) => Err(failure),
         Fault::None => event_error.map_or(Ok(()), Err),
         Fault::Event(_) | Fault::Null | Fault::WrongStructSize => {

@@ -70,6 +70,11 @@ impl Program {
         })
     }
 
+    /// Ops of the module.
+    pub(crate) fn ops(&self) -> u64 {
+        self.module.main().graph().nodes().len() as u64
+    }
+
     pub(crate) fn text_len(&self) -> usize {
         self.text.len()
     }
@@ -183,7 +188,7 @@ impl Program {
         let started = started.collect();
         let program = self.clone();
         client.work.push(move || {
-            let planned = planned(RUN, event_error);
+            let planned = planned(RUN, program.ops(), event_error);
             let inputs: Result<Vec<Vec<_>>, Failure> =
                 values.iter().map(|list| list.iter().map(|value| value.wait()).collect()).collect();
             // The memory of donated arguments is free from here on.

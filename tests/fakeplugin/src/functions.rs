@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuseline_fusion::Literal;
+use fuseline_fusion::text::TextModule;
 use pjrt_sys::*;
 
 use crate::buffer::{Buffer, Lease, Place};
@@ -29,8 +30,8 @@ struct Planned {
 /// What comes before and after a function's own part.
 fn answer(
     function: &'static str,
-    size: usize,
-    wanted: usize,
+    (size, wanted): (usize, usize),
+    of: u64,
     own: impl FnOnce(Planned) -> Status,
 ) -> *mut PJRT_Error {
     let mut planned = Planned { null: false, event_error: None };
@@ -39,7 +40,7 @@ fn answer(
             "Unexpected {function}_Args size: expected {wanted}, got {size}. Check installed software versions."
         ))
     };
-    let outcome = match enter(function) {
+    let outcome = match enter(function, of) {
         Fault::Fail(failure) => Err(failure),
         Fault::WrongStructSize => Err(unexpected(size.saturating_sub(8))),
         _ if size < wanted => Err(unexpected(size)),
@@ -56,14 +57,18 @@ fn answer(
     outcome.map_or_else(|failure| error_of(&failure), |()| std::ptr::null_mut())
 }
 
-/// Declares a function: `Name(args: Struct) { .. }`, or with a second word for what is planned. `held` gets the object of a field.
+/// Declares a function: `Name(args: Struct) { .. }`, with a second word for what is planned, and an expression behind `;` for the
+/// size of the call.
 macro_rules! functions {
-    ($($name:ident($args:ident: $ty:ident $(, $planned:ident)?) $body:block)*) => {$(
+    ($($name:ident($args:ident: $ty:ident $(, $planned:ident)? $(; $of:expr)?) $body:block)*) => {$(
         pub(crate) unsafe extern "C" fn $name(raw: *mut $ty) -> *mut PJRT_Error {
             let size = unsafe { (*raw).struct_size };
-            answer(concat!("PJRT_", stringify!($name)), size, size_of::<$ty>(), |planned| {
-                #[allow(unused_variables, reason = "some only destroy")]
-                let $args = unsafe { &mut *raw };
+            #[allow(unused_variables, reason = "most calls have no size")]
+            let $args = unsafe { &mut *raw };
+            #[allow(unused_mut, unused_assignments, reason = "most calls have no size")]
+            let mut of = 0;
+            $(of = $of;)?
+            answer(concat!("PJRT_", stringify!($name)), (size, size_of::<$ty>()), of, |planned| {
                 $(let $planned = &planned;)?
                 let _ = &planned;
                 $body
@@ -83,12 +88,12 @@ macro_rules! held {
 // ----- errors: they have no way to fail -----
 
 pub(crate) unsafe extern "C" fn Error_Destroy(args: *mut PJRT_Error_Destroy_Args) {
-    let _ = enter("PJRT_Error_Destroy");
+    let _ = enter("PJRT_Error_Destroy", 0);
     drop(remove::<Failure>("PJRT_Error_Destroy", Kind::Error, unsafe { (*args).error }.addr()));
 }
 
 pub(crate) unsafe extern "C" fn Error_Message(args: *mut PJRT_Error_Message_Args) {
-    let _ = enter("PJRT_Error_Message");
+    let _ = enter("PJRT_Error_Message", 0);
     let args = unsafe { &mut *args };
     let error = held!("PJRT_Error_Message", Error, Failure, args.error);
     args.message = error.message.as_ptr().cast();
@@ -96,7 +101,7 @@ pub(crate) unsafe extern "C" fn Error_Message(args: *mut PJRT_Error_Message_Args
 }
 
 unsafe extern "C" fn serialized_deleter(raw: *mut PJRT_SerializedExecutable) {
-    let _ = enter("PJRT_SerializedExecutable_Deleter");
+    let _ = enter("PJRT_SerializedExecutable_Deleter", 0);
     drop(remove::<Vec<u8>>("PJRT_SerializedExecutable_Deleter", Kind::Serialized, raw.addr()));
 }
 
@@ -202,7 +207,7 @@ functions! {
         args.addressable_memories = client.memories().as_ptr().cast();
         args.num_addressable_memories = client.memories().len();
     }
-    Client_Compile(args: PJRT_Client_Compile_Args, planned) {
+    Client_Compile(args: PJRT_Client_Compile_Args, planned; unsafe { ops(args.program) }) {
         let client = held!("PJRT_Client_Compile", Client, Client, args.client);
         let program = unsafe { &*args.program };
         let format = unsafe { text(program.format, program.format_size) };
@@ -217,7 +222,7 @@ functions! {
             args.executable = pointer(insert(Kind::LoadedExecutable, Arc::new(program), client.handle));
         }
     }
-    Client_BufferFromHostBuffer(args: PJRT_Client_BufferFromHostBuffer_Args, planned) {
+    Client_BufferFromHostBuffer(args: PJRT_Client_BufferFromHostBuffer_Args, planned; unsafe { bytes(args) }) {
         let client = held!("PJRT_Client_BufferFromHostBuffer", Client, Client, args.client);
         if args.num_byte_strides > 0 || !args.device_layout.is_null() {
             return Err(Failure::new(UNIMPLEMENTED, "strides and layouts of host data"));
@@ -414,7 +419,10 @@ functions! {
         args.addressable_devices = program.device_handles.as_ptr().cast();
         args.num_addressable_devices = program.device_handles.len();
     }
-    LoadedExecutable_Execute(args: PJRT_LoadedExecutable_Execute_Args, planned) {
+    LoadedExecutable_Execute(
+        args: PJRT_LoadedExecutable_Execute_Args, planned;
+        held!("PJRT_LoadedExecutable_Execute", LoadedExecutable, Program, args.executable).ops()
+    ) {
         const FUNCTION: &str = "PJRT_LoadedExecutable_Execute";
         let program = held!("PJRT_LoadedExecutable_Execute", LoadedExecutable, Program, args.executable);
         let client = hold::<Client>(FUNCTION, Kind::Client, client_of(&program));
@@ -511,7 +519,7 @@ functions! {
             args.dst_buffer = pointer(Buffer::of(buffer.ty.clone(), buffer.value()?, place));
         }
     }
-    Buffer_ToHostBuffer(args: PJRT_Buffer_ToHostBuffer_Args, planned) {
+    Buffer_ToHostBuffer(args: PJRT_Buffer_ToHostBuffer_Args, planned; args.dst_size as u64) {
         let buffer = held!("PJRT_Buffer_ToHostBuffer", Buffer, Buffer, args.src);
         if args.dst.is_null() {
             args.dst_size = buffer.ty.bytes().0 as usize;
@@ -556,6 +564,18 @@ functions! {
     Buffer_UnsafePointer(args: PJRT_Buffer_UnsafePointer_Args) {
         args.buffer_pointer = held!("PJRT_Buffer_UnsafePointer", Buffer, Buffer, args.buffer).address()?.addr();
     }
+}
+
+/// Ops of a module, if it can be read.
+unsafe fn ops(program: *const PJRT_Program) -> u64 {
+    let code = unsafe { list((*program).code.cast::<u8>(), (*program).code_size) };
+    let module = std::str::from_utf8(code).ok().and_then(|text| TextModule::parse(text).ok());
+    module.map_or(0, |module| module.main().graph().nodes().len() as u64)
+}
+
+/// Bytes of a transfer from the host.
+unsafe fn bytes(args: &PJRT_Client_BufferFromHostBuffer_Args) -> u64 {
+    unsafe { type_of(args.type_, args.dims, args.num_dims) }.map_or(0, |ty| ty.bytes().0)
 }
 
 /// Where a new buffer is to be.

@@ -1,12 +1,12 @@
 //! Plans of faults: what is to go wrong, at which call.
 //!
-//! Input: a text (the grammar is in README.md). Output: for the nth call of a point since the plan was set, how long it is held up and
-//! what happens then. Pure.
+//! Input: a text (the grammar is in README.md). Output: for each call of a point since the plan was set, how long it is held up and what
+//! happens then.
 //!
 //! Invariants:
 //! - P1. A text that is not understood is refused as a whole, with the rule that is wrong: a misspelt fault must not be no fault.
 //! - P2. A rule can be set only where its action means something (`null` where an object is returned, and so on).
-//! - P3. What happens at a call is a function of the plan, the point and the number of the call.
+//! - P3. What happens at a call is a function of the plan and of the points and sizes of the calls up to it.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub(crate) enum Action {
     Exit(i32),
 }
 
-/// Calls of a point, counted from 1.
+/// Calls that a rule means, of those of its sizes, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Between(u64, u64),
@@ -97,8 +97,12 @@ enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     point: &'static str,
+    /// Least and greatest size.
+    sizes: (u64, u64),
     when: When,
     what: What,
+    /// Calls of its point and sizes so far.
+    seen: u64,
 }
 
 /// A plan of faults.
@@ -125,18 +129,21 @@ impl Plan {
         Ok(Plan(rules))
     }
 
-    /// What happens at a call: all delays that are meant, then the first action that is.
-    pub(crate) fn at(&self, point: &str, call: u64) -> (Duration, Option<&Action>) {
-        let meant = || self.0.iter().filter(move |rule| rule.point == point && rule.when.has(call));
-        let delays = meant().filter_map(|rule| match rule.what {
-            What::Delay(delay) => Some(delay),
-            What::Act(_) => None,
-        });
-        let mut actions = meant().filter_map(|rule| match &rule.what {
-            What::Delay(_) => None,
-            What::Act(action) => Some(action),
-        });
-        (delays.sum(), actions.next())
+    /// What happens at the next call of a point, which is of this size: all delays that are meant, then the first action that is.
+    pub(crate) fn next(&mut self, point: &str, size: u64) -> (Duration, Option<Action>) {
+        let (mut delay, mut act) = (Duration::ZERO, None);
+        for rule in self.0.iter_mut().filter(|rule| rule.point == point) {
+            if !(rule.sizes.0..=rule.sizes.1).contains(&size) {
+                continue;
+            }
+            rule.seen += 1;
+            match &rule.what {
+                _ if !rule.when.has(rule.seen) => {}
+                What::Delay(more) => delay += *more,
+                What::Act(action) => act = act.or_else(|| Some(action.clone())),
+            }
+        }
+        (delay, act)
     }
 }
 
@@ -207,12 +214,19 @@ impl Reader<'_> {
     fn rule(&mut self) -> Result<Rule, String> {
         let name = self.word()?;
         let point = point(&name).ok_or_else(|| format!("no function is called {name}"))?;
-        let when = if self.takes("@") { self.when()? } else { When::Between(1, u64::MAX) };
+        let (mut when, mut sizes) = (When::Between(1, u64::MAX), (0, u64::MAX));
+        while self.takes("@") {
+            match self.takes("size") {
+                true if point.has_size => sizes = self.range()?,
+                true => return Err(format!("calls of {} have no size", point.name)),
+                false => when = self.when()?,
+            }
+        }
         self.expect("=")?;
         let what = self.what(point)?;
         self.blanks();
         if self.rest.starts_with([';', '\n', '\r', '#']) || self.rest.is_empty() {
-            Ok(Rule { point: point.name, when, what })
+            Ok(Rule { point: point.name, sizes, when, what, seen: 0 })
         } else {
             Err("something follows the action".to_owned())
         }
@@ -225,16 +239,22 @@ impl Reader<'_> {
                 period => Ok(When::Every(period)),
             };
         }
+        let (first, last) = self.range()?;
+        if first == 0 {
+            return Err("calls are counted from 1".to_owned());
+        }
+        Ok(When::Between(first, last))
+    }
+
+    /// One number, or from one to another, or from one on.
+    fn range(&mut self) -> Result<(u64, u64), String> {
         let first = self.number()?;
         let last = match self.takes("..") {
             false => first,
             true if self.rest.starts_with(|c: char| c.is_ascii_digit()) => self.number()?,
             true => u64::MAX,
         };
-        if first == 0 || last < first {
-            return Err(format!("calls are counted from 1, and {first} to {last} are none"));
-        }
-        Ok(When::Between(first, last))
+        if last < first { Err(format!("{first} to {last} are none")) } else { Ok((first, last)) }
     }
 
     fn failure(&mut self) -> Result<Failure, String> {
@@ -290,10 +310,6 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    fn at(plan: &Plan, point: &str, call: u64) -> Option<Action> {
-        plan.at(point, call).1.cloned()
-    }
-
     #[test]
     fn rules_say_which_calls_they_mean() {
         let text = "
@@ -302,18 +318,28 @@ mod tests {
             LoadedExecutable_Execute@4..6 = oom; Buffer_ToHostBuffer @every 3=hang
             Run = delay(5) ; Run = delay(7); Run@2.. = abort;Run@3 = exit(4)
         ";
-        let plan = Plan::parse(text).expect("a plan");
+        let mut plan = Plan::parse(text).expect("a plan");
+        let mut next = |point: &str| plan.next(point, 1);
+        let compiles: Vec<_> = (1..4).map(|_| next("PJRT_Client_Compile").1).collect();
         let refused = Action::Fail(Failure::new(INTERNAL, "no \"good\""));
-        let compiles: Vec<_> = (1..4).map(|call| at(&plan, "PJRT_Client_Compile", call)).collect();
         assert_eq!(compiles, [None, Some(refused), None]);
-        let meant =
-            |point: &str| (1..10).filter(|&call| at(&plan, point, call).is_some()).collect::<Vec<_>>();
+        let mut meant = |point| (1..10).filter(|_| next(point).1.is_some()).collect::<Vec<_>>();
         assert_eq!(meant("PJRT_LoadedExecutable_Execute"), [4, 5, 6]);
         assert_eq!(meant("PJRT_Buffer_ToHostBuffer"), [3, 6, 9]);
-        assert_eq!(meant("PJRT_Event_Await"), []);
+        assert!(meant("PJRT_Event_Await").is_empty());
         // Delays add up, and of actions the first counts.
-        assert_eq!(plan.at("Run", 1), (Duration::from_millis(12), None));
-        assert_eq!(plan.at("Run", 3), (Duration::from_millis(12), Some(&Action::Abort)));
+        let wait = Duration::from_millis(12);
+        assert_eq!([next("Run"), next("Run"), next("Run")].map(|(delay, _)| delay), [wait; 3]);
+        assert_eq!(next("Run").1, Some(Action::Abort));
+    }
+
+    #[test]
+    fn rules_count_the_calls_of_their_sizes() {
+        let mut plan = Plan::parse("Client_Compile@size 2..@2 = oom; Run@1@size 5 = hang").expect("a plan");
+        let compiles = [3, 1, 2, 7].map(|size| plan.next("PJRT_Client_Compile", size).1.is_some());
+        assert_eq!(compiles, [false, false, true, false]);
+        let runs = [4, 5, 5].map(|size| plan.next("Run", size).1.is_some());
+        assert_eq!(runs, [false, true, false]);
     }
 
     #[test]
@@ -326,6 +352,7 @@ mod tests {
             ("Client_Compile = fail(INTERNAL, \"x)", "has no end"),
             ("Client_Compile@0 = hang", "counted from 1"),
             ("Client_Compile@3..2 = hang", "3 to 2 are none"),
+            ("Event_Await@size 2 = hang", "have no size"),
             ("Client_Compile@every 0 = hang", "every 0th"),
             ("Client_Compile hang", "`=` is missing"),
             ("Client_Compile = hang now", "something follows"),

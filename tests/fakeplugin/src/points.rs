@@ -12,6 +12,8 @@ pub(crate) struct Point {
     pub(crate) may_fail: bool,
     /// It returns an object, which may be missing.
     pub(crate) has_object: bool,
+    /// Its calls have a size: ops of a module, or bytes of a transfer.
+    pub(crate) has_size: bool,
     /// It returns an event, or buffers that have one, which may fail later.
     pub(crate) has_event: bool,
 }
@@ -24,7 +26,7 @@ pub(crate) const COPY_IN: &str = "CopyIn";
 pub(crate) const COPY_OUT: &str = "CopyOut";
 
 const fn call(name: &'static str) -> Point {
-    Point { name, is_call: true, may_fail: true, has_object: false, has_event: false }
+    Point { name, is_call: true, may_fail: true, has_object: false, has_event: false, has_size: false }
 }
 
 const fn silent(name: &'static str) -> Point {
@@ -39,8 +41,12 @@ const fn eventful(name: &'static str) -> Point {
     Point { has_event: true, ..object(name) }
 }
 
+const fn sized(point: Point) -> Point {
+    Point { has_size: true, ..point }
+}
+
 const fn work(name: &'static str) -> Point {
-    Point { is_call: false, ..call(name) }
+    Point { is_call: false, has_size: true, ..call(name) }
 }
 
 /// All of them.
@@ -62,8 +68,8 @@ pub(crate) const POINTS: [Point; 71] = [
     call("PJRT_Client_Devices"),
     call("PJRT_Client_AddressableDevices"),
     call("PJRT_Client_AddressableMemories"),
-    object("PJRT_Client_Compile"),
-    eventful("PJRT_Client_BufferFromHostBuffer"),
+    sized(object("PJRT_Client_Compile")),
+    sized(eventful("PJRT_Client_BufferFromHostBuffer")),
     object("PJRT_Client_CreateViewOfDeviceBuffer"),
     call("PJRT_DeviceDescription_Id"),
     call("PJRT_DeviceDescription_ProcessIndex"),
@@ -94,7 +100,7 @@ pub(crate) const POINTS: [Point; 71] = [
     call("PJRT_LoadedExecutable_Destroy"),
     object("PJRT_LoadedExecutable_GetExecutable"),
     call("PJRT_LoadedExecutable_AddressableDevices"),
-    eventful("PJRT_LoadedExecutable_Execute"),
+    sized(eventful("PJRT_LoadedExecutable_Execute")),
     call("PJRT_Buffer_Destroy"),
     call("PJRT_Buffer_ElementType"),
     call("PJRT_Buffer_Dimensions"),
@@ -105,7 +111,7 @@ pub(crate) const POINTS: [Point; 71] = [
     call("PJRT_Buffer_IsDeleted"),
     object("PJRT_Buffer_CopyToDevice"),
     object("PJRT_Buffer_CopyToMemory"),
-    eventful("PJRT_Buffer_ToHostBuffer"),
+    sized(eventful("PJRT_Buffer_ToHostBuffer")),
     call("PJRT_Buffer_IsOnCpu"),
     eventful("PJRT_Buffer_ReadyEvent"),
     call("PJRT_Buffer_IncreaseExternalReferenceCount"),

@@ -14,8 +14,6 @@ const PLAN_VARIABLE: &str = "FUSELINE_FAKE_PLAN";
 #[derive(Default)]
 struct World {
     plan: Plan,
-    /// Calls since the plan was set, which its rules count.
-    since_plan: BTreeMap<&'static str, u64>,
     calls: BTreeMap<&'static str, u64>,
     fired: BTreeMap<&'static str, u64>,
     hanging: u64,
@@ -44,16 +42,12 @@ pub(crate) enum Fault {
     Event(Failure),
 }
 
-/// Counts a call and has it wait, hang, or end the process, if that is planned.
-pub(crate) fn enter(point: &'static str) -> Fault {
+/// Counts a call, of a size where calls have one, and has it wait, hang, or end the process, if that is planned.
+pub(crate) fn enter(point: &'static str, size: u64) -> Fault {
     let (delay, action) = {
         let mut world = lock(&WORLD);
         *world.calls.entry(point).or_default() += 1;
-        let count = world.since_plan.entry(point).or_default();
-        *count += 1;
-        let call = *count;
-        let (delay, action) = world.plan.at(point, call);
-        let action = action.cloned();
+        let (delay, action) = world.plan.next(point, size);
         if !delay.is_zero() || action.is_some() {
             *world.fired.entry(point).or_default() += 1;
         }
@@ -107,9 +101,7 @@ pub(crate) fn hanging() -> u64 {
 /// Sets a plan; calls are counted from its first one again.
 pub(crate) fn set_plan(text: &str) -> Result<(), String> {
     let plan = Plan::parse(text)?;
-    let mut world = lock(&WORLD);
-    world.plan = plan;
-    world.since_plan.clear();
+    lock(&WORLD).plan = plan;
     Ok(())
 }
 
@@ -117,7 +109,6 @@ pub(crate) fn set_plan(text: &str) -> Result<(), String> {
 pub(crate) fn reset() {
     let mut world = lock(&WORLD);
     world.plan = Plan::none();
-    world.since_plan.clear();
     world.calls.clear();
     world.fired.clear();
     drop(world);
