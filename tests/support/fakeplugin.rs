@@ -13,7 +13,7 @@ use fuseline::EngineConfig;
 use libloading::os::unix::{Library, Symbol};
 
 /// Against hangs only.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The plugin, for one test.
 pub(crate) struct FakePlugin {
