@@ -10,6 +10,7 @@ mod support;
 
 mod compiles;
 mod conformance;
+mod faults;
 
 use std::collections::BTreeSet;
 
@@ -75,10 +76,15 @@ impl Graph {
         Graph { nodes, values }
     }
 
-    /// Brings the inputs and records all ops; a value whose op was refused is an error, as what depends on it.
+    /// Brings the inputs and records all ops.
     fn record(&self, engine: &Engine) -> Vec<Tensor> {
+        self.record_with(engine, |_| ())
+    }
+
+    /// As [`Graph::record`]; `after` is called when a value is recorded.
+    fn record_with(&self, engine: &Engine, after: impl Fn(usize)) -> Vec<Tensor> {
         let mut made: Vec<Tensor> = Vec::new();
-        for node in &self.nodes {
+        for (place, node) in self.nodes.iter().enumerate() {
             made.push(match *node {
                 Node::Input(value) => engine.tensor(&[value], &[1]).unwrap(),
                 Node::Op(0, a, b) => made[a].add(&made[b]).unwrap(),
@@ -86,6 +92,7 @@ impl Graph {
                 Node::Op(2, a, b) => made[a].maximum(&made[b]).unwrap(),
                 Node::Op(_, a, _) => made[a].neg().unwrap(),
             });
+            after(place);
         }
         made
     }
