@@ -11,6 +11,7 @@ mod support;
 mod compiles;
 mod conformance;
 mod faults;
+mod orders;
 
 use std::collections::BTreeSet;
 
