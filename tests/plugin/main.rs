@@ -8,10 +8,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod callbacks;
 mod compiles;
 mod conformance;
+mod crash;
 mod faults;
 mod orders;
+mod sweep;
+mod tables;
 
 use std::collections::BTreeSet;
 

@@ -6,7 +6,8 @@
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use fuseline::EngineConfig;
@@ -31,7 +32,7 @@ pub(crate) fn path() -> PathBuf {
 }
 
 impl FakePlugin {
-    /// Waits until no other test of this program has it; nothing is planned and nothing was called.
+    /// Waits until no other test of this program has it; nothing is planned but what the environment says, and nothing was called.
     pub(crate) fn alone() -> FakePlugin {
         static ALONE: Mutex<()> = Mutex::new(());
         // A test that failed leaves no plan behind.
@@ -41,7 +42,8 @@ impl FakePlugin {
         let library = unsafe { Library::new(&path) }.expect("the library loads");
         let plugin = FakePlugin { library, path, _alone: alone };
         plugin.reset();
-        plugin.set("fuseline_fake_set_table", "");
+        plugin.table(&std::env::var("FUSELINE_FAKE_TABLE").unwrap_or_default());
+        plugin.plan(&std::env::var("FUSELINE_FAKE_PLAN").unwrap_or_default());
         plugin.assert_clean();
         plugin
     }
@@ -172,4 +174,34 @@ pub(crate) fn wait_for(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
         assert!(start.elapsed() < LIMIT, "{}", what());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Names the part of a test that a process is to run.
+const CHILD: &str = "FUSELINE_TEST_CHILD";
+
+/// Runs a part of a test in a process of its own, with variables of the environment, and tells how that ended. `None` in that process, when the
+/// part has returned; the test has to return then too. `test` is the test's name as the harness prints it.
+pub(crate) fn in_child(test: &str, vars: &[(&str, &str)], part: impl FnOnce()) -> Option<Output> {
+    if std::env::var_os(CHILD).is_some_and(|child| child == test) {
+        part();
+        return None;
+    }
+    let program = std::env::current_exe().expect("a test program has a path");
+    let mut command = Command::new(program);
+    command.args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
+    command.env(CHILD, test).envs(vars.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the test program starts again");
+    let id = child.id();
+    let (send, ended) = mpsc::channel();
+    let waiter = std::thread::spawn(move || send.send(child.wait_with_output()));
+    let output = ended.recv_timeout(LIMIT).unwrap_or_else(|_| {
+        let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+        panic!("{test} in a process of its own takes for ever, {vars:?}");
+    });
+    waiter.join().expect("the waiter is well").expect("it is received");
+    let output = output.expect("the process is waited for");
+    let ran = String::from_utf8_lossy(&output.stdout).contains("running 1 test");
+    assert!(ran, "{test} is not the name of a test: {output:?}");
+    Some(output)
 }
