@@ -79,6 +79,52 @@ fn a_process_ends_while_the_plugin_hangs() {
     }
 }
 
+/// A call of the plugin that hangs holds up nobody who waits with a deadline, at any of the functions that a program comes to.
+#[test]
+#[ignore = "waits are bounded by their deadlines only where the plugin hangs in a compile or on its own threads: cargo test --test plugin hangs_at_any -- --ignored"]
+fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_at_any_function() {
+    const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs_at_any_function";
+    let points = [
+        "Client_Compile",
+        "LoadedExecutable_Execute",
+        "Buffer_ReadyEvent",
+        "Buffer_ToHostBuffer",
+        "Event_OnReady",
+        "Event_Await",
+        "Run",
+        "CopyOut",
+    ];
+    let mut late = Vec::new();
+    for point in points {
+        let part = || {
+            let plugin = FakePlugin::alone();
+            let engine = plugin.config().build().unwrap();
+            let x = engine.tensor(&[1.0f32], &[1]).unwrap();
+            plugin.plan(&format!("{point} = hang"));
+            let (send, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let outcome = three(&x).unwrap().to_literal_for(std::time::Duration::from_millis(100));
+                send.send(outcome.is_err_and(|error| error.is_timeout())).unwrap();
+                std::mem::forget(x);
+            });
+            let is_told = told.recv_timeout(std::time::Duration::from_secs(10));
+            let is_fired = plugin.fired(point) > 0;
+            std::mem::forget(engine);
+            std::process::exit(match (is_told, is_fired) {
+                (Ok(true), true) => 5,
+                (_, false) => 6,
+                _ => 7,
+            });
+        };
+        let Some(output) = in_child(TEST, &[], part) else { return };
+        // What a program does not come to says nothing.
+        if ![Some(5), Some(6)].contains(&output.status.code()) {
+            late.push(point);
+        }
+    }
+    assert!(late.is_empty(), "nobody is told in time when the plugin hangs in {late:?}");
+}
+
 /// A plugin that refuses to destroy things: counted, and no reason to fail.
 #[test]
 fn what_cannot_be_destroyed_is_counted() {

@@ -3,6 +3,7 @@
 //!
 //! What destroys objects is not made to fail here, for then they stay (`crash.rs` has it).
 
+use fuseline::pjrt::Counters;
 use fuseline::{Engine, EngineConfig, Result};
 
 use crate::support::fakeplugin::{FakePlugin, path, wait_for};
@@ -44,7 +45,6 @@ const POINTS: &[&str] = &[
     "PJRT_Buffer_ReadyEvent",
     "PJRT_Buffer_IncreaseExternalReferenceCount",
     "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
-    "PJRT_Event_IsReady",
     "PJRT_Event_Await",
     "PJRT_Event_OnReady",
     "PJRT_Error_GetCode",
@@ -124,7 +124,10 @@ fn says_why(outcome: Result<()>, what: &str) {
 fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &str, call: u32) -> bool {
     let what = format!("{point}@{call} = {action}");
     let before = plugin.fired(point);
-    plugin.plan(&what);
+    // There has to be an error before one can be asked what it is.
+    let first =
+        if point == "PJRT_Error_GetCode" { "Client_Compile = fail(ABORTED, \"planned\");" } else { "" };
+    plugin.plan(&format!("{first}{what}"));
     let run = |config: EngineConfig| match config.build() {
         Err(error) => says_why(Err(error), &what),
         Ok(engine) => {
@@ -156,46 +159,41 @@ fn one_fault(plugin: &FakePlugin, config: EngineConfig, point: &str, action: &st
     fired
 }
 
-fn sweep(plugin: &FakePlugin, platform: &str, calls: u32) {
-    let mut happened = 0;
+/// As what the plugin is used: a device of its own, a CPU whose regions are compiled, and one whose new regions are interpreted.
+fn configs(plugin: &FakePlugin) -> [EngineConfig; 3] {
+    let cpu = |config: EngineConfig| config.client_option("platform", "cpu");
+    [plugin.config(), cpu(plugin.config()), cpu(EngineConfig::new().plugin(path()))]
+}
+
+fn sweep(plugin: &FakePlugin, calls: u32) {
+    let (before, mut happened) = (fuseline::pjrt::counters(), 0);
     for point in POINTS {
-        let mut ever = false;
-        for action in actions(point) {
-            for call in 1..=calls {
-                let config = match platform {
-                    "fake" => plugin.config(),
-                    _ => EngineConfig::new().plugin(path()).client_option("platform", platform),
-                };
-                let fired = one_fault(plugin, config, point, action, call);
-                happened += usize::from(fired);
-                ever |= fired;
-                if !fired {
-                    break;
-                }
+        let mut ever = 0;
+        for which in 0..3 {
+            for action in actions(point) {
+                // Up to the last call that there is.
+                let faults = (1..=calls)
+                    .map(|call| one_fault(plugin, configs(plugin)[which].clone(), point, action, call));
+                ever += faults.take_while(|fired| *fired).count();
             }
         }
-        println!("{platform}: {point}: {}", if ever { "failed as planned" } else { "is not called" });
+        println!("{point}: {ever} faults");
+        assert!(ever > 0, "{point} is never called");
+        happened += ever;
     }
-    println!("{platform}: {happened} faults");
-    assert!(happened > 100 * calls as usize, "{happened}");
-    let counters = fuseline::pjrt::counters();
-    assert_eq!((counters.destroy_errors, counters.callback_panics), (0, 0), "{counters:?}");
+    println!("{happened} faults in all");
+    // What a copy writes to is leaked where the plugin cannot be heard.
+    let counters = Counters { leaks: before.leaks, ..fuseline::pjrt::counters() };
+    assert_eq!(counters, before);
 }
 
 #[test]
 fn every_function_fails_in_every_way() {
-    sweep(&FakePlugin::alone(), "fake", 3);
-}
-
-#[test]
-fn every_function_fails_in_every_way_on_a_cpu() {
-    sweep(&FakePlugin::alone(), "cpu", 2);
+    sweep(&FakePlugin::alone(), 3);
 }
 
 #[test]
 #[ignore = "soak: cargo test --release --test plugin every_call_fails -- --ignored"]
 fn every_call_fails_in_every_way() {
-    let plugin = FakePlugin::alone();
-    sweep(&plugin, "fake", 1_000);
-    sweep(&plugin, "cpu", 1_000);
+    sweep(&FakePlugin::alone(), 1_000);
 }
