@@ -8,6 +8,7 @@
     reason = "a test, on real threads"
 )]
 
+pub(crate) mod fakeplugin;
 pub(crate) mod judge;
 pub(crate) mod reference;
 pub(crate) mod special;

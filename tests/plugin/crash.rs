@@ -1,0 +1,268 @@
+//! What ends a process, in processes of their own: a plugin that aborts or exits, and mistakes that the fake plugin ends the process for.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Output;
+
+use fuseline::pjrt::{ClientOptions, CompileOptions, Plugin};
+use libloading::os::unix::Library;
+use pjrt_sys::*;
+
+use crate::support::fakeplugin::{FakePlugin, in_child, path, wait_for};
+use crate::{is_right, three};
+
+const SIGABRT: i32 = 6;
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A program that uses an engine and the executable of a module, serialised.
+fn program() {
+    let plugin = FakePlugin::alone();
+    let engine = plugin.config().build().unwrap();
+    is_right(&three(&engine.tensor(&[1.0f32], &[1]).unwrap()).unwrap(), &[1.0]);
+    let client = Plugin::open(path()).unwrap().client(&ClientOptions::new()).unwrap();
+    let module =
+        "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
+    let bytes = client.compile(module, &CompileOptions::new()).unwrap().serialize().unwrap();
+    // SAFETY: holds because these are the bytes that the plugin has just written.
+    drop(unsafe { client.deserialize(&bytes, None) }.unwrap());
+}
+
+/// The plan of the environment holds until a test sets another, and [`FakePlugin::alone`] does not.
+const PLAN: &str = "FUSELINE_FAKE_PLAN";
+
+#[test]
+fn a_plugin_that_aborts_ends_the_process() {
+    const TEST: &str = "crash::a_plugin_that_aborts_ends_the_process";
+    for point in [
+        "PJRT_Client_Create",
+        "PJRT_Client_Compile",
+        "PJRT_LoadedExecutable_Execute",
+        "Run",
+        "CopyOut",
+        "PJRT_Executable_DeserializeAndLoad",
+    ] {
+        let Some(output) = in_child(TEST, &[(PLAN, &format!("{point} = abort"))], program) else { return };
+        assert_eq!(output.status.signal(), Some(SIGABRT), "{point}: {output:?}");
+        assert!(stderr(&output).contains(&format!("fake plugin: {point} aborts, as planned")), "{output:?}");
+    }
+    let Some(output) = in_child(TEST, &[(PLAN, "")], program) else { return };
+    assert!(output.status.success(), "without a plan: {output:?}");
+}
+
+#[test]
+fn a_plugin_that_exits_ends_the_process_with_its_status() {
+    const TEST: &str = "crash::a_plugin_that_exits_ends_the_process_with_its_status";
+    let Some(output) = in_child(TEST, &[(PLAN, "LoadedExecutable_Execute = exit(7)")], program) else {
+        return;
+    };
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+}
+
+/// The process ends with its own status while the plugin hangs in a compile, or on its own thread.
+#[test]
+fn a_process_ends_while_the_plugin_hangs() {
+    const TEST: &str = "crash::a_process_ends_while_the_plugin_hangs";
+    for plan in ["Client_Compile = hang", "LoadedExecutable_Execute = hang", "Run = hang", "CopyOut = hang"] {
+        let part = || {
+            let plugin = FakePlugin::alone();
+            let engine = plugin.config().build().unwrap();
+            let y = three(&engine.tensor(&[1.0f32], &[1]).unwrap()).unwrap();
+            let read = y.read();
+            wait_for(|| plugin.hanging() > 0, || "nobody hangs".to_owned());
+            std::mem::forget((read, y, engine));
+            std::process::exit(5);
+        };
+        let Some(output) = in_child(TEST, &[(PLAN, plan)], part) else { return };
+        assert_eq!(output.status.code(), Some(5), "{plan}: {output:?}");
+    }
+}
+
+/// A call of the plugin that hangs holds up nobody who waits with a deadline, at any of the functions that a program comes to.
+#[test]
+#[ignore = "waits are bounded by their deadlines only where the plugin hangs in a compile or on its own threads: cargo test --test plugin hangs_at_any -- --ignored"]
+fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_at_any_function() {
+    const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs_at_any_function";
+    let points = [
+        "Client_Compile",
+        "LoadedExecutable_Execute",
+        "Buffer_ReadyEvent",
+        "Buffer_ToHostBuffer",
+        "Event_OnReady",
+        "Event_Await",
+        "Run",
+        "CopyOut",
+    ];
+    let mut late = Vec::new();
+    for point in points {
+        let part = || {
+            let plugin = FakePlugin::alone();
+            let engine = plugin.config().build().unwrap();
+            let x = engine.tensor(&[1.0f32], &[1]).unwrap();
+            plugin.plan(&format!("{point} = hang"));
+            let (send, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let outcome = three(&x).unwrap().to_literal_for(std::time::Duration::from_millis(100));
+                send.send(outcome.is_err_and(|error| error.is_timeout())).unwrap();
+                std::mem::forget(x);
+            });
+            let is_told = told.recv_timeout(std::time::Duration::from_secs(10));
+            let is_fired = plugin.fired(point) > 0;
+            std::mem::forget(engine);
+            std::process::exit(match (is_told, is_fired) {
+                (Ok(true), true) => 5,
+                (_, false) => 6,
+                _ => 7,
+            });
+        };
+        let Some(output) = in_child(TEST, &[], part) else { return };
+        // What a program does not come to says nothing.
+        if ![Some(5), Some(6)].contains(&output.status.code()) {
+            late.push(point);
+        }
+    }
+    assert!(late.is_empty(), "nobody is told in time when the plugin hangs in {late:?}");
+}
+
+/// A plugin that refuses to destroy things: counted, and no reason to fail.
+#[test]
+fn what_cannot_be_destroyed_is_counted() {
+    const TEST: &str = "crash::what_cannot_be_destroyed_is_counted";
+    for function in [
+        "Event_Destroy",
+        "Buffer_Destroy",
+        "Executable_Destroy",
+        "LoadedExecutable_Destroy",
+        "Client_Destroy",
+    ] {
+        let part = || {
+            let plugin = FakePlugin::alone();
+            // What refers to the client goes last, so this one alone is never destroyed.
+            plugin.plan(&format!("{function}@1 = fail(INTERNAL, \"planned: not now\")"));
+            let engine = plugin.config().build().unwrap();
+            is_right(&three(&engine.tensor(&[1.0f32], &[1]).unwrap()).unwrap(), &[1.0]);
+            // A client that is destroyed before what was not would end the process, as it should.
+            if function == "Client_Destroy" {
+                drop(engine);
+                wait_for(|| plugin.fired(function) == 1, || "the client stays".to_owned());
+            } else {
+                engine.clear_cache();
+                wait_for(|| plugin.fired(function) == 1, || format!("no {function}"));
+                std::mem::forget(engine);
+            }
+            let counters = fuseline::pjrt::counters();
+            wait_for(|| fuseline::pjrt::counters().destroy_errors == 1, || format!("{counters:?}"));
+            // Not by the harness, which would wait for nothing.
+            std::process::exit(9);
+        };
+        let Some(output) = in_child(TEST, &[("FUNCTION", function)], part) else { return };
+        assert_eq!(output.status.code(), Some(9), "{function}: {output:?}");
+    }
+}
+
+/// The table, without the safe layer.
+fn raw() -> &'static PJRT_Api {
+    // SAFETY: it is this project's own library, and its initialisation does nothing.
+    let library = unsafe { Library::new(path()) }.unwrap();
+    // SAFETY: that is the type of the symbol.
+    let entry = unsafe { library.get::<unsafe extern "C" fn() -> *const PJRT_Api>(b"GetPjrtApi") }.unwrap();
+    // SAFETY: the function takes nothing, and its table stays.
+    let table = unsafe { &*entry() };
+    std::mem::forget(library);
+    table
+}
+
+/// Calls a function of the table with some fields set; gives its struct back.
+macro_rules! raw_call {
+    ($function:ident, $args:ident { $($field:ident: $value:expr),* }) => {{
+        let mut args = $args { struct_size: size_of::<$args>(), $($field: $value,)* ..Default::default() };
+        // SAFETY: handles are checked by the plugin, which is what is tested.
+        let error = unsafe { (raw().$function.unwrap())(&raw mut args) };
+        assert!(error.is_null());
+        args
+    }};
+}
+
+fn raw_client() -> *mut PJRT_Client {
+    raw_call!(PJRT_Client_Create, PJRT_Client_Create_Args {}).client
+}
+
+fn raw_buffer(client: *mut PJRT_Client) -> (*mut PJRT_Buffer, *mut PJRT_Event) {
+    let devices = raw_call!(PJRT_Client_Devices, PJRT_Client_Devices_Args { client: client });
+    // SAFETY: a client has a device.
+    let device = unsafe { *devices.devices };
+    let data = [1.0f32];
+    let made = raw_call!(
+        PJRT_Client_BufferFromHostBuffer,
+        PJRT_Client_BufferFromHostBuffer_Args {
+            client: client,
+            data: data.as_ptr().cast(),
+            type_: PJRT_Buffer_Type_PJRT_Buffer_Type_F32,
+            device: device
+        }
+    );
+    (made.buffer, made.done_with_host_buffer)
+}
+
+/// Each mistake ends the process with words for it; the last has none.
+fn mistake(which: &str) {
+    let client = raw_client();
+    let (buffer, event) = raw_buffer(client);
+    let destroy_buffer = |buffer| {
+        raw_call!(PJRT_Buffer_Destroy, PJRT_Buffer_Destroy_Args { buffer: buffer });
+    };
+    let destroy_event = |event| {
+        raw_call!(PJRT_Event_Destroy, PJRT_Event_Destroy_Args { event: event });
+    };
+    let destroy_client = || {
+        raw_call!(PJRT_Client_Destroy, PJRT_Client_Destroy_Args { client: client });
+    };
+    match which {
+        "twice" => {
+            destroy_buffer(buffer);
+            // Another one takes no place of the first.
+            let _other = raw_buffer(client);
+            destroy_buffer(buffer);
+        }
+        "after" => {
+            destroy_event(event);
+            raw_call!(PJRT_Event_IsReady, PJRT_Event_IsReady_Args { event: event });
+        }
+        "kind" => destroy_event(buffer.cast()),
+        "null" => destroy_buffer(std::ptr::null_mut()),
+        "client" => destroy_client(),
+        "lent" => {
+            raw_call!(
+                PJRT_Buffer_IncreaseExternalReferenceCount,
+                PJRT_Buffer_IncreaseExternalReferenceCount_Args { buffer: buffer }
+            );
+            destroy_buffer(buffer);
+        }
+        _ => {
+            destroy_buffer(buffer);
+            destroy_event(event);
+            destroy_client();
+        }
+    }
+}
+
+#[test]
+fn mistakes_with_objects_end_the_process() {
+    const TEST: &str = "crash::mistakes_with_objects_end_the_process";
+    for (which, words) in [
+        ("twice", "fake plugin: PJRT_Buffer_Destroy got buffer #"),
+        ("after", "fake plugin: PJRT_Event_IsReady got event #"),
+        ("kind", "for a event"),
+        ("null", "fake plugin: PJRT_Buffer_Destroy got a null pointer for a buffer"),
+        ("client", "before 2 objects made with it"),
+        ("lent", "the memory that 1 external references are on"),
+    ] {
+        let part = || mistake(&std::env::var("MISTAKE").unwrap());
+        let Some(output) = in_child(TEST, &[("MISTAKE", which)], part) else { return };
+        assert_eq!(output.status.signal(), Some(SIGABRT), "{which}: {output:?}");
+        assert!(stderr(&output).contains(words), "{which}: {output:?}");
+    }
+    let Some(output) = in_child(TEST, &[("MISTAKE", "none")], || mistake("none")) else { return };
+    assert!(output.status.success(), "{output:?}");
+}
