@@ -37,6 +37,8 @@ mod memory;
 mod name;
 mod outputs;
 mod sealed;
+#[cfg(feature = "shared")]
+pub mod shared;
 mod sync;
 
 pub use entry::MAX_NARROWED;
