@@ -124,7 +124,8 @@ impl Breaker {
 
 /// Doubled for each failed probe, then between a half and one and a half of that, and never more than the limit.
 fn pause(backoff: Backoff, failed: u32, random: u64) -> Duration {
-    let doubled = backoff.first.saturating_mul(1u32.checked_shl(failed).unwrap_or(u32::MAX)).min(backoff.most);
+    let doubled =
+        backoff.first.saturating_mul(1u32.checked_shl(failed).unwrap_or(u32::MAX)).min(backoff.most);
     let part = (random >> 32) as u32;
     let jitter = doubled.mul_f64(f64::from(part) / f64::from(u32::MAX));
     (doubled / 2 + jitter).min(backoff.most)

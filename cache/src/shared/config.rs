@@ -143,7 +143,10 @@ impl fmt::Display for SharedError {
                 write!(f, "the shared cache's option `{name}` is none of {store}: check its name")
             }
             SharedError::Store { url, why } => {
-                write!(f, "the shared cache at {url} cannot be set up: {why}; check its options and the environment")
+                write!(
+                    f,
+                    "the shared cache at {url} cannot be set up: {why}; check its options and the environment"
+                )
             }
             SharedError::Thread(why) => write!(f, "the shared cache's thread could not be started: {why}"),
         }
@@ -167,7 +170,8 @@ mod tests {
         ] {
             assert_eq!(shown(url), is);
         }
-        let config = SharedConfig::new("s3://b/c", Secret::new([1; 32])).option("secret_access_key", "hunter22");
+        let config =
+            SharedConfig::new("s3://b/c", Secret::new([1; 32])).option("secret_access_key", "hunter22");
         let shown = format!("{config:?}");
         assert!(!shown.contains("hunter22") && shown.contains("secret_access_key"), "{shown}");
     }

@@ -123,7 +123,10 @@ impl Flight {
 
 impl fmt::Debug for Flight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight").field("name", &self.name).field("abandoned", &self.is_abandoned()).finish_non_exhaustive()
+        f.debug_struct("Flight")
+            .field("name", &self.name)
+            .field("abandoned", &self.is_abandoned())
+            .finish_non_exhaustive()
     }
 }
 

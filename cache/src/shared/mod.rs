@@ -60,6 +60,8 @@ mod memo;
 mod read;
 mod report;
 mod store;
+#[cfg(test)]
+mod tests;
 mod tier;
 mod trouble;
 mod write;

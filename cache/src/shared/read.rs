@@ -72,9 +72,14 @@ impl Read {
         // A server that answers, and badly: in circles, or not to the end of what it began.
         let failed = |error: &object_store::Error, bad: TroubleKind| {
             let trouble = explain(error, &tier.place.scrub);
-            if trouble.kind == bad { Ended::Bad(SharedDamage::Answer(trouble)) } else { Ended::Failed(trouble) }
+            if trouble.kind == bad {
+                Ended::Bad(SharedDamage::Answer(trouble))
+            } else {
+                Ended::Failed(trouble)
+            }
         };
-        let object = match tier.place.store.get_opts(&tier.path(&self.flight.name), Default::default()).await {
+        let object = match tier.place.store.get_opts(&tier.path(&self.flight.name), Default::default()).await
+        {
             Ok(object) => object,
             Err(error) if is_absent(&error) => return Ended::Absent,
             Err(error) => return failed(&error, TroubleKind::Redirects),
@@ -205,7 +210,11 @@ mod tests {
         let longer = [&bytes[..], b"x"].concat();
         assert_eq!(Intake::new(name, MAX_ENTRY).take(&longer), Err(SharedDamage::TooLong));
         assert_eq!(Intake::new(name, 200).take(&bytes), Err(SharedDamage::TooLong));
-        assert_eq!(Intake::new(name, 200).take(&bytes[..180]), Err(SharedDamage::TooLong), "it says it is longer");
+        assert_eq!(
+            Intake::new(name, 200).take(&bytes[..180]),
+            Err(SharedDamage::TooLong),
+            "it says it is longer"
+        );
     }
 
     /// R2.

@@ -72,8 +72,12 @@ pub(crate) fn open(config: &SharedConfig) -> Result<Place, SharedError> {
             for (name, value) in options(config, "S3", AmazonS3ConfigKey::from_str)? {
                 builder = builder.with_config(name, value);
             }
-            if builder.get_config_value(&AmazonS3ConfigKey::Endpoint).is_some_and(|at| at.starts_with("http:"))
-                && !is_allowed(&builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)))
+            if builder
+                .get_config_value(&AmazonS3ConfigKey::Endpoint)
+                .is_some_and(|at| at.starts_with("http:"))
+                && !is_allowed(
+                    &builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)),
+                )
             {
                 return Err(unencrypted(config));
             }
@@ -139,7 +143,9 @@ fn options<K, E>(
 }
 
 fn is_allowed(value: &Option<String>) -> bool {
-    value.as_deref().is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
+    value
+        .as_deref()
+        .is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
 }
 
 fn unencrypted(config: &SharedConfig) -> SharedError {
@@ -228,7 +234,11 @@ mod tests {
             ("s3://bucket/cache", &[("regoin", "x")], "`regoin` is none of S3"),
             ("file:///cache", &[("region", "x")], "`region` is none of a folder"),
             ("s3://bucket/cache", &[("region", "x"), ("endpoint", "http://there")], "allow_http"),
-            ("https://there/cache", &[("secret_access_key", "hunter22")], "`secret_access_key` is none of HTTP"),
+            (
+                "https://there/cache",
+                &[("secret_access_key", "hunter22")],
+                "`secret_access_key` is none of HTTP",
+            ),
             ("az://container/cache", &[("access_key", "hunter22")], "cannot be set up"),
         ] {
             let said = refused(url, options);
@@ -250,7 +260,9 @@ mod tests {
             ("file:///a/b", &[]),
         ] {
             let mut config = SharedConfig::new(url, Secret::new([0; 32]));
-            config.options.extend(options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+            config
+                .options
+                .extend(options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
             match open(&config) {
                 Ok(place) => assert_eq!(place.prefix.as_ref(), "a/b", "{url}"),
                 Err(error) => panic!("{url}: {error}"),

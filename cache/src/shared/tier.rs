@@ -109,7 +109,9 @@ pub(super) enum Ended {
     Bad(SharedDamage),
     Failed(Trouble),
     /// Nobody waited any more; whether the store had answered.
-    GivenUp { answered: bool },
+    GivenUp {
+        answered: bool,
+    },
 }
 
 /// How a write ended.
@@ -134,7 +136,6 @@ pub enum Offered {
     /// The cache is shut down.
     Closed,
 }
-
 
 impl Tier {
     pub(super) fn new(config: SharedConfig, place: Place, sink: Sink) -> Tier {
@@ -184,7 +185,10 @@ impl Tier {
     }
 
     /// A handle of a read, and the read itself if it is to be started.
-    pub(super) fn fetch(self: &Arc<Tier>, request: &Request<'_>) -> (Fetch, Option<(Arc<Flight>, Admission)>) {
+    pub(super) fn fetch(
+        self: &Arc<Tier>,
+        request: &Request<'_>,
+    ) -> (Fetch, Option<(Arc<Flight>, Admission)>) {
         let (name, now) = (request.name(), Instant::now());
         let at_once = |answer| (Fetch::answered(request, name, answer), None);
         let mut state = self.state.lock();
@@ -260,7 +264,9 @@ impl Tier {
         }
         let ended = match ended {
             // Some stores refuse to say that there is nothing to whoever may not list.
-            Ended::Failed(trouble) if state.proven && super::trouble::is_access_denied(&trouble) => Ended::Absent,
+            Ended::Failed(trouble) if state.proven && super::trouble::is_access_denied(&trouble) => {
+                Ended::Absent
+            }
             ended => ended,
         };
         let offline = match &ended {
@@ -405,8 +411,7 @@ impl Tier {
         state.queued_bytes -= item.bytes;
         state.in_hand += 1;
         let stranger = state.strangers >= STRANGERS;
-        let heals =
-            state.bad.get(&item.name).is_some_and(|bad| !bad.healed && !(bad.other_key && stranger));
+        let heals = state.bad.get(&item.name).is_some_and(|bad| !bad.healed && !(bad.other_key && stranger));
         Task::Write { item, admission, heals }
     }
 
@@ -505,10 +510,7 @@ impl Tier {
     pub(super) fn await_stop(&self, most: Duration) {
         let end = Instant::now() + most;
         let mut state = self.state.lock();
-        while !state.stopped
-            && state.thread != Some(std::thread::current().id())
-            && Instant::now() < end
-        {
+        while !state.stopped && state.thread != Some(std::thread::current().id()) && Instant::now() < end {
             self.changed.wait_until(&mut state, end);
         }
     }
@@ -536,6 +538,9 @@ impl Tier {
 
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tier").field("config", &self.config).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Tier")
+            .field("config", &self.config)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

@@ -52,14 +52,18 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = &self.said;
         match self.kind {
-            TroubleKind::Unreachable => write!(f, "it cannot be reached ({said}): check the address and the network"),
+            TroubleKind::Unreachable => {
+                write!(f, "it cannot be reached ({said}): check the address and the network")
+            }
             TroubleKind::TimedOut => write!(f, "it does not answer in time ({said})"),
             TroubleKind::Refused => write!(
                 f,
                 "it refuses the request ({said}): check the credentials, and that they allow to read and list this prefix, and \
                  to write unless the cache is read-only"
             ),
-            TroubleKind::NoStore => write!(f, "there is no such bucket or folder ({said}): check the URL, or create it"),
+            TroubleKind::NoStore => {
+                write!(f, "there is no such bucket or folder ({said}): check the URL, or create it")
+            }
             TroubleKind::Full => write!(f, "it has no room ({said}): remove old entries or raise the quota"),
             TroubleKind::Busy => write!(f, "it has too much to do ({said})"),
             TroubleKind::CutOff => write!(f, "its answer was cut off ({said})"),
@@ -105,7 +109,10 @@ impl Scrub {
         const SECRET: [&str; 8] =
             ["secret", "key", "token", "password", "sas", "credential", "authorization", "proxy"];
         let key = key.to_ascii_lowercase();
-        if value.len() >= 4 && SECRET.iter().any(|word| key.contains(word)) && !self.0.iter().any(|v| v == value) {
+        if value.len() >= 4
+            && SECRET.iter().any(|word| key.contains(word))
+            && !self.0.iter().any(|v| v == value)
+        {
             self.0.push(value.to_owned());
             self.0.sort_by_key(|value| std::cmp::Reverse(value.len()));
         }
@@ -140,7 +147,9 @@ pub(crate) fn explain(error: &object_store::Error, scrub: &Scrub) -> Trouble {
             HttpErrorKind::Timeout => return trouble(TroubleKind::TimedOut, "timed out"),
             HttpErrorKind::Connect => TroubleKind::Unreachable,
             // The connection went away in the middle of an answer or of a request.
-            HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode => TroubleKind::CutOff,
+            HttpErrorKind::Request | HttpErrorKind::Interrupted | HttpErrorKind::Decode => {
+                TroubleKind::CutOff
+            }
             _ => TroubleKind::Other,
         };
         return trouble(kind, &last);
@@ -151,9 +160,9 @@ pub(crate) fn explain(error: &object_store::Error, scrub: &Scrub) -> Trouble {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TroubleKind::Refused,
             ErrorKind::NotFound => TroubleKind::NoStore,
             ErrorKind::TimedOut => TroubleKind::TimedOut,
-            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::StaleNetworkFileHandle => {
-                TroubleKind::Unreachable
-            }
+            ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::StaleNetworkFileHandle => TroubleKind::Unreachable,
             _ => TroubleKind::Other,
         };
         return trouble(kind, &io.to_string());
@@ -170,7 +179,8 @@ pub(crate) fn explain(error: &object_store::Error, scrub: &Scrub) -> Trouble {
 }
 
 fn kind(error: &object_store::Error, status: Option<u16>, code: &str) -> TroubleKind {
-    const NO_STORE: [&str; 4] = ["NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "ContainerBeingDeleted"];
+    const NO_STORE: [&str; 4] =
+        ["NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "ContainerBeingDeleted"];
     const FULL: [&str; 5] =
         ["QuotaExceeded", "XMinioStorageFull", "StorageFull", "InsufficientCapacity", "InsufficientStorage"];
     const BUSY: [&str; 4] = ["SlowDown", "ServerBusy", "Throttling", "RequestLimitExceeded"];
@@ -212,7 +222,8 @@ fn status(text: &str) -> Option<u16> {
 fn code(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
-    (code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')).then_some(code)
+    (code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.'))
+        .then_some(code)
 }
 
 /// Whether the store has no object of this name, by the client's word.
@@ -223,7 +234,8 @@ pub(crate) fn is_absent(error: &object_store::Error) -> bool {
 
 /// Whether it is the refusal that some stores answer with when there is no such object and listing is not allowed.
 pub(crate) fn is_access_denied(trouble: &Trouble) -> bool {
-    trouble.kind == TroubleKind::Refused && (trouble.said.ends_with("AccessDenied") || trouble.said.as_ref() == "403")
+    trouble.kind == TroubleKind::Refused
+        && (trouble.said.ends_with("AccessDenied") || trouble.said.as_ref() == "403")
 }
 
 /// Whether the store cannot put an object only if it is absent.
@@ -237,7 +249,8 @@ pub(crate) fn is_unsupported(error: &object_store::Error) -> bool {
 
 /// One line, not long, and printable.
 fn short(text: &str) -> String {
-    let line: String = text.chars().take_while(|c| *c != '\n').filter(|c| !c.is_control()).take(160).collect();
+    let line: String =
+        text.chars().take_while(|c| *c != '\n').filter(|c| !c.is_control()).take(160).collect();
     line.trim().to_owned()
 }
 
@@ -277,7 +290,10 @@ mod tests {
         scrub.add("aws_secret_access_key", "hunter22");
         scrub.add("aws_secret_access_key", "hunter22hunter22");
         scrub.add("region", "here");
-        assert_eq!(explain(&generic("here: hunter22hunter22 and hunter22"), &scrub).said.as_ref(), "here: [secret] and [secret]");
+        assert_eq!(
+            explain(&generic("here: hunter22hunter22 and hunter22"), &scrub).said.as_ref(),
+            "here: [secret] and [secret]"
+        );
         assert_eq!(format!("{scrub:?}"), "Scrub(..)");
     }
 
