@@ -21,7 +21,7 @@ use crate::sealed::Record;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
 
 /// What a fetch ended with. Only [`Hit`](Fetched::Hit) has anything to use; the others say why there is nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fetched {
     /// An entry that was sealed with the fleet's key and answers the request. It may be of any [`Kind`](crate::Kind).
@@ -45,6 +45,20 @@ impl Fetched {
         match self {
             Fetched::Hit(record) => Some(record),
             _ => None,
+        }
+    }
+}
+
+/// An entry is shown by its name and length: it may have megabytes.
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fetched::Hit(record) => write!(f, "Hit({:?}, {} bytes)", record.name(), record.artifact.len()),
+            Fetched::Miss => f.write_str("Miss"),
+            Fetched::Damaged(damage) => f.debug_tuple("Damaged").field(damage).finish(),
+            Fetched::Failed(trouble) => f.debug_tuple("Failed").field(trouble).finish(),
+            Fetched::Offline => f.write_str("Offline"),
+            Fetched::Busy => f.write_str("Busy"),
         }
     }
 }

@@ -98,6 +98,12 @@ fn what_is_not_the_entry_is_not_taken_for_it() {
     check("it twice", Act::Say(ok(&twice)), Is::Damaged(SharedDamage::TooLong));
     check("no HTTP", Act::Say(b"SSH-2.0-OpenSSH\r\n".to_vec()), Is::Failed(TroubleKind::Other));
     check("no word", Act::Say(Vec::new()), Is::Failed(TroubleKind::CutOff));
+    let nowhere = b"<Error><Code>NoSuchBucket</Code></Error>";
+    check(
+        "no bucket",
+        Act::Say(http("404 Not Found", nowhere.len(), nowhere)),
+        Is::Failed(TroubleKind::NoStore),
+    );
     check("busy", Act::Say(http("503 Service Unavailable", 2, b"no")), Is::Failed(TroubleKind::Busy));
 }
 
@@ -107,14 +113,14 @@ fn what_does_not_end_is_ended() {
     let claimed = http("200 OK", 1 << 20, &entry);
     let more = vec![0; 64 << 10];
     check("more than was announced", Act::Endless(claimed, more.clone()), Is::Damaged(SharedDamage::TooLong));
-    // An entry that says that it has nearly all bytes that it may, and goes on.
+    // One that says that it has all bytes that it may is taken in, and no more than that.
     let mut long = sealed(&record(1));
-    let announced = (1u64 << 20) - 176 - 4;
-    long[136..144].copy_from_slice(&announced.to_le_bytes());
+    long[136..144].copy_from_slice(&((1u64 << 20) - 176 - 4).to_le_bytes());
+    let long = http("200 OK", 1 << 20, &long);
     check(
-        "an entry without an end",
-        Act::Endless(http("200 OK", 1 << 20, &long), more.clone()),
-        Is::Damaged(SharedDamage::TooLong),
+        "as long as can be",
+        Act::Endless(long, more.clone()),
+        Is::Damaged(SharedDamage::Entry(Damage::Mac)),
     );
     let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n".to_vec();
     check(

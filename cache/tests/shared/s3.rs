@@ -1,5 +1,6 @@
 //! An S3 server in a process of its own, which can be killed: `s3s` speaks the protocol and checks signatures, `s3s-fs` keeps the
-//! objects in a folder. What that one lacks is added here: putting an object only if it is absent, and a quota.
+//! objects in a folder. What that one lacks is added here: putting an
+//! object only if it is absent, saying that there is no such bucket, and a quota.
 //!
 //! The process is this test program, told by a variable to serve. It ends with its parent, whose end of the pipe it reads.
 
@@ -183,6 +184,10 @@ struct Files {
 }
 
 impl Files {
+    fn has_bucket(&self, bucket: &str) -> S3Result<()> {
+        if bucket == BUCKET { Ok(()) } else { Err(S3Error::new(S3ErrorCode::NoSuchBucket)) }
+    }
+
     fn used(&self) -> u64 {
         let entries = std::fs::read_dir(self.folder.join(BUCKET).join("jit cache/v1"));
         entries.into_iter().flatten().flatten().filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
@@ -192,6 +197,7 @@ impl Files {
 #[async_trait::async_trait]
 impl S3 for Files {
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        self.has_bucket(&request.input.bucket)?;
         self.inner.get_object(request).await
     }
 
@@ -203,6 +209,7 @@ impl S3 for Files {
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        self.has_bucket(&request.input.bucket)?;
         let _turn = self.turn.lock().await;
         let at = self.folder.join(&request.input.bucket).join(&request.input.key);
         if request.input.if_none_match.is_some() && at.exists() {
