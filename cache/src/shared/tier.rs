@@ -411,7 +411,7 @@ impl Tier {
         state.queued_bytes -= item.bytes;
         state.in_hand += 1;
         let stranger = state.strangers >= STRANGERS;
-        let heals = state.bad.get(&item.name).is_some_and(|bad| !bad.healed && !(bad.other_key && stranger));
+        let heals = state.bad.get(&item.name).is_some_and(|bad| !(bad.healed || bad.other_key && stranger));
         Task::Write { item, admission, heals }
     }
 
