@@ -2,6 +2,7 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test, on real threads"
 )]
