@@ -257,9 +257,25 @@ struct Header {
     mac: [u8; 32],
 }
 
+/// How long the entry of `name` says it is, by its header alone: for whoever gets it piece by piece.
+#[cfg(feature = "shared")]
+pub(crate) fn announced(name: &Name, header: &[u8; HEADER]) -> Result<u64, Damage> {
+    let (header, body) = Header::parse(header)?;
+    if header.name != *name {
+        return Err(Damage::Name);
+    }
+    body.checked_add(HEADER as u64).filter(|len| *len <= MAX_ENTRY).ok_or(Damage::Length)
+}
+
 impl Header {
     fn read(bytes: &[u8]) -> Result<Header, Damage> {
         let (header, body) = bytes.split_first_chunk::<HEADER>().ok_or(Damage::Short)?;
+        let (header, announced) = Header::parse(header)?;
+        if announced == body.len() as u64 { Ok(header) } else { Err(Damage::Length) }
+    }
+
+    /// The fields, and how long it says that what follows is.
+    fn parse(header: &[u8; HEADER]) -> Result<(Header, u64), Damage> {
         let mut rest = Fields(header);
         if rest.take() != MAGIC {
             return Err(Damage::Magic);
@@ -276,20 +292,19 @@ impl Header {
         let (name, environment, region) = (Name::new(rest.take()), rest.take(), rest.take());
         let (made_in, loaded_in) = (u64::from_le_bytes(rest.take()), u64::from_le_bytes(rest.take()));
         let lens = [u64::from_le_bytes(rest.take()), u64::from_le_bytes(rest.take())];
-        if lens[0].checked_add(lens[1]) != Some(body.len() as u64) {
-            return Err(Damage::Length);
-        }
-        Ok(Header {
+        let announced = lens[0].checked_add(lens[1]).ok_or(Damage::Length)?;
+        let header = Header {
             kind,
             name,
             environment: Fingerprint::new(environment),
             region: Key::new(region),
             made_in: Duration::from_micros(made_in),
             loaded_in: (loaded_in != 0).then(|| Duration::from_micros(loaded_in)),
-            // Not more than the length of the bytes.
+            // Used only once it is known to be no more than the length of the bytes.
             request_len: lens[0] as usize,
             mac: rest.take(),
-        })
+        };
+        Ok((header, announced))
     }
 }
 
