@@ -9,6 +9,7 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
+use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -98,6 +99,7 @@ pub struct EngineConfig {
     faults: Option<Faults>,
     replays: bool,
     slack: Bytes,
+    deadlines: Deadlines,
 }
 
 impl Default for EngineConfig {
@@ -138,6 +140,7 @@ impl EngineConfig {
             faults: None,
             replays: true,
             slack: MEMORY_SLACK,
+            deadlines: Deadlines::new(),
         }
     }
 
@@ -332,6 +335,13 @@ impl EngineConfig {
         self
     }
 
+    /// How long is waited for a plugin that may not answer. Default: [`Deadlines::new`].
+    #[must_use]
+    pub fn deadlines(mut self, deadlines: Deadlines) -> EngineConfig {
+        self.deadlines = deadlines;
+        self
+    }
+
     /// A compiler flag for every region, with a value of the type that XLA expects.
     #[must_use]
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> EngineConfig {
@@ -468,6 +478,10 @@ impl EngineConfig {
 
     pub(crate) fn slack(&self) -> Bytes {
         self.slack
+    }
+
+    pub(crate) fn waits(&self) -> &Deadlines {
+        &self.deadlines
     }
 
     pub(crate) fn threads(&self) -> (usize, usize) {

@@ -13,6 +13,7 @@ use fuseline_fusion::program::ProgramError;
 use fuseline_fusion::text::TextError;
 use fuseline_fusion::{LiteralError, OpCode, OpError, RegionSeq, ShapeError, Site, StreamId};
 
+use crate::event::{Took, Wait};
 use crate::pjrt;
 
 /// Result of this crate's calls.
@@ -107,6 +108,50 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What a region is at that has been waited for in vain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doing {
+    Waits(Wait),
+    Executed,
+    Copied,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doing::Waits(Wait::Compile) => "is in the compiler",
+            Doing::Waits(Wait::Interpreter) => "is in the interpreter",
+            Doing::Waits(Wait::Input) => "waits for an input that another stream makes",
+            Doing::Waits(Wait::InFlight) => "waits for what is in flight on the device",
+            Doing::Executed => "is being executed",
+            Doing::Copied => "has a result that is being computed or copied to the host",
+        })
+    }
+}
+
+/// Where a wait in vain stood at its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Stand {
+    pub(crate) doing: Doing,
+    pub(crate) region: RegionRef,
+    /// The op that makes the value, or the region's last one.
+    pub(crate) op: Option<OpCode>,
+    pub(crate) site: Site,
+    /// Since when.
+    pub(crate) since: Duration,
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stand { doing, region, op, site, since } = self;
+        write!(f, "{region}, recorded up to ")?;
+        if let Some(op) = op {
+            write!(f, "{op} at ")?;
+        }
+        write!(f, "{site}, {doing}, for {} without an answer", Took(*since))
+    }
+}
+
 #[derive(Debug)]
 enum Kind {
     Op { error: OpError, site: Site },
@@ -119,7 +164,7 @@ enum Kind {
     Device(Arc<Failure>),
     NonFinite { failure: Failure, nans: usize, infinities: usize },
     Misuse { message: String, site: Site },
-    Timeout { waited: Duration, what: String },
+    Timeout { waited: Duration, what: String, stand: Option<Stand> },
     Abandoned,
     Bug { message: String, place: &'static str },
 }
@@ -159,8 +204,8 @@ impl Error {
     }
 
     #[cold]
-    pub(crate) fn timeout(waited: Duration, what: impl Into<String>) -> Error {
-        Error(Box::new(Kind::Timeout { waited, what: what.into() }))
+    pub(crate) fn timeout(waited: Duration, what: impl Into<String>, stand: Option<Stand>) -> Error {
+        Error(Box::new(Kind::Timeout { waited, what: what.into(), stand }))
     }
 
     #[cold]
@@ -177,6 +222,13 @@ impl Error {
         match &*self.0 {
             Kind::Device(failure) => Some(failure),
             Kind::NonFinite { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    fn stand(&self) -> Option<&Stand> {
+        match &*self.0 {
+            Kind::Timeout { stand, .. } => stand.as_ref(),
             _ => None,
         }
     }
@@ -215,6 +267,7 @@ impl Error {
     pub fn op_name(&self) -> Option<&'static str> {
         match &*self.0 {
             Kind::Op { error, .. } => Some(error.op()),
+            Kind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
             _ => self.failure()?.op.map(OpCode::name),
         }
     }
@@ -233,14 +286,15 @@ impl Error {
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
             Kind::Op { site, .. } | Kind::Misuse { site, .. } => Some(site),
+            Kind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
             _ => self.failure().map(|failure| &failure.site),
         }
     }
 
-    /// The region concerned, if it got that far.
+    /// The region concerned, if it got that far; of a time-out, the one that it waited for at last.
     #[must_use]
     pub fn region(&self) -> Option<&RegionRef> {
-        self.failure()?.region.as_ref()
+        self.stand().map(|stand| &stand.region).or_else(|| self.failure()?.region.as_ref())
     }
 
     /// A deadline passed; the value may still come.
@@ -306,7 +360,15 @@ impl fmt::Display for Error {
                 Site::Unknown => f.write_str(message),
                 site => write!(f, "{message} (at {site})"),
             },
-            Kind::Timeout { waited, what } => write!(f, "waited {waited:?} for {what}; it may still come"),
+            Kind::Timeout { waited, what, stand } => {
+                write!(f, "timed out after {} waiting for {what}", Took(*waited))?;
+                if let Some(stand) = stand {
+                    write!(f, ": {stand}")?;
+                }
+                f.write_str(
+                    "; it may still come: ask again, or give it up; if the device hangs, so will everything that depends on this",
+                )
+            }
             Kind::Abandoned => f.write_str(
                 "the value was given up: its stream and engine were dropped before it was computed",
             ),

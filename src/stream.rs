@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::execute::{Askers, Donated, Driver, Flow, is_driving};
+use crate::execute::{Askers, Donated, Driver, Flow, Standing, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
@@ -54,6 +54,7 @@ pub(crate) struct StreamShared {
     driver: Mutex<Driver>,
     flow: Arc<Flow>,
     donated: Donated,
+    standing: Standing,
     mode: AtomicU32,
     replay: Replay,
     askers: Askers,
@@ -122,6 +123,7 @@ impl StreamShared {
             driver: Mutex::new(Driver::new(builder)),
             flow,
             donated: Donated::new(),
+            standing: Standing::new(),
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
             askers: Askers::new(),
@@ -165,6 +167,11 @@ impl StreamShared {
 
     pub(crate) fn donated(&self) -> &Donated {
         &self.donated
+    }
+
+    /// What its first region that is not done is at.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     /// Entries below this are waited for.
@@ -329,14 +336,23 @@ impl StreamShared {
         }
     }
 
-    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about to wait for the value.
-    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, site: &Site) {
+    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about to wait for the value: unless there is a
+    /// deadline, since it may not come back from the plugin.
+    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, deadline: Option<Instant>, site: &Site) {
         if value.needs_boundary() {
             self.note_asker(value, site);
             self.replay.submit(Entry::Need(value.clone(), Boundary::HostRead), self);
         }
         if value.outcome().get().is_none() {
-            self.run_here();
+            self.run_by(deadline);
+        }
+    }
+
+    /// Works on the stream, on this thread if it may stay there.
+    fn run_by(self: &Arc<Self>, deadline: Option<Instant>) {
+        match deadline {
+            None => self.run_here(),
+            Some(_) => self.notify(),
         }
     }
 
@@ -356,9 +372,10 @@ impl StreamShared {
             return Err(trace.no_data("synchronize", site.clone()));
         }
         let start = Instant::now();
+        let deadline = deadline.or_else(|| self.engine.deadline());
         let (fence, promise) = Fence::new();
         self.replay.submit(Entry::Fence(promise), self);
-        self.run_here();
+        self.run_by(deadline);
         let fenced = (*fence).as_ref().wait(deadline);
         let took = start.elapsed();
         match fenced {
@@ -367,7 +384,7 @@ impl StreamShared {
                 Ok(())
             }
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
-            None => Err(Error::timeout(took, format!("stream {}", self.id))),
+            None => Err(Error::timeout(took, format!("stream {}", self.id), self.standing.look())),
         }
     }
 
@@ -474,7 +491,7 @@ impl StreamShared {
             Mode::Fused | Mode::Strict => self.notify(),
             Mode::Debug => {
                 may_wait()?;
-                self.run_here();
+                self.run_by(self.engine.deadline());
                 for tensor in made.taken() {
                     tensor.check()?;
                 }
@@ -604,7 +621,8 @@ impl Stream {
     /// Failures of single values are not reported here: they stay with the values.
     ///
     /// # Errors
-    /// When called from an event sink or callback, which must not wait.
+    /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
+    /// if that is set.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize(None, &here())

@@ -134,6 +134,10 @@ pub(crate) enum Cause {
     Memory,
     /// The executable would need so much memory, much more than the ops one by one. Nothing has failed.
     Oversized(Bytes),
+    /// The plugin does not answer.
+    Stuck,
+    /// The plugin was not asked, since too many threads are stuck in it.
+    Closed,
     Other,
 }
 

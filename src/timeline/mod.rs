@@ -341,6 +341,8 @@ impl EventSink for Timeline {
             Event::RecompileStorm { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
+            | Event::Stuck { .. }
+            | Event::CompilesStopped { .. }
             | Event::CompileFailed { .. }
             | Event::Fallback { .. }
             | Event::OutOfMemory { .. }
