@@ -24,6 +24,7 @@ use crate::pjrt::{self, Inside, Plugin, discover};
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::fork::is_forked;
 use crate::sync::{Condvar, Mutex};
 use crate::tensor::{Tensor, here};
 
@@ -256,6 +257,9 @@ impl EngineShared {
 
     /// The failures kept since this was last asked.
     pub(crate) fn take_failures(&self) -> VecDeque<Arc<Failure>> {
+        if is_forked() {
+            return VecDeque::new();
+        }
         std::mem::take(&mut *self.failures.lock())
     }
 
@@ -378,6 +382,7 @@ impl Engine {
     }
 
     pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
+        Error::unless_forked(&Site::Unknown)?;
         check_replicas(&config)?;
         let plugin = match config.plugin_path() {
             Some(path) => Plugin::open(path)?,
@@ -417,6 +422,7 @@ impl Engine {
     }
 
     pub(crate) fn on(config: EngineConfig, device: Device) -> Result<Engine> {
+        Error::unless_forked(&Site::Unknown)?;
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
         let streams = Mutex::new(vec![Arc::downgrade(stream.shared())]);
@@ -444,6 +450,9 @@ impl Engine {
     #[must_use]
     pub fn new_stream(&self) -> Stream {
         let stream = Engine::open_stream(&self.0.shared);
+        if is_forked() {
+            return stream;
+        }
         let mut streams = self.0.streams.lock();
         streams.retain(|stream| stream.strong_count() > 0);
         streams.push(Arc::downgrade(stream.shared()));
@@ -472,6 +481,7 @@ impl Engine {
     }
 
     pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
+        Error::unless_forked(site)?;
         let streams: Vec<_> = self.0.streams.lock().iter().filter_map(Weak::upgrade).collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
         streams.iter().try_for_each(|stream| stream.synchronize(None, site))
@@ -535,6 +545,9 @@ impl Engine {
 
     /// Forgets every executable in the memory cache.
     pub fn clear_cache(&self) {
+        if is_forked() {
+            return;
+        }
         self.0.shared.cache.clear();
     }
 

@@ -15,6 +15,7 @@ use fuseline_fusion::{LiteralError, OpCode, OpError, RegionSeq, ShapeError, Site
 
 use crate::event::{Took, Wait};
 use crate::pjrt;
+use crate::sync::fork::is_forked;
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -166,6 +167,7 @@ enum Kind {
     Misuse { message: String, site: Site },
     Timeout { waited: Duration, what: String, stand: Option<Stand> },
     Abandoned,
+    Forked { site: Site },
     Bug { message: String, place: &'static str },
 }
 
@@ -213,6 +215,17 @@ impl Error {
         Error(Box::new(Kind::Abandoned))
     }
 
+    /// An error if this process is a child that cannot use the library ([`crate::sync::fork`]).
+    #[inline]
+    pub(crate) fn unless_forked(site: &Site) -> Result<()> {
+        if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }
+    }
+
+    #[cold]
+    pub(crate) fn forked(site: Site) -> Error {
+        Error(Box::new(Kind::Forked { site }))
+    }
+
     #[cold]
     pub(crate) fn bug(message: impl Into<String>, place: &'static str) -> Error {
         Error(Box::new(Kind::Bug { message: message.into(), place }))
@@ -240,7 +253,7 @@ impl Error {
             Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
                 Stage::Record
             }
-            Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) => Stage::Setup,
+            Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) | Kind::Forked { .. } => Stage::Setup,
             Kind::Device(failure) => failure.stage,
             Kind::NonFinite { .. } => Stage::Execute,
             Kind::Timeout { .. } | Kind::Abandoned | Kind::Bug { .. } => Stage::Wait,
@@ -257,7 +270,7 @@ impl Error {
             Kind::NonFinite { .. } => Origin::User,
             Kind::Plugin(_) | Kind::NoPlugin(_) | Kind::Setup { .. } => Origin::Environment,
             Kind::Device(_) | Kind::Timeout { .. } => Origin::Device,
-            Kind::Abandoned => Origin::User,
+            Kind::Abandoned | Kind::Forked { .. } => Origin::User,
             Kind::Bug { .. } => Origin::Engine,
         }
     }
@@ -285,7 +298,7 @@ impl Error {
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
-            Kind::Op { site, .. } | Kind::Misuse { site, .. } => Some(site),
+            Kind::Op { site, .. } | Kind::Misuse { site, .. } | Kind::Forked { site } => Some(site),
             Kind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
             _ => self.failure().map(|failure| &failure.site),
         }
@@ -322,6 +335,12 @@ impl Error {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         matches!(*self.0, Kind::Abandoned)
+    }
+
+    /// This process was forked from one that had an engine, whose threads it does not have.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        matches!(*self.0, Kind::Forked { .. })
     }
 
     /// Doing the same again may work.
@@ -372,6 +391,13 @@ impl fmt::Display for Error {
             Kind::Abandoned => f.write_str(
                 "the value was given up: its stream and engine were dropped before it was computed",
             ),
+            Kind::Forked { site } => {
+                f.write_str(
+                    "forked: this process is a copy of one that had an engine, without the threads that do its work; make the first engine \
+                     after the fork, or start a program anew (in Python, the start method \"spawn\")",
+                )?;
+                if *site == Site::Unknown { Ok(()) } else { write!(f, " (at {site})") }
+            }
             Kind::Bug { message, place } => {
                 write!(f, "bug in fuseline at {place}: {message}; please report it")
             }

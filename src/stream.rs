@@ -4,7 +4,7 @@
 //! streams of an engine: the using stream waits for the making one, and nobody waits on the host.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::op::Effect;
@@ -24,6 +24,7 @@ use crate::record::{Entry, Fence, Fenced, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::fork::{is_forked, keep_in_child};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
@@ -112,10 +113,11 @@ impl StreamShared {
         let (max_regions, max_bytes) = config.in_flight();
         let flow = Arc::new(Flow::new(max_regions, max_bytes));
         // A body's stream launches nothing.
-        if trace.is_none() {
+        let is_real = trace.is_none() && !is_forked();
+        if is_real {
             engine.note_flow(&flow);
         }
-        Arc::new(StreamShared {
+        let stream = Arc::new(StreamShared {
             id,
             log: Log::new(),
             demanded: AtomicU64::new(0),
@@ -129,7 +131,12 @@ impl StreamShared {
             askers: Askers::new(),
             trace,
             engine,
-        })
+        });
+        if is_real {
+            let kept: Weak<StreamShared> = Arc::downgrade(&stream);
+            keep_in_child(kept);
+        }
+        stream
     }
 
     pub(crate) fn id(&self) -> StreamId {
@@ -305,6 +312,9 @@ impl StreamShared {
     /// The last handle on a value was dropped, which the log has to say.
     #[inline(never)]
     fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
+        if is_forked() {
+            return std::mem::forget(value);
+        }
         // The entry keeps the memory until the driver comes to it, and nothing else may call the driver to this stream.
         let is_large = value.outcome().get().is_some() && value.ty().bytes() >= LARGE_RELEASE;
         self.replay.submit(Entry::Release(value), self);
@@ -315,7 +325,7 @@ impl StreamShared {
 
     /// Sees to it that a value is computed without being asked again; does not wait.
     pub(crate) fn need(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
-        if self.trace.is_some() {
+        if self.trace.is_some() || is_forked() {
             return;
         }
         if value.needs_boundary() {
@@ -358,7 +368,7 @@ impl StreamShared {
 
     /// Ends the pending region; does not wait.
     pub(crate) fn flush(self: &Arc<Self>, why: Boundary) {
-        if self.trace.is_some() {
+        if self.trace.is_some() || is_forked() {
             return;
         }
         self.replay.submit(Entry::Flush(why), self);
@@ -367,6 +377,7 @@ impl StreamShared {
 
     /// Waits until everything recorded so far has been computed.
     pub(crate) fn synchronize(self: &Arc<Self>, deadline: Option<Instant>, site: &Site) -> Result<()> {
+        Error::unless_forked(site)?;
         may_wait()?;
         if let Some(trace) = &self.trace {
             return Err(trace.no_data("synchronize", site.clone()));
@@ -390,6 +401,7 @@ impl StreamShared {
 
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
+        Error::unless_forked(call.site)?;
         let mut results = Tensors::new();
         if !self.replay.record(&call, self, &mut results) {
             self.record_anew(&call, call.known(), &mut results)?;
@@ -444,6 +456,7 @@ impl StreamShared {
         call: &RecordCall<'_>,
         known: impl FnOnce() -> Option<Known>,
     ) -> Result<Tensor> {
+        Error::unless_forked(call.site)?;
         let mut result = None;
         if !self.replay.record(call, self, &mut result) {
             self.record_anew(call, known(), &mut result)?;

@@ -60,6 +60,7 @@ impl Stream {
 
     /// A tensor from the host data of each replica.
     pub(crate) fn upload_each(&self, ty: TensorType, parts: &[&[u8]]) -> Result<Tensor> {
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let engine = self.shared().engine();
         let replicas = engine.device().replicas();
         if parts.len() != replicas {
@@ -81,6 +82,7 @@ impl Stream {
 
     /// Moves host data to the device, the same to each replica.
     pub(crate) fn upload_buffer(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((bytes.len() * engine.device().replicas()) as u64);
         let asked = bytes_on(ty, engine.device().replicas());
@@ -112,6 +114,7 @@ impl Stream {
 
     /// A tensor from host data that the device may use in place. Not tried again if memory is short: the data goes with the attempt.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((data.len() * engine.device().replicas()) as u64);
         let buffer = match engine.deadline() {

@@ -17,6 +17,7 @@ use crate::event::{Asked, Event, Events, call_user};
 use crate::execute::Standing;
 use crate::stream::may_wait;
 use crate::sync::Mutex;
+use crate::sync::fork::is_forked;
 use crate::value::{Maker, Outcome, ValueCell};
 
 /// Puts the address of a value's op on what the device said.
@@ -134,6 +135,9 @@ impl Future for Read {
     type Output = Result<Literal>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Literal>> {
+        if is_forked() {
+            return Poll::Ready(Err(Error::forked(Site::Unknown)));
+        }
         let mut state = self.slot.state.lock();
         match state.data.take() {
             Some(data) => Poll::Ready(data),
@@ -148,6 +152,7 @@ impl Future for Read {
 impl Tensor {
     /// Waits until it is decided what becomes of the value; its data may still be on its way.
     fn settle(&self, deadline: Option<Instant>, site: &Site) -> Result<&Outcome> {
+        Error::unless_forked(site)?;
         let outcome = self.cell().outcome();
         if let Some(outcome) = outcome.get() {
             // That it is there is a matter of time, and time decides no boundary.
@@ -350,6 +355,9 @@ impl Tensor {
         site: Site,
         put: impl FnOnce(Result<Literal>) + Send + 'static,
     ) {
+        if is_forked() {
+            return put(Err(Error::forked(site)));
+        }
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
         let reports = engine.reports().clone();
@@ -385,6 +393,9 @@ impl Tensor {
     /// Sees to it that the value is computed, and calls `callback` when its data is there, or it is known that it never will
     /// be. Otherwise as [`Tensor::on_ready`].
     pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        if is_forked() {
+            return callback(Err(Error::forked(Site::Unknown)));
+        }
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
         let reports = self.stream().engine().reports().clone();
@@ -425,6 +436,9 @@ impl Tensor {
     /// been handed to the device, or has failed. Runs on any thread, at once if it is decided already; must not wait for a
     /// stream. A panic in it is caught, counted and told as [`crate::Event::Panicked`].
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        if is_forked() {
+            return callback(Err(Error::forked(Site::Unknown)));
+        }
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
         let reports = self.stream().engine().reports().clone();
