@@ -10,6 +10,7 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
+use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -100,6 +101,7 @@ pub struct EngineConfig {
     faults: Option<Faults>,
     replays: bool,
     slack: Bytes,
+    deadlines: Deadlines,
     disk: DiskChoice,
 }
 
@@ -151,6 +153,7 @@ impl EngineConfig {
             replays: true,
             slack: MEMORY_SLACK,
             disk: DiskChoice::Unsaid,
+            deadlines: Deadlines::new(),
         }
     }
 
@@ -371,6 +374,13 @@ impl EngineConfig {
         self
     }
 
+    /// How long is waited for a plugin that may not answer. Default: [`Deadlines::new`].
+    #[must_use]
+    pub fn deadlines(mut self, deadlines: Deadlines) -> EngineConfig {
+        self.deadlines = deadlines;
+        self
+    }
+
     /// A compiler flag for every region, with a value of the type that XLA expects.
     #[must_use]
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> EngineConfig {
@@ -518,6 +528,10 @@ impl EngineConfig {
 
     pub(crate) fn slack(&self) -> Bytes {
         self.slack
+    }
+
+    pub(crate) fn waits(&self) -> &Deadlines {
+        &self.deadlines
     }
 
     pub(crate) fn threads(&self) -> (usize, usize) {

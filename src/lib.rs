@@ -83,6 +83,7 @@ mod capture;
 mod config;
 mod counters;
 mod custom;
+mod deadlines;
 mod device;
 mod einsum;
 pub mod embed;
@@ -115,6 +116,7 @@ mod value;
 
 pub use config::{Buckets, EngineConfig, ShapeClasses};
 pub use counters::Counters;
+pub use deadlines::Deadlines;
 pub use device::{Fault, FaultPoint, MemoryPlan};
 pub use einsum::einsum;
 pub use engine::Engine;

@@ -17,8 +17,8 @@
 //!   counter finds the executable.
 //! - E7: no executable is found whose planned memory was not checked. One that needs too much is told and not used; the region runs by what it
 //!   has, and in parts if it has nothing.
-//! - E8: the function is called once, however the compile ends, and a panic is such an end. So slots are filled, and claims used or given back;
-//!   those of a task that the pool drops at its end are given back too.
+//! - E8: the function is called once, however the compile ends, and a panic is such an end, as is that its thread is given up ([`Landing`]). So
+//!   slots are filled, and claims used or given back; those of a task that the pool drops at its end are given back too.
 //!
 //! An executable with constants is told at the end only ([`Event::Specialised`]), when it is used. One that nobody waits for is not used if it
 //! is oversized and needs more than the one that runs until then: where that needs as much, keeping it would save nothing.
@@ -32,11 +32,13 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
 
+use super::landing::Landing;
 use super::stored::Source;
 use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
+use crate::schedule::Work;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
 use crate::value::RegionInfo;
@@ -112,6 +114,7 @@ pub(super) enum Remembered {
 impl Remembered {
     fn has(self, error: &DeviceError) -> bool {
         match self {
+            _ if error.cause == Cause::Closed => false,
             Remembered::All => true,
             Remembered::ButForMemory => !error.is_out_of_memory(),
             Remembered::Nothing => false,
@@ -183,38 +186,33 @@ impl Compile {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let slot = CompileSlot::new();
-        let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
+        let (result, owner, outputs) = (slot.clone(), stream.clone(), self.outputs.clone());
         let pool = stream.engine().compile_pool();
-        stream.engine().counters().compiles_asked.add(1);
         let tag = *info.reference.key.as_bytes();
-        let task = Box::new(move || {
-            let engine = owner.engine();
-            self.run(&info, engine, |made| {
-                let compiled = match (made, claim) {
-                    (Ok((executable, tally)), Some(claim)) => {
-                        let (hit, evicted) = claim.fulfil_and(executable, || drop(tally));
+        let task = self.task(info, stream, move |made, engine| {
+            let compiled = match (made, claim) {
+                (Ok((executable, tally)), Some(claim)) => {
+                    let (hit, evicted) = claim.fulfil_and(executable, || drop(tally));
+                    engine.tell_evicted(&evicted);
+                    Ok(hit)
+                }
+                (Ok((executable, tally)), None) => {
+                    drop(tally);
+                    Ok(Hit { artifact: Arc::new(executable), outputs, is_unproven: false })
+                }
+                (Err(error), claim) => {
+                    if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
+                        let evicted = match error.cause {
+                            Cause::Oversized(_) | Cause::Stuck => claim.refuse(error.clone()),
+                            Cause::Memory | Cause::Closed | Cause::Other => claim.fail(error.clone()),
+                        };
                         engine.tell_evicted(&evicted);
-                        Ok(hit)
                     }
-                    (Ok((executable, tally)), None) => {
-                        drop(tally);
-                        let (artifact, outputs) = (Arc::new(executable), self.outputs.clone());
-                        Ok(Hit { artifact, outputs, is_unproven: false })
-                    }
-                    (Err(error), claim) => {
-                        if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
-                            let evicted = match error.cause {
-                                Cause::Oversized(_) => claim.refuse(error.clone()),
-                                Cause::Memory | Cause::Other => claim.fail(error.clone()),
-                            };
-                            engine.tell_evicted(&evicted);
-                        }
-                        Err(error)
-                    }
-                };
-                result.put(compiled);
-                owner.notify();
-            });
+                    Err(error)
+                }
+            };
+            result.put(compiled);
+            owner.notify();
         });
         match haste {
             Haste::Awaited => pool.push(task),
@@ -228,19 +226,28 @@ impl Compile {
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        land: impl FnOnce(Made<'_>, &EngineShared) + Send + 'static,
+        land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
     ) {
-        let (info, owner) = (info.clone(), stream.clone());
-        stream.engine().counters().compiles_asked.add(1);
-        let task = Box::new(move || {
-            let engine = owner.engine();
-            self.run(&info, engine, |made| land(made, engine));
-        });
+        let task = self.task(info, stream, land);
         stream.engine().compile_pool().push_unhurried(None, task);
     }
 
+    /// The compile, which is counted as asked for.
+    fn task(
+        self,
+        info: &Arc<RegionInfo>,
+        stream: &Arc<StreamShared>,
+        land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
+    ) -> Work {
+        stream.engine().counters().compiles_asked.add(1);
+        let landing = Landing::new(land);
+        let refusal = landing.refusal(info, stream);
+        let (info, owner) = (info.clone(), stream.clone());
+        Work::refusable(move || self.run(&info, owner.engine(), &landing), refusal)
+    }
+
     /// Compiles, on this thread.
-    fn run<'a>(&self, info: &RegionInfo, engine: &'a EngineShared, land: impl FnOnce(Made<'a>)) {
+    fn run(&self, info: &RegionInfo, engine: &EngineShared, landing: &Landing) {
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
         let compiled = guarded(|| {
@@ -257,6 +264,9 @@ impl Compile {
                 Held::of(info.canon.graph(), &self.request(info)).peak(),
             ))
         });
+        // It has come too late otherwise, and was counted and told.
+        let Some(land) = landing.take() else { return };
+        let land = |made| land(made, engine);
         let (executable, source, waited, eager) = match compiled {
             Ok(compiled) => compiled,
             Err(error) => {

@@ -31,6 +31,7 @@ mod donated;
 mod flow;
 mod job;
 mod known;
+mod landing;
 mod launch;
 mod memory;
 mod narrow;
@@ -40,6 +41,7 @@ mod shadow;
 mod specialise;
 #[cfg(feature = "stages")]
 pub mod stages;
+mod standing;
 mod stored;
 mod storm;
 mod watch;
@@ -58,6 +60,7 @@ pub(crate) use cold::ColdRegions;
 pub(crate) use donated::Donated;
 pub(crate) use flow::Flow;
 pub(crate) use known::KnownRegions;
+pub(crate) use standing::Standing;
 pub(crate) use watch::Askers;
 
 use crate::limits::MAX_QUEUED_REGIONS;
