@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use fuseline_cache::Budget;
 use fuseline_cache::disk::DiskConfig;
+#[cfg(feature = "shared-cache")]
+use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
@@ -103,6 +105,8 @@ pub struct EngineConfig {
     slack: Bytes,
     deadlines: Deadlines,
     disk: DiskChoice,
+    #[cfg(feature = "shared-cache")]
+    shared: Option<SharedConfig>,
 }
 
 /// What was said about the disk cache.
@@ -153,6 +157,8 @@ impl EngineConfig {
             replays: true,
             slack: MEMORY_SLACK,
             disk: DiskChoice::Unsaid,
+            #[cfg(feature = "shared-cache")]
+            shared: None,
             deadlines: Deadlines::new(),
         }
     }
@@ -335,7 +341,18 @@ impl EngineConfig {
         self
     }
 
-    /// Nothing is kept between processes, whatever variables say.
+    /// An object store that a fleet of machines shares its executables by; [docs/shared-cache.md](https://docs.rs/fuseline) says how to set one up.
+    /// What is not on the disk is asked for there, while it begins to be compiled, and what is compiled is written there in the background.
+    /// Default: as the variables `FUSELINE_SHARED_CACHE` (its URL), `FUSELINE_SHARED_CACHE_KEY_FILE` (a file with the 32 bytes of the fleet's key) and
+    /// `FUSELINE_SHARED_CACHE_READ_ONLY` (`1`) say; none without them.
+    #[cfg(feature = "shared-cache")]
+    #[must_use]
+    pub fn shared_cache(mut self, config: SharedConfig) -> EngineConfig {
+        self.shared = Some(config);
+        self
+    }
+
+    /// Nothing is kept on the disk between processes, whatever variables say.
     #[must_use]
     pub fn without_disk_cache(mut self) -> EngineConfig {
         self.disk = DiskChoice::Off;
@@ -509,6 +526,15 @@ impl EngineConfig {
 
     pub(crate) fn cache(&self) -> Budget {
         self.cache
+    }
+
+    /// Which shared cache is to be used, if one is.
+    #[cfg(feature = "shared-cache")]
+    pub(crate) fn shared_cache_config(&self) -> std::result::Result<Option<SharedConfig>, String> {
+        if let Some(config) = &self.shared {
+            return Ok(Some(config.clone()));
+        }
+        crate::store::shared_of_variables(|name| std::env::var_os(name))
     }
 
     /// Where the disk cache is to be, if there is to be one.

@@ -394,7 +394,7 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // Not where something must not wait.
-        if let Some(store) = self.shared.store.as_ref().filter(|_| !is_driving()) {
+        if let Some(store) = self.shared.store.as_ref().filter(|_| !is_driving() && !is_forked()) {
             store.wait();
         }
     }

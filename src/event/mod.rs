@@ -16,7 +16,9 @@ use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, Scalar, Site, StreamId};
 
-pub use parts::{Asked, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait};
+pub use parts::{
+    Asked, CacheTier, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
+};
 
 use crate::device::MemoryPlan;
 use crate::error::{RegionRef, Stage};
@@ -112,6 +114,8 @@ pub enum Event {
     Loaded {
         /// Of which region.
         region: RegionRef,
+        /// Where it was.
+        from: CacheTier,
         /// How long it took to find and load.
         took: Duration,
         /// How long the compile took then.
@@ -489,11 +493,11 @@ impl fmt::Display for Event {
                 let how = if *quick { "quickly, " } else { "" };
                 write!(f, "{region} was compiled {how}in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
-            Event::Loaded { region, took, compile, size, .. } => {
+            Event::Loaded { region, from, took, compile, size, .. } => {
                 let ms = |time: &Duration| time.as_secs_f64() * 1e3;
                 write!(
                     f,
-                    "{region} was loaded in {:.1} ms ({size}); it was compiled in {:.1} ms",
+                    "{region} was loaded from the {from} in {:.1} ms ({size}); it was compiled in {:.1} ms",
                     ms(took),
                     ms(compile)
                 )

@@ -25,15 +25,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuseline_cache::{Artifact as _, Claim, Flight, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
 
-use super::landing::Landing;
-use super::stored::Source;
+use super::landing::{Land, Landing};
+use super::stored::{Obtained, Source};
 use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases};
 use crate::engine::EngineShared;
 use crate::error::Stage;
@@ -166,6 +166,7 @@ impl Drop for Tally<'_> {
 pub(super) type Made<'a> = Result<(Executable, Tally<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
+#[derive(Clone)]
 pub(super) struct Compile {
     /// The results to return.
     pub(super) outputs: OutputSet,
@@ -243,11 +244,12 @@ impl Compile {
         let landing = Landing::new(land);
         let refusal = landing.refusal(info, stream);
         let (info, owner) = (info.clone(), stream.clone());
-        Work::refusable(move || self.run(&info, owner.engine(), &landing), refusal)
+        Work::refusable(move || self.run(&info, &owner, &landing), refusal)
     }
 
     /// Compiles, on this thread.
-    fn run(&self, info: &RegionInfo, engine: &EngineShared, landing: &Landing) {
+    fn run(&self, info: &Arc<RegionInfo>, stream: &Arc<StreamShared>, landing: &Arc<Landing>) {
+        let engine = stream.engine();
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
         let compiled = guarded(|| {
@@ -255,65 +257,69 @@ impl Compile {
             if !is_special {
                 engine.emit(|| Event::CompileStarted { region });
             }
-            let start = Instant::now();
-            let (executable, source) = self.obtain(info, engine)?;
-            Ok((
-                executable,
-                source,
-                start.elapsed(),
-                Held::of(info.canon.graph(), &self.request(info)).peak(),
-            ))
+            self.obtain(info, stream, landing)
         });
-        // It has come too late otherwise, and was counted and told.
-        let Some(land) = landing.take() else { return };
-        let land = |made| land(made, engine);
-        let (executable, source, waited, eager) = match compiled {
-            Ok(compiled) => compiled,
+        let landed = landing.take();
+        match compiled {
+            Ok(obtained) => self.finish(obtained, landed, info, engine),
             Err(error) => {
+                // It has ended otherwise, if there is nobody to land, and was counted and told.
+                let Some(land) = landed else { return };
                 engine.counters().compile_failures.add(1);
                 engine.emit(|| Event::CompileFailed { region, message: error.message.clone() });
-                return land(Err(Arc::new(error)));
+                land(Err(Arc::new(error)), engine);
             }
-        };
-        let size = Bytes(executable.bytes());
-        let (took, unstored) = match source {
-            Source::Compiled(took, unstored) => {
-                if !is_special {
-                    engine.emit(|| {
-                        let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                        let quick = self.how.quick;
-                        Event::CompileFinished { region, took, size, quick, memory, eager, executable }
-                    });
-                }
-                (Some(took), unstored)
-            }
-            Source::Loaded(compile) => {
-                engine.emit(|| {
-                    let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                    Event::Loaded { region, took: waited, compile, size, memory, executable }
-                });
-                (None, None)
-            }
-        };
-        let tally = Tally { engine, took };
-        if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
-            engine.emit(|| Event::Oversized { region, memory, eager });
-            drop((tally, executable));
-            let peak = memory.peak();
-            let message =
-                format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
-            let cause = Cause::Oversized(peak);
-            return land(Err(Arc::new(DeviceError { cause, ..DeviceError::new(Stage::Compile, message) })));
         }
-        land(Ok((executable, tally)));
-        if is_special {
-            let took = took.unwrap_or(waited);
-            engine.emit(|| Event::Specialised { region, scalars: self.how.fixed.to_vec(), took, size });
+    }
+
+    /// Hands an executable out, or says why it is not used; then it is stored. Nobody is to `land` if it has come too late: it is stored all
+    /// the same.
+    pub(super) fn finish(
+        &self,
+        obtained: Obtained,
+        land: Option<Land>,
+        info: &RegionInfo,
+        engine: &EngineShared,
+    ) {
+        let Obtained { executable, source, took, unstored } = obtained;
+        let region = info.reference;
+        let is_special = !self.how.fixed.is_empty();
+        if let Some(land) = land {
+            let eager = Held::of(info.canon.graph(), &self.request(info)).peak();
+            let size = Bytes(executable.bytes());
+            let memory = executable.memory();
+            let loaded = || executable.pjrt().cloned();
+            match source {
+                // Told when it is used.
+                Source::Compiled if is_special => {}
+                Source::Compiled => engine.emit(|| {
+                    let (quick, executable) = (self.how.quick, loaded());
+                    Event::CompileFinished { region, took, size, quick, memory, eager, executable }
+                }),
+                Source::Loaded { from, compile } => engine.emit(|| {
+                    let executable = loaded();
+                    Event::Loaded { region, from, took, compile, size, memory, executable }
+                }),
+            }
+            let tally = Tally { engine, took: (source == Source::Compiled).then_some(took) };
+            if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
+                engine.emit(|| Event::Oversized { region, memory, eager });
+                drop((tally, executable));
+                let peak = memory.peak();
+                let message =
+                    format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
+                let cause = Cause::Oversized(peak);
+                let error = DeviceError { cause, ..DeviceError::new(Stage::Compile, message) };
+                return land(Err(Arc::new(error)), engine);
+            }
+            land(Ok((executable, tally)), engine);
+            if is_special {
+                let scalars = self.how.fixed.to_vec();
+                engine.emit(|| Event::Specialised { region, scalars, took, size });
+            }
         }
         // Whoever waited for it has it.
-        if let (Some(unstored), Some(took)) = (unstored, took)
-            && unstored.store(took).is_some()
-        {
+        if unstored.is_some_and(|unstored| unstored.store(took)) {
             engine.counters().stores.add(1);
         }
     }
