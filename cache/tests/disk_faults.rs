@@ -272,7 +272,6 @@ fn failed_stores_are_followed_by_pauses() {
         assert_eq!(files.calls(), [Call::Create], "tried once");
         files.plan(Plan::Works);
         files.let_pass(term - second);
-        // A test may take a while, but time never goes backwards: too early is what it must not be.
         assert!(!cache.store(&record("a")), "stored before {term:?} were over");
         assert_eq!(files.calls(), [], "tried before {term:?} were over");
         files.let_pass(second);

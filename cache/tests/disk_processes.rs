@@ -54,7 +54,15 @@ fn kill_writers(rounds: usize, seed: u64) {
     let root = Root::new();
     let mut random = Random::new(seed);
     let (mut entries, mut orphans) = (0, 0);
-    for round in 0..rounds {
+    for round in 0.. {
+        // Where the cores have other work, writers may be killed before they have written anything: then there are more rounds.
+        if round >= rounds && entries > 0 && orphans > 0 {
+            break;
+        }
+        assert!(
+            round < rounds * 10,
+            "{entries} entries, {orphans} half written: nobody was killed while writing"
+        );
         let mut children = Children::default();
         for writer in 0..3 {
             let seed = seed * 1_000_000 + (round * 3 + writer) as u64;
@@ -69,9 +77,7 @@ fn kill_writers(rounds: usize, seed: u64) {
         // A start judges the marks of those that were killed, and a sweep takes what they were writing.
         assert_no_orphans(&root);
     }
-    println!("{} kills, {entries} entries seen, {orphans} left half written", rounds * 3);
-    assert!(entries > 0, "nothing was written");
-    assert!(orphans > 0, "nobody was killed while writing");
+    println!("{} kills or more, {entries} entries seen, {orphans} left half written", rounds * 3);
 }
 
 #[test]
@@ -314,7 +320,7 @@ fn of_many_one_has_the_flight() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let cache = root.open_given();
-                while flights.load(Ordering::SeqCst) < 3000 {
+                while flights.load(Ordering::SeqCst) < 1500 {
                     if let Joined::Mine(flight) = cache.join(&request.request(), Duration::from_millis(1)) {
                         assert_eq!(flying.fetch_add(1, Ordering::SeqCst), 0, "two at once");
                         flights.fetch_add(1, Ordering::SeqCst);
