@@ -492,7 +492,13 @@ fn a_folder_that_was_removed_comes_back() {
                     let joined = cache.join(&record("b").request(), Duration::ZERO);
                     assert!(matches!(joined, Joined::Mine(_)), "{what}: {joined:?}");
                 }
-                "sweep" => assert!(cache.sweep().is_some(), "{what}"),
+                "sweep" => {
+                    assert!(cache.sweep().is_some(), "{what}");
+                    // What it needs for itself is there again, without a word.
+                    assert!(is_there(&root.folder("flights")), "{what}");
+                    let told = root.log.take();
+                    assert!(told.iter().all(|told| !told.contains("lock the sweep")), "{what}: {told:?}");
+                }
                 "load" => drop(cache.load(&record("a").request())),
                 _ => {}
             }
