@@ -272,7 +272,6 @@ fn failed_stores_are_followed_by_pauses() {
         assert_eq!(files.calls(), [Call::Create], "tried once");
         files.plan(Plan::Works);
         files.let_pass(term - second);
-        // A test may take a while, but time never goes backwards: too early is what it must not be.
         assert!(!cache.store(&record("a")), "stored before {term:?} were over");
         assert_eq!(files.calls(), [], "tried before {term:?} were over");
         files.let_pass(second);
@@ -493,7 +492,13 @@ fn a_folder_that_was_removed_comes_back() {
                     let joined = cache.join(&record("b").request(), Duration::ZERO);
                     assert!(matches!(joined, Joined::Mine(_)), "{what}: {joined:?}");
                 }
-                "sweep" => assert!(cache.sweep().is_some(), "{what}"),
+                "sweep" => {
+                    assert!(cache.sweep().is_some(), "{what}");
+                    // What it needs for itself is there again, without a word.
+                    assert!(is_there(&root.folder("flights")), "{what}");
+                    let told = root.log.take();
+                    assert!(told.iter().all(|told| !told.contains("lock the sweep")), "{what}: {told:?}");
+                }
                 "load" => drop(cache.load(&record("a").request())),
                 _ => {}
             }

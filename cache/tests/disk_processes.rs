@@ -54,7 +54,15 @@ fn kill_writers(rounds: usize, seed: u64) {
     let root = Root::new();
     let mut random = Random::new(seed);
     let (mut entries, mut orphans) = (0, 0);
-    for round in 0..rounds {
+    for round in 0.. {
+        // Where the cores have other work, writers may be killed before they have written anything: then there are more rounds.
+        if round >= rounds && entries > 0 && orphans > 0 {
+            break;
+        }
+        assert!(
+            round < rounds * 10,
+            "{entries} entries, {orphans} half written: nobody was killed while writing"
+        );
         let mut children = Children::default();
         for writer in 0..3 {
             let seed = seed * 1_000_000 + (round * 3 + writer) as u64;
@@ -69,9 +77,7 @@ fn kill_writers(rounds: usize, seed: u64) {
         // A start judges the marks of those that were killed, and a sweep takes what they were writing.
         assert_no_orphans(&root);
     }
-    println!("{} kills, {entries} entries seen, {orphans} left half written", rounds * 3);
-    assert!(entries > 0, "nothing was written");
-    assert!(orphans > 0, "nobody was killed while writing");
+    println!("{} kills or more, {entries} entries seen, {orphans} left half written", rounds * 3);
 }
 
 #[test]
@@ -301,7 +307,7 @@ fn who_waits_for_a_flight_gets_what_was_made() {
 fn of_many_one_has_the_flight() {
     let root = Root::new();
     let (flying, flights, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-    let request = record("a");
+    let (request, at_once) = (record("a"), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -314,9 +320,10 @@ fn of_many_one_has_the_flight() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let cache = root.open_given();
-                while flights.load(Ordering::SeqCst) < 3000 {
+                while flights.load(Ordering::SeqCst) < 1500 {
                     if let Joined::Mine(flight) = cache.join(&request.request(), Duration::from_millis(1)) {
-                        assert_eq!(flying.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                        // Told at the end: a thread that panics here would leave the others waiting for it.
+                        at_once.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         flights.fetch_add(1, Ordering::SeqCst);
                         std::thread::yield_now();
                         flying.fetch_sub(1, Ordering::SeqCst);
@@ -327,6 +334,7 @@ fn of_many_one_has_the_flight() {
             });
         }
     });
+    assert_eq!(at_once.into_inner(), 1, "at once");
     root.assert_quiet();
 }
 
