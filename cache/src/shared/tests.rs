@@ -389,6 +389,23 @@ fn a_store_that_fails_is_left_alone_and_found_again() {
     assert!(stats.offline_answers > 0 && stats.offline_for > Duration::ZERO, "{stats:?}");
 }
 
+/// S4: those that wait for their turn are told too.
+#[test]
+fn what_waits_is_told_that_the_store_is_gone() {
+    let store = Moody { reads: Semaphore::new(0), ..Moody::new() };
+    let hour = Duration::from_secs(3600);
+    let backoff = Backoff { after: 1, first: hour, most: hour };
+    let it = opened(SharedConfig { max_reads: 1, backoff, ..config() }, store);
+    it.store.set(Mood::Fails);
+    let fetches: Vec<Fetch> = (0..5).map(|number| it.cache.fetch(&record(number).request())).collect();
+    it.store.reads.add_permits(5);
+    let failed =
+        fetches.iter().filter(|fetch| matches!(fetch.within(LONG), Some(Fetched::Failed(_)))).count();
+    let offline = fetches.iter().filter(|fetch| fetch.poll() == Some(Fetched::Offline)).count();
+    assert_eq!((failed, offline, it.store.gets.load(SeqCst)), (1, 4, 1));
+    assert_eq!(it.cache.stats().offline_answers, 4);
+}
+
 /// S4: one probe, which is not given up when its caller has compiled meanwhile.
 #[test]
 fn one_request_finds_out_whether_the_store_is_back() {
