@@ -51,6 +51,9 @@ impl Read {
                 Either::Right(_) => return Ended::GivenUp { answered: false },
             }
         };
+        if self.tier.is_offline_for(self.admission) {
+            return Ended::Offline;
+        }
         let limit = self.tier.config.timeout;
         let ended = match tokio::time::timeout(limit, self.ask()).await {
             Ok(ended) => ended,
@@ -116,11 +119,8 @@ impl Read {
         Ended::Entry(record)
     }
 
-    /// Until nobody waits any more. A probe is of use to those who come later: it is never given up.
+    /// Until nobody waits any more.
     async fn abandoned(&self) {
-        if self.admission == Admission::Probe {
-            std::future::pending::<()>().await;
-        }
         while !self.flight.is_abandoned() {
             self.flight.wake.notified().await;
         }

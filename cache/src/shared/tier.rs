@@ -108,6 +108,8 @@ pub(super) enum Ended {
     Absent,
     Bad(SharedDamage),
     Failed(Trouble),
+    /// The store was found to be gone while it waited for its turn.
+    Offline,
     /// Nobody waited any more; whether the store had answered.
     GivenUp {
         answered: bool,
@@ -254,6 +256,11 @@ impl Tier {
         }
     }
 
+    /// Whether a read that waited for its turn has nothing to hope for any more.
+    pub(super) fn is_offline_for(&self, admission: Admission) -> bool {
+        admission == Admission::Go && self.state.lock().reads.is_open()
+    }
+
     /// A read ended: what it says about the store and the entry is remembered, and whoever waits is answered.
     pub(super) fn settle(&self, flight: &Arc<Flight>, admission: Admission, ended: Ended) {
         let now = Instant::now();
@@ -273,10 +280,12 @@ impl Tier {
             Ended::Entry(_) | Ended::Absent | Ended::GivenUp { answered: true } => None,
             Ended::Bad(SharedDamage::Answer(trouble)) | Ended::Failed(trouble) => Some(trouble.clone()),
             Ended::Bad(_) => None,
-            Ended::GivenUp { answered: false } => {
+            Ended::GivenUp { answered: false } | Ended::Offline => {
                 state.reads.abandon(admission);
                 drop(state);
-                count(&self.counters.cancelled);
+                let counters = &self.counters;
+                let is_offline = matches!(ended, Ended::Offline);
+                count(if is_offline { &counters.offline_answers } else { &counters.cancelled });
                 return flight.answer(Fetched::Offline);
             }
         };
@@ -320,7 +329,7 @@ impl Tier {
                 count(&self.counters.read_errors);
                 Fetched::Failed(trouble)
             }
-            Ended::GivenUp { .. } => {
+            Ended::GivenUp { .. } | Ended::Offline => {
                 count(&self.counters.cancelled);
                 Fetched::Offline
             }
