@@ -169,10 +169,11 @@ fn raw() -> &'static PJRT_Api {
     let library = unsafe { Library::new(path()) }.unwrap();
     // SAFETY: that is the type of the symbol.
     let entry = unsafe { library.get::<unsafe extern "C" fn() -> *const PJRT_Api>(b"GetPjrtApi") }.unwrap();
-    // SAFETY: the function takes nothing, and its table stays.
-    let table = unsafe { &*entry() };
+    // SAFETY: the function takes nothing.
+    let table = unsafe { entry() };
     std::mem::forget(library);
-    table
+    // SAFETY: the table stays.
+    unsafe { &*table }
 }
 
 /// Calls a function of the table with some fields set; gives its struct back.
