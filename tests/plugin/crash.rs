@@ -2,6 +2,8 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Output;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use fuseline::pjrt::{ClientOptions, CompileOptions, Plugin};
 use libloading::os::unix::Library;
@@ -29,7 +31,7 @@ fn program() {
     drop(unsafe { client.deserialize(&bytes, None) }.unwrap());
 }
 
-/// The plan of the environment holds until a test sets another, and [`FakePlugin::alone`] does not.
+/// The plan of the environment holds in a process of its own.
 const PLAN: &str = "FUSELINE_FAKE_PLAN";
 
 #[test]
@@ -43,86 +45,88 @@ fn a_plugin_that_aborts_ends_the_process() {
         "CopyOut",
         "PJRT_Executable_DeserializeAndLoad",
     ] {
-        let Some(output) = in_child(TEST, &[(PLAN, &format!("{point} = abort"))], program) else { return };
+        let plan = format!("{point} = abort");
+        let Some(output) = in_child(TEST, point, &[(PLAN, &plan)], program) else { continue };
         assert_eq!(output.status.signal(), Some(SIGABRT), "{point}: {output:?}");
         assert!(stderr(&output).contains(&format!("fake plugin: {point} aborts, as planned")), "{output:?}");
     }
-    let Some(output) = in_child(TEST, &[(PLAN, "")], program) else { return };
-    assert!(output.status.success(), "without a plan: {output:?}");
+    if let Some(output) = in_child(TEST, "nothing", &[(PLAN, "")], program) {
+        assert!(output.status.success(), "without a plan: {output:?}");
+    }
 }
 
 #[test]
 fn a_plugin_that_exits_ends_the_process_with_its_status() {
     const TEST: &str = "crash::a_plugin_that_exits_ends_the_process_with_its_status";
-    let Some(output) = in_child(TEST, &[(PLAN, "LoadedExecutable_Execute = exit(7)")], program) else {
-        return;
-    };
-    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let plan = [(PLAN, "LoadedExecutable_Execute = exit(7)")];
+    if let Some(output) = in_child(TEST, "exit", &plan, program) {
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+    }
 }
 
-/// The process ends with its own status while the plugin hangs in a compile, or on its own thread.
+/// The process ends with its own status while the plugin hangs in a call, or on its own thread.
 #[test]
 fn a_process_ends_while_the_plugin_hangs() {
     const TEST: &str = "crash::a_process_ends_while_the_plugin_hangs";
-    for plan in ["Client_Compile = hang", "LoadedExecutable_Execute = hang", "Run = hang", "CopyOut = hang"] {
+    for point in ["Client_Compile", "LoadedExecutable_Execute", "Run", "CopyOut"] {
         let part = || {
             let plugin = FakePlugin::alone();
             let engine = plugin.config().build().unwrap();
             let y = three(&engine.tensor(&[1.0f32], &[1]).unwrap()).unwrap();
             let read = y.read();
-            wait_for(|| plugin.hanging() > 0, || "nobody hangs".to_owned());
+            wait_for(|| plugin.hanging() > 0, || format!("{point}: nobody hangs"));
             std::mem::forget((read, y, engine));
             std::process::exit(5);
         };
-        let Some(output) = in_child(TEST, &[(PLAN, plan)], part) else { return };
-        assert_eq!(output.status.code(), Some(5), "{plan}: {output:?}");
+        let plan = format!("{point} = hang");
+        let Some(output) = in_child(TEST, point, &[(PLAN, &plan)], part) else { continue };
+        assert_eq!(output.status.code(), Some(5), "{point}: {output:?}");
     }
 }
 
-/// A call of the plugin that hangs holds up nobody who waits with a deadline, at any of the functions that a program comes to.
+/// A plugin that hangs in a compile or in its own threads holds up nobody who waits with a deadline.
 #[test]
-#[ignore = "waits are bounded by their deadlines only where the plugin hangs in a compile or on its own threads: cargo test --test plugin hangs_at_any -- --ignored"]
-fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_at_any_function() {
-    const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs_at_any_function";
-    let points = [
-        "Client_Compile",
-        "LoadedExecutable_Execute",
-        "Buffer_ReadyEvent",
-        "Buffer_ToHostBuffer",
-        "Event_OnReady",
-        "Event_Await",
-        "Run",
-        "CopyOut",
-    ];
-    let mut late = Vec::new();
-    for point in points {
+fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs() {
+    const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs";
+    told_in_time(TEST, &["Client_Compile", "Event_OnReady", "Run", "CopyOut"]);
+}
+
+/// The same for calls that an engine makes on the thread that waits.
+#[test]
+#[ignore = "not so yet: cargo test --test plugin on_its_own_thread -- --ignored"]
+fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread() {
+    const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread";
+    told_in_time(TEST, &["LoadedExecutable_Execute", "Buffer_ToHostBuffer"]);
+}
+
+fn told_in_time(test: &str, points: &[&str]) {
+    const TOLD: i32 = 5;
+    let mut others = Vec::new();
+    for &point in points {
         let part = || {
             let plugin = FakePlugin::alone();
             let engine = plugin.config().build().unwrap();
             let x = engine.tensor(&[1.0f32], &[1]).unwrap();
             plugin.plan(&format!("{point} = hang"));
-            let (send, told) = std::sync::mpsc::channel();
+            let (send, told) = mpsc::channel();
             std::thread::spawn(move || {
-                let outcome = three(&x).unwrap().to_literal_for(std::time::Duration::from_millis(100));
-                send.send(outcome.is_err_and(|error| error.is_timeout())).unwrap();
+                let outcome = three(&x).unwrap().to_literal_for(Duration::from_millis(100));
+                send.send(outcome.map_err(|error| error.is_timeout())).unwrap();
                 std::mem::forget(x);
             });
-            let is_told = told.recv_timeout(std::time::Duration::from_secs(10));
-            let is_fired = plugin.fired(point) > 0;
+            // Against hangs only.
+            let outcome = told.recv_timeout(Duration::from_secs(20));
+            let hung = plugin.fired(point) > 0;
+            println!("{point}: {outcome:?}, hung: {hung}");
             std::mem::forget(engine);
-            std::process::exit(match (is_told, is_fired) {
-                (Ok(true), true) => 5,
-                (_, false) => 6,
-                _ => 7,
-            });
+            std::process::exit(if matches!(outcome, Ok(Err(true))) && hung { TOLD } else { 6 });
         };
-        let Some(output) = in_child(TEST, &[], part) else { return };
-        // What a program does not come to says nothing.
-        if ![Some(5), Some(6)].contains(&output.status.code()) {
-            late.push(point);
+        let Some(output) = in_child(test, point, &[], part) else { continue };
+        if output.status.code() != Some(TOLD) {
+            others.push(String::from_utf8_lossy(&output.stdout).into_owned());
         }
     }
-    assert!(late.is_empty(), "nobody is told in time when the plugin hangs in {late:?}");
+    assert!(others.is_empty(), "{others:?}");
 }
 
 /// A plugin that refuses to destroy things: counted, and no reason to fail.
@@ -138,25 +142,23 @@ fn what_cannot_be_destroyed_is_counted() {
     ] {
         let part = || {
             let plugin = FakePlugin::alone();
-            // What refers to the client goes last, so this one alone is never destroyed.
             plugin.plan(&format!("{function}@1 = fail(INTERNAL, \"planned: not now\")"));
             let engine = plugin.config().build().unwrap();
             is_right(&three(&engine.tensor(&[1.0f32], &[1]).unwrap()).unwrap(), &[1.0]);
-            // A client that is destroyed before what was not would end the process, as it should.
+            engine.synchronize().unwrap();
+            engine.clear_cache();
             if function == "Client_Destroy" {
                 drop(engine);
-                wait_for(|| plugin.fired(function) == 1, || "the client stays".to_owned());
             } else {
-                engine.clear_cache();
-                wait_for(|| plugin.fired(function) == 1, || format!("no {function}"));
+                // The client would be destroyed before what was not, for which the fake plugin ends the process.
                 std::mem::forget(engine);
             }
-            let counters = fuseline::pjrt::counters();
-            wait_for(|| fuseline::pjrt::counters().destroy_errors == 1, || format!("{counters:?}"));
-            // Not by the harness, which would wait for nothing.
+            wait_for(|| plugin.fired(function) == 1, || format!("no {function}"));
+            let errors = || fuseline::pjrt::counters().destroy_errors;
+            wait_for(|| errors() == 1, || format!("{} are counted", errors()));
             std::process::exit(9);
         };
-        let Some(output) = in_child(TEST, &[("FUNCTION", function)], part) else { return };
+        let Some(output) = in_child(TEST, function, &[], part) else { continue };
         assert_eq!(output.status.code(), Some(9), "{function}: {output:?}");
     }
 }
@@ -167,10 +169,11 @@ fn raw() -> &'static PJRT_Api {
     let library = unsafe { Library::new(path()) }.unwrap();
     // SAFETY: that is the type of the symbol.
     let entry = unsafe { library.get::<unsafe extern "C" fn() -> *const PJRT_Api>(b"GetPjrtApi") }.unwrap();
-    // SAFETY: the function takes nothing, and its table stays.
-    let table = unsafe { &*entry() };
+    // SAFETY: the function takes nothing.
+    let table = unsafe { entry() };
     std::mem::forget(library);
-    table
+    // SAFETY: the table stays.
+    unsafe { &*table }
 }
 
 /// Calls a function of the table with some fields set; gives its struct back.
@@ -258,11 +261,11 @@ fn mistakes_with_objects_end_the_process() {
         ("client", "before 2 objects made with it"),
         ("lent", "the memory that 1 external references are on"),
     ] {
-        let part = || mistake(&std::env::var("MISTAKE").unwrap());
-        let Some(output) = in_child(TEST, &[("MISTAKE", which)], part) else { return };
+        let Some(output) = in_child(TEST, which, &[], || mistake(which)) else { continue };
         assert_eq!(output.status.signal(), Some(SIGABRT), "{which}: {output:?}");
         assert!(stderr(&output).contains(words), "{which}: {output:?}");
     }
-    let Some(output) = in_child(TEST, &[("MISTAKE", "none")], || mistake("none")) else { return };
-    assert!(output.status.success(), "{output:?}");
+    if let Some(output) = in_child(TEST, "none", &[], || mistake("none")) {
+        assert!(output.status.success(), "{output:?}");
+    }
 }

@@ -222,8 +222,8 @@ fn a_download_that_fails() {
         "CopyOut@1 = fail(UNAVAILABLE, \"planned\")",
     ];
     for plan in plans {
-        let reads: [fn(&Tensor) -> fuseline::Result<Vec<f32>>; 2] =
-            [|value| value.to_vec(), |value| Ok(block_on(value.read())?.to_vec()?)];
+        type Reading = fn(&Tensor) -> fuseline::Result<Vec<f32>>;
+        let reads: [Reading; 2] = [|value| value.to_vec(), |value| Ok(block_on(value.read())?.to_vec()?)];
         for (way, read) in reads.into_iter().enumerate() {
             let before = plugin.fired(DOWNLOAD) + plugin.fired("CopyOut");
             plugin.plan(plan);

@@ -179,25 +179,30 @@ pub(crate) fn wait_for(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
 /// Names the part of a test that a process is to run.
 const CHILD: &str = "FUSELINE_TEST_CHILD";
 
-/// Runs a part of a test in a process of its own, with variables of the environment, and tells how that ended. `None` in that process, when the
-/// part has returned; the test has to return then too. `test` is the test's name as the harness prints it.
-pub(crate) fn in_child(test: &str, vars: &[(&str, &str)], part: impl FnOnce()) -> Option<Output> {
-    if std::env::var_os(CHILD).is_some_and(|child| child == test) {
-        part();
+/// Runs a part of a test in a process of its own, with variables of the environment, and tells how that ended: with status 0 if the part returns.
+/// `test` is the test's name as the harness prints it, `case` a name for the part. `None` in a process that was started for another part of the
+/// test: it has to go on to that.
+pub(crate) fn in_child(test: &str, case: &str, vars: &[(&str, &str)], part: impl FnOnce()) -> Option<Output> {
+    let name = format!("{test} {case}");
+    if let Some(child) = std::env::var_os(CHILD) {
+        if *child == *name {
+            part();
+            std::process::exit(0);
+        }
         return None;
     }
     let program = std::env::current_exe().expect("a test program has a path");
     let mut command = Command::new(program);
     command.args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
-    command.env(CHILD, test).envs(vars.iter().copied());
+    command.env(CHILD, &name).envs(vars.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the test program starts again");
     let id = child.id();
     let (send, ended) = mpsc::channel();
     let waiter = std::thread::spawn(move || send.send(child.wait_with_output()));
-    let output = ended.recv_timeout(LIMIT).unwrap_or_else(|_| {
+    let output = ended.recv_timeout(2 * LIMIT).unwrap_or_else(|_| {
         let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
-        panic!("{test} in a process of its own takes for ever, {vars:?}");
+        panic!("{name} in a process of its own takes for ever, {vars:?}");
     });
     waiter.join().expect("the waiter is well").expect("it is received");
     let output = output.expect("the process is waited for");

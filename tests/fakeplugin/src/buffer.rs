@@ -77,7 +77,7 @@ pub(crate) enum Lease {
 }
 
 impl Buffer {
-    fn new(
+    fn made(
         ty: TensorType,
         value: Arc<Value>,
         place: Place,
@@ -92,14 +92,14 @@ impl Buffer {
 
     /// A buffer of a value, for the caller.
     pub(crate) fn of(ty: TensorType, value: Arc<Value>, place: Place) -> Handle {
-        Buffer::new(ty, value, place, false, None)
+        Buffer::made(ty, value, place, false, None)
     }
 
     /// A view of memory that is somebody else's; `gone` is kept when it is not used any more.
     pub(crate) fn view(data: Literal, gone: Arc<Promise>, place: Place) -> Handle {
         let (ty, value) = (data.ty().clone(), Value::promised());
         value.keep(Ok(Arc::new(data)));
-        Buffer::new(ty, value, place, false, Some(gone))
+        Buffer::made(ty, value, place, false, Some(gone))
     }
 
     /// Starts a transfer from the host. The promise says when the memory is not used any more.
@@ -122,7 +122,7 @@ impl Buffer {
         let (value, done) = (Value::promised(), Promise::new());
         let gone = matches!(lease, Lease::InPlace { .. }).then(|| done.clone());
         let is_borrowed = lease == Lease::InPlace { writable: false };
-        let buffer = Buffer::new(ty.clone(), value.clone(), place, is_borrowed, gone);
+        let buffer = Buffer::made(ty.clone(), value.clone(), place, is_borrowed, gone);
         let read = {
             let ty = ty.clone();
             move |memory: HostMemory| {

@@ -37,6 +37,9 @@ pub(crate) struct Program {
     pub(crate) dims: Vec<i64>,
 }
 
+/// The outputs of an execution on one device, and the promise of its end.
+type Started = (Vec<Handle>, Arc<Promise>);
+
 /// What serialised programs begin with.
 const MAGIC: &[u8; 8] = b"FUSEFAKE";
 /// Version of the form. Grows with every change of it.
@@ -144,7 +147,7 @@ impl Program {
         args: &[Vec<Held<Buffer>>],
         kept: &[i64],
         event_error: Option<Failure>,
-    ) -> Result<Vec<(Vec<Handle>, Arc<Promise>)>, Failure> {
+    ) -> Result<Vec<Started>, Failure> {
         if args.len() != self.devices.len() {
             return Err(Failure::invalid(format!(
                 "{} lists of arguments for {} devices",
