@@ -175,10 +175,13 @@ fn boundary_rules() {
     }
 }
 
+/// Picks a way into the plugin.
+type IsMeant = fn(FaultPoint) -> bool;
+
 /// A plan of faults is called where the plugin is.
 #[test]
 fn plans_of_faults() {
-    let points: [(&str, fn(FaultPoint) -> bool); 4] = [
+    let points: [(&str, IsMeant); 4] = [
         ("compile", |point| matches!(point, FaultPoint::Compile { .. })),
         ("execute", |point| matches!(point, FaultPoint::Execute { .. })),
         ("upload", |point| matches!(point, FaultPoint::Upload { .. })),
