@@ -14,9 +14,10 @@ use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
 use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
-use crate::engine::Engine;
+use crate::engine::{Engine, Reports};
 use crate::error::Result;
 use crate::event::EventSink;
+use crate::execute::Guarded;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
 use crate::store::DiskCacheConfig;
@@ -98,7 +99,8 @@ pub struct EngineConfig {
     compile_threads: usize,
     drive_threads: usize,
     flags: Vec<(String, Flag)>,
-    rule: NewRule,
+    /// The user's.
+    rule: Option<NewRule>,
     sink: Option<Arc<dyn EventSink>>,
     faults: Option<Faults>,
     replays: bool,
@@ -151,7 +153,7 @@ impl EngineConfig {
             compile_threads: cores.saturating_sub(1).clamp(2, 4),
             drive_threads: 1,
             flags: Vec::new(),
-            rule: Arc::new(|| Box::new(ContentRule::default())),
+            rule: None,
             sink: None,
             faults: None,
             replays: true,
@@ -405,14 +407,14 @@ impl EngineConfig {
         self
     }
 
-    /// The soft boundary rule: called once for each stream. Default: [`ContentRule`]. With [`crate::HardOnly`] regions end where the
+    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again. Default: [`ContentRule`]. With [`crate::HardOnly`] regions end where the
     /// program asks for it and at budgets.
     #[must_use]
     pub fn boundary_rule(
         mut self,
         rule: impl Fn() -> Box<dyn BoundaryRule> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.rule = Arc::new(rule);
+        self.rule = Some(Arc::new(rule));
         self
     }
 
@@ -568,8 +570,12 @@ impl EngineConfig {
         &self.flags
     }
 
-    pub(crate) fn new_boundary_rule(&self) -> Box<dyn BoundaryRule> {
-        (self.rule)()
+    /// The rule of a new stream; a panic in the user's is told to `reports`.
+    pub(crate) fn new_boundary_rule(&self, reports: &Reports) -> Box<dyn BoundaryRule> {
+        match &self.rule {
+            None => Box::new(ContentRule::default()),
+            Some(rule) => Box::new(Guarded::new(rule(), reports.clone())),
+        }
     }
 
     pub(crate) fn sink(&self) -> Option<Arc<dyn EventSink>> {

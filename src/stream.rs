@@ -109,7 +109,7 @@ impl StreamShared {
 
     fn with_trace(id: StreamId, engine: Arc<EngineShared>, trace: Option<Arc<Trace>>) -> Arc<StreamShared> {
         let config = engine.config();
-        let builder = RegionBuilder::new(config.new_boundary_rule(), config.budgets());
+        let builder = RegionBuilder::new(config.new_boundary_rule(engine.reports()), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
         let flow = Arc::new(Flow::new(max_regions, max_bytes));
         // A body's stream launches nothing.

@@ -27,6 +27,9 @@ struct Inherited {
     id: fuseline::embed::ValueHandle,
 }
 
+/// Hears what becomes of a value.
+type Tell = Box<dyn FnOnce(Result<()>) + Send>;
+
 /// Uses everything; the number of the first use that does not say what it has to, or 0.
 fn use_all(all: Inherited) -> u8 {
     let Inherited { engine, session, values, read, id } = all;
@@ -35,7 +38,7 @@ fn use_all(all: Inherited) -> u8 {
     fn forked<T>(result: Result<T>) -> bool {
         result.is_err_and(|error| error.is_forked() && error.to_string().contains("forked"))
     }
-    let told = |ask: fn(&Tensor, Box<dyn FnOnce(Result<()>) + Send>), value: &Tensor| {
+    let told = |ask: fn(&Tensor, Tell), value: &Tensor| {
         let told = Arc::new(AtomicBool::new(false));
         let tell = told.clone();
         ask(value, Box::new(move |outcome| tell.store(forked(outcome), Ordering::SeqCst)));

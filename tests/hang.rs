@@ -67,8 +67,11 @@ impl Hang {
     }
 }
 
-/// The four ways into the plugin.
-const POINTS: [(&str, fn(FaultPoint) -> bool); 4] = [
+/// Picks a way into the plugin.
+type IsMeant = fn(FaultPoint) -> bool;
+
+/// The four of them.
+const POINTS: [(&str, IsMeant); 4] = [
     ("compile", |point| matches!(point, FaultPoint::Compile { .. })),
     ("execution", |point| matches!(point, FaultPoint::Execute { .. })),
     ("upload", |point| matches!(point, FaultPoint::Upload { .. })),

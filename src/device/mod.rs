@@ -44,6 +44,7 @@ pub(crate) use self::surplus::Surplus;
 pub(crate) use self::trial::{Trial, Verdict};
 pub(crate) use self::undonated::Undonated;
 use crate::error::Stage;
+use crate::event::call_user;
 use crate::pjrt as sys;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -393,7 +394,14 @@ impl Device {
         graph: Option<&Graph>,
     ) -> Result<Option<Bytes>> {
         let Some(faults) = &self.faults else { return Ok(None) };
-        match faults(point).filter(|fault| fault.is_for(graph)).map(|fault| fault.planned) {
+        let planned = match stage {
+            // Its panics are a compile's, which is guarded as a whole.
+            Stage::Compile => faults(point),
+            _ => call_user(|| faults(point)).map_err(|message| {
+                DeviceError::new(stage, format!("the plan of faults panicked: {message}"))
+            })?,
+        };
+        match planned.filter(|fault| fault.is_for(graph)).map(|fault| fault.planned) {
             Some(Planned::Failure { message, cause }) => {
                 Err(DeviceError { cause, ..DeviceError::new(stage, message) })
             }

@@ -1,5 +1,6 @@
 //! Reading values on the host: blocking, with a deadline, as a future, by callback.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use fuseline_fusion::{Bytes, Element, Literal, Site, StreamId, TensorType};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
-use crate::engine::{EngineShared, HandOver};
+use crate::engine::{EngineShared, HandOver, Reports};
 use crate::error::{Error, Failure, Result};
-use crate::event::{Asked, Event, Events, call_user};
+use crate::event::{Asked, Event, Events};
 use crate::execute::Standing;
 use crate::stream::may_wait;
 use crate::sync::Mutex;
@@ -113,9 +114,15 @@ struct SlotState {
 }
 
 /// Where a read's data arrives.
-#[derive(Debug)]
 struct Slot {
     state: Mutex<SlotState>,
+    reports: Reports,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
 }
 
 impl Slot {
@@ -126,7 +133,7 @@ impl Slot {
         drop(state);
         if let Some(waker) = waker {
             // A waker is the executor's code; what it throws must not go through the driver.
-            let _ = call_user(|| waker.wake());
+            self.reports.call_back("waker", || waker.wake());
         }
     }
 }
@@ -338,7 +345,10 @@ impl Tensor {
     }
 
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
-        let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()) });
+        let slot = Arc::new(Slot {
+            state: Mutex::new(SlotState::default()),
+            reports: self.stream().engine().reports().clone(),
+        });
         let read = Read { slot: slot.clone() };
         self.deliver_as(watched, site, move |data| slot.put(data));
         read
