@@ -10,6 +10,7 @@
 
 pub(crate) mod judge;
 pub(crate) mod reference;
+pub(crate) mod script;
 pub(crate) mod special;
 
 use std::env;
