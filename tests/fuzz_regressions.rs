@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fuseline::fusion::op::{Entropy as _, Seeded};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(name)
@@ -81,4 +84,72 @@ fn every_target_is_complete() {
     for name in &names {
         assert!(manifest.contains(&format!("name = \"{name}\"\n")), "fuzz/Cargo.toml has no [[bin]] {name}");
     }
+}
+
+// ----- without libFuzzer -----
+
+/// The inputs of a target, changed at random: what fuzzing is without coverage, for where cargo-fuzz is not.
+/// `FUSELINE_FUZZ_TARGETS` names the targets (all), `FUSELINE_MINUTES` how long each is run (1), `FUSELINE_SEED` other inputs.
+#[test]
+#[ignore = "soak: `cargo xtask soak mutations`"]
+fn soak_mutations() {
+    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<f64>().expect("a number"));
+    let time = Duration::from_secs_f64(60.0 * number("FUSELINE_MINUTES").unwrap_or(1.0));
+    let wanted = std::env::var("FUSELINE_FUZZ_TARGETS").unwrap_or_default();
+    for (name, run) in fuzz::TARGETS {
+        if !wanted.is_empty() && !wanted.split(',').any(|wanted| wanted == name) {
+            continue;
+        }
+        let corpus = folder("corpus").join(name);
+        let inputs: Vec<Vec<u8>> =
+            listed(&corpus).iter().map(|file| fs::read(corpus.join(file)).unwrap()).collect();
+        let mut entropy = Seeded::new(number("FUSELINE_SEED").unwrap_or(0.0) as u64);
+        let (start, mut count) = (Instant::now(), 0);
+        while start.elapsed() < time {
+            let input = mutated(&inputs, &mut entropy);
+            if catch_unwind(AssertUnwindSafe(|| run(&input))).is_err() {
+                let path = folder("artifacts").join(format!("{name}-{}", entropy.next_u64()));
+                fs::create_dir_all(folder("artifacts")).unwrap();
+                fs::write(&path, &input).unwrap();
+                panic!("{name} fails on {}, after {count} inputs", path.display());
+            }
+            count += 1;
+        }
+        println!("figures: {name}: {count} inputs without coverage, 0 failures");
+    }
+}
+
+/// One of the inputs, with some bytes changed, left out, said twice, or from another input.
+fn mutated(inputs: &[Vec<u8>], entropy: &mut Seeded) -> Vec<u8> {
+    let any = |entropy: &mut Seeded, len: usize| entropy.draw(len as u32) as usize;
+    let mut input = inputs[any(entropy, inputs.len())].clone();
+    for _ in 0..1 + entropy.draw(6) {
+        let (a, b) = (any(entropy, input.len() + 1), any(entropy, input.len() + 1));
+        let (a, b) = (a.min(b), a.max(b).min(a.min(b) + 64));
+        match entropy.draw(6) {
+            0 if a < input.len() => input[a] = entropy.draw(256) as u8,
+            1 if a < input.len() => input[a] ^= 1 << entropy.draw(8),
+            2 => drop(input.drain(a..b)),
+            3 => {
+                let again = input[a..b].to_vec();
+                input.splice(a..a, again);
+            }
+            4 => {
+                let other = &inputs[any(entropy, inputs.len())];
+                let from = any(entropy, other.len() + 1);
+                input.splice(a..b, other[from..].iter().take(64).copied());
+            }
+            _ => input.insert(a, entropy.draw(256) as u8),
+        }
+    }
+    input.truncate(8_192);
+    input
+}
+
+#[test]
+fn mutations_are_many() {
+    let inputs = [b"one input".to_vec(), b"and another".to_vec()];
+    let mut entropy = Seeded::new(1);
+    let made: BTreeSet<Vec<u8>> = (0..1_000).map(|_| mutated(&inputs, &mut entropy)).collect();
+    assert!(made.len() > 900, "only {} of 1,000 differ", made.len());
 }
