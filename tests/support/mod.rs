@@ -11,6 +11,7 @@
 pub(crate) mod fakeplugin;
 pub(crate) mod judge;
 pub(crate) mod reference;
+pub(crate) mod script;
 pub(crate) mod special;
 
 use std::env;
