@@ -14,6 +14,7 @@ mod conformance;
 mod crash;
 mod faults;
 mod orders;
+mod quarantine;
 mod sweep;
 mod tables;
 
