@@ -151,6 +151,19 @@ fn what_is_from_the_future_was_used_now() {
     assert_eq!(later.sweep().unwrap().expired, 2);
 }
 
+/// Of two from the future neither is the later one.
+#[test]
+fn how_far_in_the_future_makes_no_difference() {
+    let root = Root::new();
+    let cache = open(&root, 10 * LEN);
+    let mut requests = ["x", "y"];
+    requests.sort_by_key(|request| entry(request).name());
+    store(&root, &cache, requests[0], -2000);
+    store(&root, &cache, requests[1], -1000);
+    assert_eq!(cache.sweep_to(LEN + LEN / 2).unwrap().evicted, 1);
+    assert_eq!(left(&root, &requests), [requests[1]]);
+}
+
 /// An entry of which somebody is about to make a new one, or waits for one, is not taken.
 #[test]
 fn flights_under_way_are_spared() {
