@@ -173,7 +173,12 @@ fn opened(config: SharedConfig, store: Moody) -> Fixture {
         scrub: Default::default(),
     };
     let (tell, events) = mpsc::channel();
-    let cache = SharedCache::start(config, place, Box::new(move |event| drop(tell.send(event)))).unwrap();
+    let sink = move |event: SharedEvent| {
+        let panics = matches!(event, SharedEvent::Offline { .. });
+        tell.send(event).unwrap();
+        assert!(!panics, "the sink panics, as the tests want");
+    };
+    let cache = SharedCache::start(config, place, Box::new(sink)).unwrap();
     Fixture { store, cache, events }
 }
 
@@ -205,6 +210,7 @@ fn what_one_offers_another_gets() {
     assert_eq!(it.cache.offer(record(1)), Offered::Known);
     let stats = it.cache.stats();
     assert_eq!((stats.hits, stats.written, stats.queued, stats.misses), (1, 1, 0, 0));
+    assert_eq!(it.store.heads.load(SeqCst), 0, "the store itself sees to it that nothing is written twice");
     assert!(stats.bytes_down == stats.bytes_up && stats.bytes_up > 1000, "{stats:?}");
     assert!(stats.read_time >= stats.longest_read && stats.write_time >= stats.longest_write, "{stats:?}");
     let names: Vec<String> = futures_util::FutureExt::now_or_never(
@@ -349,13 +355,20 @@ fn what_panics_takes_nothing_else_along() {
         assert!(it.cache.flush(LONG), "the write is over");
         it.store.set(Mood::Good);
         let fetch = it.cache.fetch(&record(100 + number).request());
-        let tell = tell.clone();
-        fetch.subscribe(move |_| {
-            tell.send(()).unwrap();
-            panic!("the callback panics, as the test wants");
-        });
+        let subscribe = || {
+            let tell = tell.clone();
+            fetch.subscribe(move |_| {
+                tell.send(()).unwrap();
+                panic!("the callback panics, as the test wants");
+            });
+        };
+        subscribe();
+        subscribe();
         assert_eq!(fetch.within(LONG), Some(Fetched::Miss));
-        told.recv_timeout(LONG).expect("called");
+        subscribe();
+        for _ in 0..3 {
+            told.recv_timeout(LONG).expect("called");
+        }
     }
     assert_eq!(it.cache.offer(record(50)), Offered::Queued);
     assert!(it.cache.flush(LONG));
