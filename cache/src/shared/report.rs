@@ -99,9 +99,9 @@ impl fmt::Display for SharedEvent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedStats {
-    /// Fetches that were answered with an entry.
+    /// Reads that ended with an entry. Fetches that joined one are in `joined` alone.
     pub hits: u64,
-    /// Fetches for which there was none, those included that were answered from memory.
+    /// Reads that found none, and fetches that were answered from memory.
     pub misses: u64,
     /// Misses that were remembered, so that nothing was asked.
     pub misses_remembered: u64,
