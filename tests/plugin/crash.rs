@@ -88,15 +88,15 @@ fn a_process_ends_while_the_plugin_hangs() {
 #[test]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs() {
     const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs";
-    told_in_time(TEST, &["Client_Compile", "Event_OnReady", "Run", "CopyOut"]);
+    told_in_time(TEST, &["Client_Compile", "Run", "CopyOut"]);
 }
 
-/// The same for calls that an engine makes on the thread that waits.
+/// The same for calls that an engine may make on the thread that waits.
 #[test]
 #[ignore = "not so yet: cargo test --test plugin on_its_own_thread -- --ignored"]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread() {
     const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread";
-    told_in_time(TEST, &["LoadedExecutable_Execute", "Buffer_ToHostBuffer"]);
+    told_in_time(TEST, &["LoadedExecutable_Execute", "Event_OnReady", "Buffer_ToHostBuffer"]);
 }
 
 fn told_in_time(test: &str, points: &[&str]) {
