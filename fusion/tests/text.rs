@@ -263,6 +263,12 @@ fn what_is_wrong_is_said_with_its_place() {
             "the attribute permutation is given twice",
         ),
         ("%x = stablehlo.negate %x : tensor<2xf32>", (2, 1), "%x is defined twice"),
+        ("%0, stablehlo.negate %x : tensor<2xf32>", (2, 5), "expected a value, found `stablehlo.negate`"),
+        (
+            "%0 = \"stablehlo.case\"(%x) ({\n^(%a: tensor<f32>):\n}) : (tensor<2xf32>) -> tensor<2xf32>",
+            (3, 2),
+            "expected the name of a block, found `(`",
+        ),
         ("%0:2 = stablehlo.negate %x : tensor<2xf32>", (2, 8), "2 results are named, the op has 1"),
         ("%0 = call @g(%x) : (tensor<2xf32>) -> tensor<2xf32>", (2, 11), "there is no function @g"),
         ("%0 = call @main(%x) : (tensor<2xf32>) -> tensor<2xf32>", (2, 11), "@main calls itself"),

@@ -195,6 +195,65 @@ mod tests {
         }
     }
 
+    /// What a text is made of: words and numbers, quoted texts, space, and single characters besides.
+    fn pieces(text: &str) -> Vec<&str> {
+        let is_word = |c: char| c.is_alphanumeric() || "_.%@#$-".contains(c);
+        let (mut found, mut rest) = (Vec::new(), text);
+        while let Some(first) = rest.chars().next() {
+            let len = match first {
+                '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
+                c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+                c if c.is_whitespace() => rest.find(|c: char| !c.is_whitespace()).unwrap_or(rest.len()),
+                c => c.len_utf8(),
+            };
+            let (piece, after) = rest.split_at(len);
+            found.push(piece);
+            rest = after;
+        }
+        found
+    }
+
+    /// Each word, number and sign in turn left out, said twice, changed with its neighbour, and in its place some of the others:
+    /// text that says anything else than the region is refused.
+    #[test]
+    fn every_token_counts() {
+        let module = module();
+        let pieces = pieces(&module.text);
+        assert_eq!(pieces.concat(), module.text);
+        let tokens: Vec<usize> = (0..pieces.len()).filter(|&at| !pieces[at].trim().is_empty()).collect();
+        let mut distinct: Vec<&str> = tokens.iter().map(|&at| pieces[at]).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let (mut accepted, mut refused) = (Vec::new(), 0);
+        for (index, &at) in tokens.iter().enumerate() {
+            let with = |other: &str| [&pieces[..at].concat(), other, &pieces[at + 1..].concat()].concat();
+            let mut texts = vec![with(""), with(&format!("{0} {0}", pieces[at]))];
+            if let Some(&next) = tokens.get(index + 1) {
+                let mut swapped = pieces.clone();
+                swapped.swap(at, next);
+                texts.push(swapped.concat());
+            }
+            // Not the same ones everywhere.
+            let others = distinct.iter().cycle().skip(index * 7 % distinct.len()).step_by(5).take(6);
+            texts.extend(others.map(|other| with(other)));
+            for text in texts.into_iter().filter(|text| *text != module.text) {
+                match (Module { text: text.clone(), ..module.clone() }).verify() {
+                    Err(_) => refused += 1,
+                    Ok(_) => accepted.push((pieces[at], text)),
+                }
+            }
+        }
+        // What a value, a function or a block is called says nothing, if nothing else calls it so; nor does that `main` is public, or of
+        // which type the numbers are in a list without any.
+        accepted.retain(|(token, text)| {
+            let uses = pieces.iter().filter(|other| *other == token).count();
+            let is_name = uses == 1 && token.starts_with(['%', '@']) || *token == "bb0";
+            !is_name && *token != "public" && !(*token == "i64" && text.contains("= array<i32>"))
+        });
+        assert!(accepted.is_empty(), "these are accepted: {accepted:#?}");
+        assert!(refused > 1_000, "{refused} changes were refused");
+    }
+
     /// Space, comments, names and locations say nothing.
     #[test]
     fn what_says_the_same_is_accepted() {

@@ -88,14 +88,15 @@ impl<'t> Reader<'t> {
     /// `%a, %b:2 =`.
     fn result_names(&mut self) -> Result<ResultNames<'t>> {
         let mut names = Vec::new();
-        while self.scan.peek() == Some(b'%') {
+        let mut more = self.scan.peek() == Some(b'%');
+        while more {
             let at = self.scan.place();
             let name = self.scan.value_name()?;
             let count = if self.scan.take_here(b':') { self.scan.integer()? } else { 1 };
             names.push((at, name, usize::try_from(count).unwrap_or(usize::MAX)));
-            if !self.scan.eat(",") {
+            more = self.scan.eat(",");
+            if !more {
                 self.scan.expect("=")?;
-                break;
             }
         }
         Ok(names)
@@ -234,7 +235,7 @@ impl<'t> Reader<'t> {
     pub(super) fn block_arguments(&mut self) -> Result<Vec<TypedName<'t>>> {
         let mut names = Vec::new();
         if self.scan.eat("^") {
-            self.scan.word();
+            self.scan.suffix("the name of a block")?;
             if self.scan.peek() == Some(b'(') {
                 names = self.typed_names()?;
             }

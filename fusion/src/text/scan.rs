@@ -122,7 +122,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Takes what follows a sigil: letters, digits and `_ $ . -`.
-    fn suffix(&mut self, what: &str) -> Result<&'t str> {
+    pub(super) fn suffix(&mut self, what: &str) -> Result<&'t str> {
         let name = self.run(|byte| is_in_word(byte) || byte == b'-');
         if name.is_empty() { Err(self.expected(what)) } else { Ok(name) }
     }

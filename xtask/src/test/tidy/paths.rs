@@ -11,11 +11,11 @@ const FOLDER_EXCEPTIONS: [Exception; 0] = [];
 const HOSTS: [&str; 7] =
     ["crates.io", "pypi.org", "pythonhosted.org", "npmjs.org", "anaconda.org", "golang.org", "ghcr.io"];
 
-const HOST_EXCEPTIONS: [Exception; 1] = [Exception {
-    file: "Cargo.lock",
-    what: "crates.io",
-    why: "cargo itself writes where a package comes from",
-}];
+const HOST_EXCEPTIONS: [Exception; 2] = [written_by_cargo("Cargo.lock"), written_by_cargo("fuzz/Cargo.lock")];
+
+const fn written_by_cargo(file: &'static str) -> Exception {
+    Exception { file, what: "crates.io", why: "cargo itself writes where a package comes from" }
+}
 
 /// This file names what it looks for.
 const OWN_FILE: &str = "xtask/src/test/tidy/paths.rs";
