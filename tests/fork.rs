@@ -24,6 +24,8 @@ struct Inherited {
     /// Being recorded; being computed; there.
     values: [Tensor; 3],
     read: fuseline::Read,
+    /// An engine that nobody else has a handle on, with something under way.
+    own: (Engine, Tensor),
     id: fuseline::embed::ValueHandle,
 }
 
@@ -32,7 +34,7 @@ type Tell = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Uses everything; the number of the first use that does not say what it has to, or 0.
 fn use_all(all: Inherited) -> u8 {
-    let Inherited { engine, session, values, read, id } = all;
+    let Inherited { engine, session, values, read, own, id } = all;
     let [a, b, c] = &values;
     let stream = engine.stream();
     fn forked<T>(result: Result<T>) -> bool {
@@ -77,6 +79,8 @@ fn use_all(all: Inherited) -> u8 {
         forked(engine.capture("child", || Ok(Vec::new()))),
         forked(EngineConfig::new().build_reference()),
         forked(EngineConfig::new().build()),
+        forked(own.1.to_vec::<f32>()),
+        forked(own.0.synchronize()),
         forked(session.read(id)),
         forked(session.record(fuseline::embed::StreamHandle::from_raw(1), Call::new(OpCode::Negate, &[id]))),
         forked(session.release(id)),
@@ -86,6 +90,8 @@ fn use_all(all: Inherited) -> u8 {
     engine.clear_cache();
     let _ = (engine.counters(), session.counters(), format!("{engine:?} {a:?} {stream:?}"));
     drop((values, other));
+    // The last handles there are.
+    drop(own);
     drop(session);
     drop(engine);
     checks.iter().position(|&is_right| !is_right).map_or(0, |place| place as u8 + 1)
@@ -128,7 +134,8 @@ fn step(x: &Tensor) -> Result<Tensor> {
 }
 
 /// Forks so many times while other threads use the engine, on streams of their own and on the engine's.
-fn forks_under_load(engine: &Engine, forks: u32) {
+fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
+    let engine = &make();
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     let x = vector(engine, &[1.0, -2.0, 3.0]);
     let expected = step(&x).unwrap().to_vec::<f32>().unwrap();
@@ -169,8 +176,14 @@ fn forks_under_load(engine: &Engine, forks: u32) {
                 let computed = step(&there).unwrap();
                 let read = computed.read();
                 let recorded = (&x * 0.5).unwrap();
+                let own = make();
+                let own = (own.clone(), vector(&own, &[1.0]).neg().unwrap());
+                if turn % 3 > 0 {
+                    own.0.stream().flush();
+                }
                 let values = [recorded.clone(), computed, there];
-                let all = Inherited { engine: engine.clone(), session: session.clone(), values, read, id };
+                let all =
+                    Inherited { engine: engine.clone(), session: session.clone(), values, read, own, id };
                 let status = fork(all, turn % 2 == 0);
                 assert_eq!(
                     status,
@@ -194,13 +207,15 @@ fn forks_under_load(engine: &Engine, forks: u32) {
 
 #[test]
 fn children_are_told() {
-    forks_under_load(&support::config().build_reference().unwrap(), 100);
+    forks_under_load(|| support::config().build_reference().unwrap(), 100);
 }
 
 #[test]
 fn children_of_a_process_with_a_plugin_are_told() {
-    let Some(engine) = plugin_for("forks of a process with a plugin", EngineConfig::new()) else { return };
-    forks_under_load(&engine, 20);
+    if plugin_for("forks of a process with a plugin", EngineConfig::new()).is_none() {
+        return;
+    }
+    forks_under_load(|| EngineConfig::new().build().unwrap(), 20);
 }
 
 /// A process that has let its engines go has children that may have some. By itself: other tests of this process have engines.
@@ -230,5 +245,5 @@ fn a_child_may_have_the_first_engine() {
 #[test]
 #[ignore = "a soak test"]
 fn soak_children_are_told() {
-    forks_under_load(&support::config().build_reference().unwrap(), 1_000);
+    forks_under_load(|| support::config().build_reference().unwrap(), 1_000);
 }

@@ -5,8 +5,8 @@
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 
 use fuseline::{Engine, Stream};
@@ -46,14 +46,16 @@ fn ten_thousand_threads_record_at_once() {
     const THREADS: usize = 10_000;
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine, &[1.0, 2.0]);
-    // All of them are there before the first begins.
-    let (start, right) = (Arc::new(Barrier::new(THREADS)), Arc::new(AtomicU32::new(0)));
+    // All of them are there before the first begins. A barrier would have them all contend for its lock when it opens.
+    let (start, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let threads: Vec<_> = (0..THREADS)
         .map(|number| {
             let (engine, x, start, right) = (engine.clone(), x.clone(), start.clone(), right.clone());
             let run = move || {
                 let number = number as f32;
-                start.wait();
+                while !start.load(Ordering::Acquire) {
+                    std::thread::park();
+                }
                 let shared = ((&x * f64::from(number)).unwrap() + 1.0).unwrap();
                 let own = engine.new_stream();
                 let y = own.tensor(&[number], &[1]).unwrap();
@@ -65,6 +67,8 @@ fn ten_thousand_threads_record_at_once() {
             Builder::new().stack_size(STACK).spawn(run).expect("a thread")
         })
         .collect();
+    start.store(true, Ordering::Release);
+    threads.iter().for_each(|thread| thread.thread().unpark());
     for thread in threads {
         thread.join().unwrap();
     }
