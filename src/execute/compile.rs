@@ -103,7 +103,7 @@ pub(super) enum Haste {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remembered {
     All,
-    /// That memory ran out is not.
+    /// That memory ran out is not, nor that nobody has stored the executable.
     ButForMemory,
     /// None: another executable of the region serves.
     Nothing,
@@ -113,7 +113,7 @@ impl Remembered {
     fn has(self, error: &DeviceError) -> bool {
         match self {
             Remembered::All => true,
-            Remembered::ButForMemory => !error.is_out_of_memory(),
+            Remembered::ButForMemory => !matches!(error.cause, Cause::Memory | Cause::Uncached),
             Remembered::Nothing => false,
         }
     }
@@ -205,7 +205,7 @@ impl Compile {
                         if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
                             let evicted = match error.cause {
                                 Cause::Oversized(_) => claim.refuse(error.clone()),
-                                Cause::Memory | Cause::Other => claim.fail(error.clone()),
+                                _ => claim.fail(error.clone()),
                             };
                             engine.tell_evicted(&evicted);
                         }
@@ -266,6 +266,7 @@ impl Compile {
             }
         };
         let size = Bytes(executable.bytes());
+        let compiled_in = source.compile_time();
         let (took, unstored) = match source {
             Source::Compiled(took, unstored) => {
                 if !is_special {
@@ -285,6 +286,7 @@ impl Compile {
                 (None, None)
             }
         };
+        self.note(info, engine, Some(compiled_in));
         let tally = Tally { engine, took };
         if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
             engine.emit(|| Event::Oversized { region, memory, eager });

@@ -37,6 +37,15 @@ pub(super) enum Source {
     Loaded(Duration),
 }
 
+impl Source {
+    /// How long the compile took, whenever that was.
+    pub(super) fn compile_time(&self) -> Duration {
+        match self {
+            Source::Compiled(took, _) | Source::Loaded(took) => *took,
+        }
+    }
+}
+
 /// What is to be done with an executable when it has been handed out.
 pub(super) struct Unstored {
     store: Arc<Store>,
@@ -49,10 +58,10 @@ pub(super) struct Unstored {
 }
 
 impl Compile {
-    fn ask(&self, how: &How, info: &RegionInfo, store: &Store) -> Option<Asked> {
+    pub(super) fn ask(&self, how: &How, info: &RegionInfo, store: &Store) -> Option<Asked> {
         let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
-        let key = info.reference.key;
-        store.ask(&Wanted { key, canon: &info.canon, outputs: &outputs, aliases: &aliases, how })
+        let wanted = Wanted { canon: &info.canon, outputs: &outputs, aliases: &aliases, how };
+        store.ask(info.reference.key, &wanted)
     }
 
     /// Whether there is an entry for it, as far as that is known without looking.
@@ -70,6 +79,10 @@ impl Compile {
         let final_how = How { quick: false, ..self.how.clone() };
         let ask = |how: &How| store.and_then(|store| Some((store, self.ask(how, info, store)?)));
         let Some((store, asked)) = ask(&final_how) else {
+            if engine.config().is_cache_only() {
+                // The engine was not made without one.
+                return Err(DeviceError::uncached("the disk cache cannot be used any more"));
+            }
             let (executable, took) = self.compile(info, engine)?;
             return Ok((executable, Source::Compiled(took, None)));
         };
@@ -78,6 +91,12 @@ impl Compile {
         }
         if let Some(loaded) = self.load(&asked, &asked, &final_how, info, store, engine) {
             return Ok(loaded);
+        }
+        if engine.config().is_cache_only() {
+            let how = How { quick: true, ..final_how };
+            let quick = self.ask(&how, info, store);
+            let stopgap = quick.and_then(|quick| self.load(&quick, &asked, &how, info, store, engine));
+            return stopgap.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
         }
         let (mut in_a_hurry, mut instead_of) = (None, None);
         if let Some((_, quick)) = ask(&How { quick: true, ..final_how.clone() }) {
@@ -152,7 +171,8 @@ impl Compile {
         let took = start.elapsed();
         match loaded {
             Ok(mut executable) => {
-                if took > record.made_in && took > SHORT_LOAD {
+                // Where nothing is compiled there is nothing that would be faster.
+                if took > record.made_in && took > SHORT_LOAD && !engine.config().is_cache_only() {
                     store.note_not_worth_it(asked, record.made_in, took);
                 }
                 self.watch(&mut executable, info, store);

@@ -15,12 +15,14 @@
 //! - T3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
 
 mod environment;
+mod missing;
 mod place;
+mod recipe;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuseline_cache::disk::{DiskCache, DiskStats, Joined, Mark, Quarantine, Stage, Told};
+use fuseline_cache::disk::{DiskCache, Joined, Mark, Quarantine, Stage, Told};
 use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
@@ -28,6 +30,7 @@ use fuseline_fusion::lower::Aliases;
 
 pub(crate) use self::environment::Environment;
 pub use self::place::DiskCacheConfig;
+pub(crate) use self::recipe::Recipe;
 
 use crate::config::EngineConfig;
 use crate::device::{How, PjrtDevice};
@@ -71,7 +74,6 @@ impl Asked {
 /// Everything that a compile of a region depends on, but for the environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
-    pub(crate) key: RegionKey,
     pub(crate) canon: &'a CanonRegion,
     pub(crate) outputs: &'a [u32],
     pub(crate) aliases: &'a Aliases,
@@ -79,8 +81,8 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// An injective encoding.
-    fn encode(&self) -> Vec<u8> {
+    /// An injective encoding; [`Recipe::decode`] reads it back.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::with_capacity(self.canon.bytes().len() + 64);
         out.byte(REQUEST);
         out.bytes(self.canon.bytes());
@@ -104,18 +106,9 @@ impl Wanted<'_> {
 }
 
 impl Store {
-    /// Opens what the configuration asks for. What cannot be used is told, and is not used.
-    pub(crate) fn open(config: &EngineConfig, events: &Events) -> Option<Arc<Store>> {
-        let refuse = |why: String| {
-            events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") })
-        };
-        let place = match config.disk_cache_place() {
-            Ok(place) => place?,
-            Err(why) => {
-                refuse(why);
-                return None;
-            }
-        };
+    /// Opens what the configuration asks for. `None` if that is nothing; an error says why it cannot be used.
+    pub(crate) fn open(config: &EngineConfig, events: &Events) -> Result<Option<Arc<Store>>, String> {
+        let Some(place) = config.disk_cache_place()? else { return Ok(None) };
         let teller = events.clone();
         let observer = move |told: &Told<'_>| {
             teller.emit(|| Event::CacheTrouble {
@@ -131,17 +124,15 @@ impl Store {
                 },
             });
         };
-        match DiskCache::open(place, Arc::new(observer)) {
-            Ok(disk) => {
-                let _crash_note = disk.crash_file().map(CrashNote::new);
-                let (disk, here, events) = (Arc::new(disk), OnceLock::new(), events.clone());
-                Some(Arc::new(Store { disk, _crash_note, here, events }))
-            }
-            Err(off) => {
-                refuse(off.to_string());
-                None
-            }
-        }
+        let disk = DiskCache::open(place, Arc::new(observer)).map_err(|off| off.to_string())?;
+        let _crash_note = disk.crash_file().map(CrashNote::new);
+        let (disk, here, events) = (Arc::new(disk), OnceLock::new(), events.clone());
+        Ok(Some(Arc::new(Store { disk, _crash_note, here, events })))
+    }
+
+    /// Which environment this is, once that is known.
+    pub(crate) fn environment(&self) -> Option<&Environment> {
+        self.here.get()?.as_ref().map(|here| &here.environment)
     }
 
     /// Finds out which environment this is; the first call may read the plugin's file.
@@ -196,9 +187,9 @@ impl Store {
     }
 
     /// The request for an executable. `None` while it is not known which environment this is, and where that cannot be known.
-    pub(crate) fn ask(&self, wanted: &Wanted<'_>) -> Option<Asked> {
+    pub(crate) fn ask(&self, key: RegionKey, wanted: &Wanted<'_>) -> Option<Asked> {
         let here = self.here.get()?.as_ref()?;
-        let region = Key::new(*wanted.key.as_bytes());
+        let region = Key::new(*key.as_bytes());
         Some(Asked { region, environment: here.fingerprint, bytes: wanted.encode() })
     }
 
@@ -252,10 +243,6 @@ impl Store {
         if always || self.disk.is_sweep_due() {
             self.disk.sweep();
         }
-    }
-
-    pub(crate) fn stats(&self) -> DiskStats {
-        self.disk.stats()
     }
 }
 
