@@ -109,6 +109,7 @@ impl Engine {
                 *self.0.state.lock() = None;
             }
         }
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let captures = self.shared().captures();
         {
             let mut state = captures.state.lock();

@@ -6,14 +6,18 @@ use std::sync::Arc;
 
 use fuseline_cache::Budget;
 use fuseline_cache::disk::DiskConfig;
+#[cfg(feature = "shared-cache")]
+use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
 
+use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
-use crate::engine::Engine;
+use crate::engine::{Engine, Reports};
 use crate::error::Result;
 use crate::event::EventSink;
+use crate::execute::Guarded;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
 use crate::store::DiskCacheConfig;
@@ -95,14 +99,18 @@ pub struct EngineConfig {
     compile_threads: usize,
     drive_threads: usize,
     flags: Vec<(String, Flag)>,
-    rule: NewRule,
+    /// The user's.
+    rule: Option<NewRule>,
     sink: Option<Arc<dyn EventSink>>,
     faults: Option<Faults>,
     replays: bool,
     slack: Bytes,
+    deadlines: Deadlines,
     disk: DiskChoice,
     cache_only: bool,
     manifest: Option<PathBuf>,
+    #[cfg(feature = "shared-cache")]
+    shared: Option<SharedConfig>,
 }
 
 /// What was said about the disk cache.
@@ -147,7 +155,7 @@ impl EngineConfig {
             compile_threads: cores.saturating_sub(1).clamp(2, 4),
             drive_threads: 1,
             flags: Vec::new(),
-            rule: Arc::new(|| Box::new(ContentRule::default())),
+            rule: None,
             sink: None,
             faults: None,
             replays: true,
@@ -155,6 +163,9 @@ impl EngineConfig {
             disk: DiskChoice::Unsaid,
             cache_only: false,
             manifest: None,
+            #[cfg(feature = "shared-cache")]
+            shared: None,
+            deadlines: Deadlines::new(),
         }
     }
 
@@ -336,7 +347,18 @@ impl EngineConfig {
         self
     }
 
-    /// Nothing is kept between processes, whatever variables say.
+    /// An object store that a fleet of machines shares its executables by; [docs/shared-cache.md](https://docs.rs/fuseline) says how to set one up.
+    /// What is not on the disk is asked for there, while it begins to be compiled, and what is compiled is written there in the background.
+    /// Default: as the variables `FUSELINE_SHARED_CACHE` (its URL), `FUSELINE_SHARED_CACHE_KEY_FILE` (a file with the 32 bytes of the fleet's key) and
+    /// `FUSELINE_SHARED_CACHE_READ_ONLY` (`1`) say; none without them.
+    #[cfg(feature = "shared-cache")]
+    #[must_use]
+    pub fn shared_cache(mut self, config: SharedConfig) -> EngineConfig {
+        self.shared = Some(config);
+        self
+    }
+
+    /// Nothing is kept on the disk between processes, whatever variables say.
     #[must_use]
     pub fn without_disk_cache(mut self) -> EngineConfig {
         self.disk = DiskChoice::Off;
@@ -395,6 +417,13 @@ impl EngineConfig {
         self
     }
 
+    /// How long is waited for a plugin that may not answer. Default: [`Deadlines::new`].
+    #[must_use]
+    pub fn deadlines(mut self, deadlines: Deadlines) -> EngineConfig {
+        self.deadlines = deadlines;
+        self
+    }
+
     /// A compiler flag for every region, with a value of the type that XLA expects.
     #[must_use]
     pub fn compiler_flag(mut self, name: impl Into<String>, value: impl Into<Flag>) -> EngineConfig {
@@ -402,14 +431,14 @@ impl EngineConfig {
         self
     }
 
-    /// The soft boundary rule: called once for each stream. Default: [`ContentRule`]. With [`crate::HardOnly`] regions end where the
+    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again. Default: [`ContentRule`]. With [`crate::HardOnly`] regions end where the
     /// program asks for it and at budgets.
     #[must_use]
     pub fn boundary_rule(
         mut self,
         rule: impl Fn() -> Box<dyn BoundaryRule> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.rule = Arc::new(rule);
+        self.rule = Some(Arc::new(rule));
         self
     }
 
@@ -550,6 +579,15 @@ impl EngineConfig {
         self.cache
     }
 
+    /// Which shared cache is to be used, if one is.
+    #[cfg(feature = "shared-cache")]
+    pub(crate) fn shared_cache_config(&self) -> std::result::Result<Option<SharedConfig>, String> {
+        if let Some(config) = &self.shared {
+            return Ok(Some(config.clone()));
+        }
+        crate::store::shared_of_variables(|name| std::env::var_os(name))
+    }
+
     /// Where the disk cache is to be, if there is to be one.
     pub(crate) fn disk_cache_place(&self) -> std::result::Result<Option<DiskConfig>, String> {
         let variable = |name: &str| std::env::var_os(name);
@@ -569,6 +607,10 @@ impl EngineConfig {
         self.slack
     }
 
+    pub(crate) fn waits(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
     pub(crate) fn threads(&self) -> (usize, usize) {
         (self.drive_threads, self.compile_threads)
     }
@@ -577,8 +619,12 @@ impl EngineConfig {
         &self.flags
     }
 
-    pub(crate) fn new_boundary_rule(&self) -> Box<dyn BoundaryRule> {
-        (self.rule)()
+    /// The rule of a new stream; a panic in the user's is told to `reports`.
+    pub(crate) fn new_boundary_rule(&self, reports: &Reports) -> Box<dyn BoundaryRule> {
+        match &self.rule {
+            None => Box::new(ContentRule::default()),
+            Some(rule) => Box::new(Guarded::new(rule(), reports.clone())),
+        }
     }
 
     pub(crate) fn sink(&self) -> Option<Arc<dyn EventSink>> {

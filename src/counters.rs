@@ -143,6 +143,8 @@ counters! {
     bytes_down,
     /// Panics caught in event sinks and callbacks.
     panics,
+    /// Threads that were given up, since they did not come back from the plugin ([`crate::Deadlines`]).
+    stuck,
     /// Times that a call which records an op had to wait ([`Counters::stall_time`]).
     stalls,
 }

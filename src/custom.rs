@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::handler::{Config, Target};
 use crate::stream::{RecordCall, Stream, Tensors};
 use crate::sync::Mutex;
+use crate::sync::fork::is_forked;
 use crate::tensor::Tensor;
 
 /// The ops of an engine that users defined, by name.
@@ -29,6 +30,7 @@ impl CustomOps {
     }
 
     fn add(&self, op: CustomOp) -> Result<Arc<CustomOp>> {
+        Error::unless_forked(&Site::Unknown)?;
         let mut ops = self.0.lock();
         match ops.get(op.name()) {
             Some(known) if known.fingerprint() == op.fingerprint() => Ok(known.clone()),
@@ -48,7 +50,7 @@ impl CustomOps {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<CustomOp>> {
-        self.0.lock().get(name).cloned()
+        if is_forked() { None } else { self.0.lock().get(name).cloned() }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use fuseline_cache::{Evicted, MemoryCache};
 use fuseline_fusion::canon::RegionKey;
@@ -18,18 +19,22 @@ use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{Classes, ColdRegions, Flow, KnownRegions};
-use crate::limits::MAX_KEPT_FAILURES;
+use crate::execute::{Classes, ColdRegions, Flow, KnownRegions, is_driving};
+use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::pjrt::{self, Inside, Plugin, discover};
-use crate::schedule::{Pool, Priority, Workers};
+use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::fork::is_forked;
+use crate::sync::{Condvar, Mutex};
 use crate::tensor::{Tensor, here};
 
 /// What a thread of a pool does.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
+/// Takes what a call came to.
+pub(crate) type HandOver<R> = Box<dyn FnOnce(R) + Send>;
 
 /// Where an engine tells and counts what happens. Threads of the plugin have this and not the engine: when an engine goes it waits for its
 /// threads, and these may be waiting for the plugin's.
@@ -51,7 +56,7 @@ pub(crate) struct EngineShared {
     /// Executables of other processes, if there is a place for them.
     store: Option<Arc<Store>>,
     /// Why not, if one was wanted.
-    no_store: Option<String>,
+    no_disk: Option<String>,
     /// Who writes down what is asked for, if somebody wants to know.
     recorder: Option<Recorder>,
     /// The latest failures, for those who ask the engine rather than the values.
@@ -61,13 +66,17 @@ pub(crate) struct EngineShared {
     /// What is in flight of each stream, for those who wait for memory.
     flows: Mutex<Vec<Weak<Flow>>>,
     drive: Arc<Pool<Arc<StreamShared>>>,
-    compile: Arc<Workers<Task>>,
+    compile: Arc<Workers<Work>>,
     /// What is interpreted until it is compiled, if anything is.
     cold: Option<ColdRegions>,
     /// What is padded to sizes that have executables, if anything is.
     classes: Option<Classes>,
     /// The thread that does both.
-    interpret: Option<Pool<Task>>,
+    interpret: Option<Arc<Pool<Task>>>,
+    /// Calls of the plugin that somebody waits for with a deadline.
+    aside: Pool<Task>,
+    /// Gives up threads that do not come back, if any are ever.
+    watch: Option<Watch>,
 }
 
 impl EngineShared {
@@ -86,26 +95,33 @@ impl EngineShared {
             let _inside = Inside::enter();
             task();
         };
-        let compile = Workers::start("compile", compile_threads, run);
+        let most_stuck = config.waits().most_stuck;
+        let compile = Workers::start("compile", compile_threads, most_stuck, |work: Work| {
+            let _inside = Inside::enter();
+            work.run();
+        });
         let is_near = device.is_near_host();
         let cold = (is_near && config.interprets_cold_regions()).then(ColdRegions::new);
         let (which, buckets) = config.classes();
         let classes = Classes::new(which, buckets).filter(|_| is_near);
         let is_needed = cold.is_some() || classes.is_some();
         let interpret = is_needed.then(|| Pool::start("interpret", 1, Priority::Normal, run));
-        let interpret = interpret.transpose().map_err(threads)?;
+        let interpret = interpret.transpose().map_err(threads)?.map(Arc::new);
+        let aside = Pool::start("aside", 0, Priority::Normal, run).map_err(threads)?;
+        let drive = Arc::new(drive.map_err(threads)?);
+        let compile = Arc::new(compile.map_err(threads)?);
         let reports = Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) };
-        let (store, no_store) = match device.pjrt().map(|_| Store::open(&config, &reports.events)) {
-            Some(Ok(store)) => (store, None),
-            Some(Err(why)) => (None, Some(why)),
+        let watch = watch(&config, &reports, &drive, &compile, interpret.as_ref()).map_err(threads)?;
+        let (store, no_disk) = match device.pjrt() {
+            Some(_) => Store::open(&config, &reports.events),
             None => (None, None),
         };
-        if config.is_cache_only() && store.is_none() {
+        if config.is_cache_only() && store.as_ref().is_none_or(|store| !store.has_disk()) {
             return Err(Error::cache_only(
-                no_store.as_deref().unwrap_or("it was asked for that there is none"),
+                no_disk.as_deref().unwrap_or("it was asked for that there is none"),
             ));
         }
-        if let Some(why) = &no_store {
+        if let Some(why) = &no_disk {
             reports.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
         }
         let recorder = config
@@ -115,7 +131,7 @@ impl EngineShared {
         let shared = Arc::new(EngineShared {
             device,
             store,
-            no_store,
+            no_disk,
             recorder,
             cache: MemoryCache::new(config.cache()),
             known: KnownRegions::new(),
@@ -126,11 +142,13 @@ impl EngineShared {
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
             flows: Mutex::new(Vec::new()),
-            drive: Arc::new(drive.map_err(threads)?),
-            compile: Arc::new(compile.map_err(threads)?),
+            drive,
+            compile,
             cold,
             classes,
             interpret,
+            aside,
+            watch,
             config,
         });
         if shared.config.is_cache_only()
@@ -144,16 +162,17 @@ impl EngineShared {
 
     /// Has it found out which environment this is, before the first compile; then what dead processes left is cleared away.
     fn prepare_store(self: &Arc<Self>) {
-        let Some(store) = &self.store else { return };
+        let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
+        store.settle_quickly(device, self.config.client_options());
         let engine = Arc::downgrade(self);
         let settle = move || {
             if let Some(engine) = engine.upgrade() {
                 engine.settled_store();
             }
         };
-        self.compile.push(Box::new(settle));
+        self.compile.push(settle.into());
         let store = store.clone();
-        self.compile.push_unhurried(None, Box::new(move || store.sweep(true)));
+        self.compile.push_unhurried(None, (move || store.sweep(true)).into());
     }
 
     /// The executables of other processes, once it is known which environment this is. May read the plugin's file, the first time.
@@ -170,8 +189,9 @@ impl EngineShared {
 
     /// The same, or why there is none.
     pub(crate) fn needed_store(&self) -> Result<&Arc<Store>> {
-        let why = self.no_store.as_deref().unwrap_or("there is none for this engine");
-        let store = self.settled_store().filter(|store| store.environment().is_some());
+        let why = self.no_disk.as_deref().unwrap_or("there is none for this engine");
+        let is_usable = |store: &&Arc<Store>| store.has_disk() && store.environment().is_some();
+        let store = self.settled_store().filter(is_usable);
         store.ok_or_else(|| Error::setup(format!("the disk cache is off: {why}")))
     }
 
@@ -217,7 +237,7 @@ impl EngineShared {
         &self.drive
     }
 
-    pub(crate) fn compile_pool(&self) -> &Arc<Workers<Task>> {
+    pub(crate) fn compile_pool(&self) -> &Arc<Workers<Work>> {
         &self.compile
     }
 
@@ -229,7 +249,7 @@ impl EngineShared {
         let Some(engine) = engine.upgrade() else { return task(None) };
         let pool = engine.compile.clone();
         // What was upgraded goes there: it may be the last reference by then.
-        pool.push(Box::new(move || task(Some(engine))));
+        pool.push((move || task(Some(engine))).into());
     }
 
     /// The regions that are interpreted before they are compiled, if any are.
@@ -244,7 +264,32 @@ impl EngineShared {
 
     /// The thread that runs both.
     pub(crate) fn interpret_pool(&self) -> Option<&Pool<Task>> {
-        self.interpret.as_ref()
+        self.interpret.as_deref()
+    }
+
+    /// Until when a call waits that has no time-out of its own.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.config.waits().wait.and_then(|most| Instant::now().checked_add(most))
+    }
+
+    /// Has another thread make a call of the plugin, which may not return; what `call` hands over, on any thread, if it does so in time.
+    pub(crate) fn within<R: Send + 'static>(
+        &self,
+        deadline: Instant,
+        call: impl FnOnce(HandOver<R>) + Send + 'static,
+    ) -> Option<R> {
+        let slot = Arc::new((Mutex::new(None), Condvar::new()));
+        let filled = slot.clone();
+        let hand_over: HandOver<R> = Box::new(move |result| {
+            *filled.0.lock() = Some(result);
+            filled.1.notify_all();
+        });
+        self.aside.push_elastic(Box::new(move || call(hand_over)), MAX_ASIDE);
+        let mut result = slot.0.lock();
+        while result.is_none() && Instant::now() < deadline {
+            result = slot.1.wait_until(result, deadline);
+        }
+        result.take()
     }
 
     /// A stream has been made.
@@ -287,6 +332,9 @@ impl EngineShared {
 
     /// The failures kept since this was last asked.
     pub(crate) fn take_failures(&self) -> VecDeque<Arc<Failure>> {
+        if is_forked() {
+            return VecDeque::new();
+        }
         std::mem::take(&mut *self.failures.lock())
     }
 
@@ -328,7 +376,12 @@ impl Reports {
 
 impl Drop for EngineShared {
     fn drop(&mut self) {
-        // No stream is left, so nobody waits for what is still queued; the threads finish it and end.
+        // No stream is left, so nobody waits for what is still queued; the threads finish it and end. A thread that is inside the plugin
+        // has a stream or the engine, so what is waited for here are threads that are outside.
+        if let Some(watch) = &self.watch {
+            watch.shut_down();
+        }
+        self.aside.shut_down();
         self.compile.shut_down();
         if let Some(interpret) = &self.interpret {
             interpret.shut_down();
@@ -337,11 +390,55 @@ impl Drop for EngineShared {
     }
 }
 
+/// The thread that gives up those that do not come back, if any are to be.
+fn watch(
+    config: &EngineConfig,
+    reports: &Reports,
+    drive: &Arc<Pool<Arc<StreamShared>>>,
+    compile: &Arc<Workers<Work>>,
+    interpret: Option<&Arc<Pool<Task>>>,
+) -> std::io::Result<Option<Watch>> {
+    let limits = *config.waits();
+    let period = limits.compile.into_iter().chain(limits.call).min();
+    // Models have no clock.
+    let Some(period) = period.filter(|_| cfg!(not(any(loom, shuttle)))) else { return Ok(None) };
+    let (reports, drive, compile) = (reports.clone(), drive.clone(), compile.clone());
+    let interpret = interpret.cloned();
+    let look = move |now| {
+        let tell = |thread, Stuck { took, stuck, is_replaced }| {
+            reports.counters.stuck.add(1);
+            reports.events.emit(|| Event::Stuck { thread, took, stuck, is_replaced });
+        };
+        let tell_closed = |stuck| reports.events.emit(|| Event::CompilesStopped { stuck });
+        let mut next = [None; 3];
+        if let Some(limit) = limits.compile {
+            next[0] = compile.give_up(now, limit, tell, tell_closed);
+        }
+        if let Some(limit) = limits.call {
+            next[1] = drive.give_up(now, limit, limits.most_stuck, |stuck| tell("drive", stuck));
+            next[2] = interpret.as_ref().and_then(|pool| {
+                pool.give_up(now, limit, limits.most_stuck, |stuck| tell("interpret", stuck))
+            });
+        }
+        next.into_iter().flatten().min()
+    };
+    Watch::start(period, look).map(Some)
+}
+
 struct Handle {
     shared: Arc<EngineShared>,
     stream: Stream,
     /// Streams that were opened, for [`Engine::synchronize`].
     streams: Mutex<Vec<Weak<StreamShared>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Not where something must not wait.
+        if let Some(store) = self.shared.store.as_ref().filter(|_| !is_driving() && !is_forked()) {
+            store.wait();
+        }
+    }
 }
 
 /// One device, or one for each replica, with everything that runs on it: the root of the library.
@@ -369,6 +466,7 @@ impl Engine {
     }
 
     pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
+        Error::unless_forked(&Site::Unknown)?;
         check_replicas(&config)?;
         let plugin = match config.plugin_path() {
             Some(path) => Plugin::open(path)?,
@@ -408,6 +506,7 @@ impl Engine {
     }
 
     pub(crate) fn on(config: EngineConfig, device: Device) -> Result<Engine> {
+        Error::unless_forked(&Site::Unknown)?;
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
         let streams = Mutex::new(vec![Arc::downgrade(stream.shared())]);
@@ -435,6 +534,9 @@ impl Engine {
     #[must_use]
     pub fn new_stream(&self) -> Stream {
         let stream = Engine::open_stream(&self.0.shared);
+        if is_forked() {
+            return stream;
+        }
         let mut streams = self.0.streams.lock();
         streams.retain(|stream| stream.strong_count() > 0);
         streams.push(Arc::downgrade(stream.shared()));
@@ -455,13 +557,15 @@ impl Engine {
     /// Waits until everything recorded so far on any stream has been computed.
     ///
     /// # Errors
-    /// When called from an event sink or callback, which must not wait.
+    /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
+    /// for each stream, if that is set.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_at(&here())
     }
 
     pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
+        Error::unless_forked(site)?;
         let streams: Vec<_> = self.0.streams.lock().iter().filter_map(Weak::upgrade).collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
         streams.iter().try_for_each(|stream| stream.synchronize(None, site))
@@ -525,6 +629,9 @@ impl Engine {
 
     /// Forgets every executable in the memory cache.
     pub fn clear_cache(&self) {
+        if is_forked() {
+            return;
+        }
         self.0.shared.cache.clear();
     }
 

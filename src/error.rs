@@ -13,7 +13,9 @@ use fuseline_fusion::program::ProgramError;
 use fuseline_fusion::text::TextError;
 use fuseline_fusion::{LiteralError, OpCode, OpError, RegionSeq, ShapeError, Site, StreamId};
 
+use crate::event::{Took, Wait};
 use crate::pjrt;
+use crate::sync::fork::is_forked;
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -107,6 +109,50 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What a region is at that has been waited for in vain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doing {
+    Waits(Wait),
+    Executed,
+    Copied,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doing::Waits(Wait::Compile) => "is in the compiler",
+            Doing::Waits(Wait::Interpreter) => "is in the interpreter",
+            Doing::Waits(Wait::Input) => "waits for an input that another stream makes",
+            Doing::Waits(Wait::InFlight) => "waits for what is in flight on the device",
+            Doing::Executed => "is being executed",
+            Doing::Copied => "has a result that is being computed or copied to the host",
+        })
+    }
+}
+
+/// Where a wait in vain stood at its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Stand {
+    pub(crate) doing: Doing,
+    pub(crate) region: RegionRef,
+    /// The op that makes the value, or the region's last one.
+    pub(crate) op: Option<OpCode>,
+    pub(crate) site: Site,
+    /// Since when.
+    pub(crate) since: Duration,
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stand { doing, region, op, site, since } = self;
+        write!(f, "{region}, recorded up to ")?;
+        if let Some(op) = op {
+            write!(f, "{op} at ")?;
+        }
+        write!(f, "{site}, {doing}, for {} without an answer", Took(*since))
+    }
+}
+
 #[derive(Debug)]
 enum Kind {
     Op { error: OpError, site: Site },
@@ -119,8 +165,9 @@ enum Kind {
     Device(Arc<Failure>),
     NonFinite { failure: Failure, nans: usize, infinities: usize },
     Misuse { message: String, site: Site },
-    Timeout { waited: Duration, what: String },
+    Timeout { waited: Duration, what: String, stand: Option<Stand> },
     Abandoned,
+    Forked { site: Site },
     Bug { message: String, place: &'static str },
 }
 
@@ -166,13 +213,24 @@ impl Error {
     }
 
     #[cold]
-    pub(crate) fn timeout(waited: Duration, what: impl Into<String>) -> Error {
-        Error(Box::new(Kind::Timeout { waited, what: what.into() }))
+    pub(crate) fn timeout(waited: Duration, what: impl Into<String>, stand: Option<Stand>) -> Error {
+        Error(Box::new(Kind::Timeout { waited, what: what.into(), stand }))
     }
 
     #[cold]
     pub(crate) fn abandoned() -> Error {
         Error(Box::new(Kind::Abandoned))
+    }
+
+    /// An error if this process is a child that cannot use the library ([`crate::sync::fork`]).
+    #[inline]
+    pub(crate) fn unless_forked(site: &Site) -> Result<()> {
+        if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }
+    }
+
+    #[cold]
+    pub(crate) fn forked(site: Site) -> Error {
+        Error(Box::new(Kind::Forked { site }))
     }
 
     #[cold]
@@ -188,6 +246,13 @@ impl Error {
         }
     }
 
+    fn stand(&self) -> Option<&Stand> {
+        match &*self.0 {
+            Kind::Timeout { stand, .. } => stand.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Where in the life of an op it came up.
     #[must_use]
     pub fn stage(&self) -> Stage {
@@ -195,7 +260,7 @@ impl Error {
             Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
                 Stage::Record
             }
-            Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) => Stage::Setup,
+            Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) | Kind::Forked { .. } => Stage::Setup,
             Kind::Device(failure) => failure.stage,
             Kind::NonFinite { .. } => Stage::Execute,
             Kind::Timeout { .. } | Kind::Abandoned | Kind::Bug { .. } => Stage::Wait,
@@ -212,7 +277,7 @@ impl Error {
             Kind::NonFinite { .. } => Origin::User,
             Kind::Plugin(_) | Kind::NoPlugin(_) | Kind::Setup { .. } => Origin::Environment,
             Kind::Device(_) | Kind::Timeout { .. } => Origin::Device,
-            Kind::Abandoned => Origin::User,
+            Kind::Abandoned | Kind::Forked { .. } => Origin::User,
             Kind::Bug { .. } => Origin::Engine,
         }
     }
@@ -222,6 +287,7 @@ impl Error {
     pub fn op_name(&self) -> Option<&'static str> {
         match &*self.0 {
             Kind::Op { error, .. } => Some(error.op()),
+            Kind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
             _ => self.failure()?.op.map(OpCode::name),
         }
     }
@@ -239,15 +305,16 @@ impl Error {
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
-            Kind::Op { site, .. } | Kind::Misuse { site, .. } => Some(site),
+            Kind::Op { site, .. } | Kind::Misuse { site, .. } | Kind::Forked { site } => Some(site),
+            Kind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
             _ => self.failure().map(|failure| &failure.site),
         }
     }
 
-    /// The region concerned, if it got that far.
+    /// The region concerned, if it got that far; of a time-out, the one that it waited for at last.
     #[must_use]
     pub fn region(&self) -> Option<&RegionRef> {
-        self.failure()?.region.as_ref()
+        self.stand().map(|stand| &stand.region).or_else(|| self.failure()?.region.as_ref())
     }
 
     /// A deadline passed; the value may still come.
@@ -275,6 +342,12 @@ impl Error {
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         matches!(*self.0, Kind::Abandoned)
+    }
+
+    /// This process was forked from one that had an engine, whose threads it does not have.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        matches!(*self.0, Kind::Forked { .. })
     }
 
     /// Doing the same again may work.
@@ -313,10 +386,25 @@ impl fmt::Display for Error {
                 Site::Unknown => f.write_str(message),
                 site => write!(f, "{message} (at {site})"),
             },
-            Kind::Timeout { waited, what } => write!(f, "waited {waited:?} for {what}; it may still come"),
+            Kind::Timeout { waited, what, stand } => {
+                write!(f, "timed out after {} waiting for {what}", Took(*waited))?;
+                if let Some(stand) = stand {
+                    write!(f, ": {stand}")?;
+                }
+                f.write_str(
+                    "; it may still come: ask again, or give it up; if the device hangs, so will everything that depends on this",
+                )
+            }
             Kind::Abandoned => f.write_str(
                 "the value was given up: its stream and engine were dropped before it was computed",
             ),
+            Kind::Forked { site } => {
+                f.write_str(
+                    "forked: this process is a copy of one that had an engine, without the threads that do its work; make the first engine \
+                     after the fork, or start a program anew (in Python, the start method \"spawn\")",
+                )?;
+                if *site == Site::Unknown { Ok(()) } else { write!(f, " (at {site})") }
+            }
             Kind::Bug { message, place } => {
                 write!(f, "bug in fuseline at {place}: {message}; please report it")
             }

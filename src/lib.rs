@@ -77,6 +77,7 @@
 //! | feature | default | what |
 //! |---|---|---|
 //! | `cli` | yes | the command-line tool `fuseline` |
+//! | `shared-cache` | no | executables shared by a fleet through an object store |
 //! | `ndarray` | no | conversions from and to `ndarray` arrays |
 //! | `tracing` | no | events as `tracing` events |
 
@@ -85,6 +86,7 @@ mod capture;
 mod config;
 mod counters;
 mod custom;
+mod deadlines;
 mod device;
 mod einsum;
 pub mod embed;
@@ -117,6 +119,7 @@ mod value;
 
 pub use config::{Buckets, EngineConfig, ShapeClasses};
 pub use counters::Counters;
+pub use deadlines::Deadlines;
 pub use device::{Fault, FaultPoint, MemoryPlan};
 pub use einsum::einsum;
 pub use engine::Engine;
@@ -124,12 +127,15 @@ pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{
-    Asked, Change, Event, EventSink, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
+    Asked, CacheTier, Change, Event, EventSink, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying,
+    Wait,
 };
 #[cfg(feature = "stages")]
 #[doc(hidden)]
 pub use execute::stages;
 pub use fuseline_cache::Budget;
+#[cfg(feature = "shared-cache")]
+pub use fuseline_cache::{Secret, shared};
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::lower::Numerics;
 pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentRule, HardOnly, Mode};

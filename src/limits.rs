@@ -37,6 +37,9 @@ pub(crate) const MAX_TOLD_DIFFERENCES: usize = 4;
 /// Failures kept for whoever asks the engine for them; older ones are forgotten.
 pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 
+/// Threads of an engine that make calls which somebody waits for with a deadline; further ones wait for these.
+pub(crate) const MAX_ASIDE: usize = 32;
+
 /// Regions remembered as interpreted and not yet compiled.
 pub(crate) const MAX_COLD_REGIONS: usize = 4_096;
 

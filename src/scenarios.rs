@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
-use fuseline_fusion::{Bytes, DType, OpCode, TensorType};
+use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
@@ -523,9 +523,18 @@ fn results_are_let_go_as_they_are_asked_for(size: Size) {
         let Some(value) = found.lock().pop() else { return };
         match turn % 2 {
             0 => {
-                let read = value.read();
+                let slot = Arc::new((Mutex::new(None), Condvar::new()));
+                let filled = slot.clone();
+                value.deliver(Site::Unknown, move |data| {
+                    *filled.0.lock() = Some(data);
+                    filled.1.notify_all();
+                });
                 drop(value);
-                read.wait(None).unwrap();
+                let mut data = slot.0.lock();
+                while data.is_none() {
+                    data = slot.1.wait(data);
+                }
+                data.take().unwrap().unwrap();
             }
             _ => {
                 let other = value.abs().unwrap();

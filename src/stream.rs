@@ -4,7 +4,7 @@
 //! streams of an engine: the using stream waits for the making one, and nobody waits on the host.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::op::Effect;
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::execute::{Askers, Donated, Driver, Flow, is_driving};
+use crate::execute::{Askers, Donated, Driver, Flow, Standing, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
@@ -24,6 +24,7 @@ use crate::record::{Entry, Fence, Fenced, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::fork::{is_forked, keep_in_child};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
@@ -54,6 +55,7 @@ pub(crate) struct StreamShared {
     driver: Mutex<Driver>,
     flow: Arc<Flow>,
     donated: Donated,
+    standing: Standing,
     mode: AtomicU32,
     replay: Replay,
     askers: Askers,
@@ -107,14 +109,15 @@ impl StreamShared {
 
     fn with_trace(id: StreamId, engine: Arc<EngineShared>, trace: Option<Arc<Trace>>) -> Arc<StreamShared> {
         let config = engine.config();
-        let builder = RegionBuilder::new(config.new_boundary_rule(), config.budgets());
+        let builder = RegionBuilder::new(config.new_boundary_rule(engine.reports()), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
         let flow = Arc::new(Flow::new(max_regions, max_bytes));
         // A body's stream launches nothing.
-        if trace.is_none() {
+        let is_real = trace.is_none() && !is_forked();
+        if is_real {
             engine.note_flow(&flow);
         }
-        Arc::new(StreamShared {
+        let stream = Arc::new(StreamShared {
             id,
             log: Log::new(),
             demanded: AtomicU64::new(0),
@@ -122,12 +125,18 @@ impl StreamShared {
             driver: Mutex::new(Driver::new(builder)),
             flow,
             donated: Donated::new(),
+            standing: Standing::new(),
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
             askers: Askers::new(),
             trace,
             engine,
-        })
+        });
+        if is_real {
+            let kept: Weak<StreamShared> = Arc::downgrade(&stream);
+            keep_in_child(kept);
+        }
+        stream
     }
 
     pub(crate) fn id(&self) -> StreamId {
@@ -165,6 +174,11 @@ impl StreamShared {
 
     pub(crate) fn donated(&self) -> &Donated {
         &self.donated
+    }
+
+    /// What its first region that is not done is at.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     /// Entries below this are waited for.
@@ -298,6 +312,9 @@ impl StreamShared {
     /// The last handle on a value was dropped, which the log has to say.
     #[inline(never)]
     fn release(self: &Arc<Self>, value: Arc<ValueCell>) {
+        if is_forked() {
+            return std::mem::forget(value);
+        }
         // The entry keeps the memory until the driver comes to it, and nothing else may call the driver to this stream.
         let is_large = value.outcome().get().is_some() && value.ty().bytes() >= LARGE_RELEASE;
         self.replay.submit(Entry::Release(value), self);
@@ -308,7 +325,7 @@ impl StreamShared {
 
     /// Sees to it that a value is computed without being asked again; does not wait.
     pub(crate) fn need(self: &Arc<Self>, value: &Arc<ValueCell>, why: Boundary) {
-        if self.trace.is_some() {
+        if self.trace.is_some() || is_forked() {
             return;
         }
         if value.needs_boundary() {
@@ -329,20 +346,29 @@ impl StreamShared {
         }
     }
 
-    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about to wait for the value.
-    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, site: &Site) {
+    /// As [`StreamShared::need_for_host`], and works on the stream on this thread, which is about to wait for the value: unless there is a
+    /// deadline, since it may not come back from the plugin.
+    pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, deadline: Option<Instant>, site: &Site) {
         if value.needs_boundary() {
             self.note_asker(value, site);
             self.replay.submit(Entry::Need(value.clone(), Boundary::HostRead), self);
         }
         if value.outcome().get().is_none() {
-            self.run_here();
+            self.run_by(deadline);
+        }
+    }
+
+    /// Works on the stream, on this thread if it may stay there.
+    fn run_by(self: &Arc<Self>, deadline: Option<Instant>) {
+        match deadline {
+            None => self.run_here(),
+            Some(_) => self.notify(),
         }
     }
 
     /// Ends the pending region; does not wait.
     pub(crate) fn flush(self: &Arc<Self>, why: Boundary) {
-        if self.trace.is_some() {
+        if self.trace.is_some() || is_forked() {
             return;
         }
         self.replay.submit(Entry::Flush(why), self);
@@ -351,14 +377,16 @@ impl StreamShared {
 
     /// Waits until everything recorded so far has been computed.
     pub(crate) fn synchronize(self: &Arc<Self>, deadline: Option<Instant>, site: &Site) -> Result<()> {
+        Error::unless_forked(site)?;
         may_wait()?;
         if let Some(trace) = &self.trace {
             return Err(trace.no_data("synchronize", site.clone()));
         }
         let start = Instant::now();
+        let deadline = deadline.or_else(|| self.engine.deadline());
         let (fence, promise) = Fence::new();
         self.replay.submit(Entry::Fence(promise), self);
-        self.run_here();
+        self.run_by(deadline);
         let fenced = (*fence).as_ref().wait(deadline);
         let took = start.elapsed();
         match fenced {
@@ -367,12 +395,13 @@ impl StreamShared {
                 Ok(())
             }
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
-            None => Err(Error::timeout(took, format!("stream {}", self.id))),
+            None => Err(Error::timeout(took, format!("stream {}", self.id), self.standing.look())),
         }
     }
 
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
+        Error::unless_forked(call.site)?;
         let mut results = Tensors::new();
         if !self.replay.record(&call, self, &mut results) {
             self.record_anew(&call, call.known(), &mut results)?;
@@ -427,6 +456,7 @@ impl StreamShared {
         call: &RecordCall<'_>,
         known: impl FnOnce() -> Option<Known>,
     ) -> Result<Tensor> {
+        Error::unless_forked(call.site)?;
         let mut result = None;
         if !self.replay.record(call, self, &mut result) {
             self.record_anew(call, known(), &mut result)?;
@@ -474,7 +504,7 @@ impl StreamShared {
             Mode::Fused | Mode::Strict => self.notify(),
             Mode::Debug => {
                 may_wait()?;
-                self.run_here();
+                self.run_by(self.engine.deadline());
                 for tensor in made.taken() {
                     tensor.check()?;
                 }
@@ -604,7 +634,8 @@ impl Stream {
     /// Failures of single values are not reported here: they stay with the values.
     ///
     /// # Errors
-    /// When called from an event sink or callback, which must not wait.
+    /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
+    /// if that is set.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize(None, &here())

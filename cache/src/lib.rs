@@ -28,7 +28,8 @@
 //! entry that is being compiled is not evicted. An artifact that is in use when its entry is evicted lives until its last
 //! user drops it.
 //!
-//! Deliberately not here: threads, I/O, compilers, the hash function, the environment part of the key.
+//! Deliberately not here: compilers, the hash function of regions, the environment part of the key; and, but for the tier in an object store
+//! (`shared`, with the feature of that name), threads and I/O.
 #![forbid(unsafe_code)]
 
 pub mod disk;
@@ -38,6 +39,8 @@ mod memory;
 mod name;
 mod outputs;
 mod sealed;
+#[cfg(feature = "shared")]
+pub mod shared;
 mod sync;
 
 pub use entry::MAX_NARROWED;

@@ -4,6 +4,9 @@
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+#[cfg(feature = "shared")]
+use std::time::Instant;
+
 use parking_lot::MutexGuard;
 
 /// A lock that does not poison; no panic can happen while it is held.
@@ -17,5 +20,22 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock()
+    }
+}
+
+/// Waits for what another thread changes under a [`Mutex`], never without an end.
+#[cfg(feature = "shared")]
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+#[cfg(feature = "shared")]
+impl Condvar {
+    /// Waits until it is notified, at most until `end`.
+    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) {
+        self.0.wait_until(guard, end);
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
     }
 }

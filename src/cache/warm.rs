@@ -54,23 +54,27 @@ impl Engine {
                 here.0, here.1
             )));
         }
+        let stream = self.new_stream();
         let (send, receive) = mpsc::channel();
         let mut order: Vec<usize> = (0..manifest.regions().len()).collect();
         // The longest first, or the last threads wait for them.
         order.sort_by_key(|&place| std::cmp::Reverse(manifest.regions()[place].ops()));
         for place in order {
             let recipe = manifest.regions()[place].recipe.at_leisure();
-            let (owner, send) = (shared.clone(), send.clone());
-            shared.compile_pool().push(Box::new(move || {
-                let made = compile_ahead(&recipe, &owner);
-                drop(owner);
-                // Who asked waits for all of them.
-                let _ = send.send((place, made));
-            }));
+            let send = send.clone();
+            // Who asked waits for all of them, or has heard of this one.
+            compile_ahead(recipe, stream.shared(), move |made| drop(send.send((place, made))));
         }
         drop(send);
         let mut all: Vec<Option<Warmed>> = vec![None; manifest.regions().len()];
-        for (place, made) in receive {
+        let mut left = all.len();
+        while left > 0
+            && let Ok((place, made)) = receive.recv()
+        {
+            if all[place].is_some() {
+                // It was given up.
+                continue;
+            }
             let warmed = match made {
                 Ok(Ahead::Compiled(took)) => Warmed::Compiled(took),
                 Ok(Ahead::Present) => Warmed::Present,
@@ -78,6 +82,7 @@ impl Engine {
             };
             each(place, &warmed);
             all[place] = Some(warmed);
+            left -= 1;
         }
         let lost = || Warmed::Failed("the thread that compiled it ended".to_owned());
         Ok(all.into_iter().map(|warmed| warmed.unwrap_or_else(lost)).collect())

@@ -29,7 +29,7 @@ use fuseline_cache::{Artifact, OutputSet, Record};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
-use fuseline_fusion::{Bytes, Graph, Literal, Scalar, TensorType, canon};
+use fuseline_fusion::{Bytes, Graph, Literal, OpCode, Scalar, TensorType, canon};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
@@ -44,6 +44,7 @@ pub(crate) use self::surplus::Surplus;
 pub(crate) use self::trial::{Trial, Verdict};
 pub(crate) use self::undonated::Undonated;
 use crate::error::Stage;
+use crate::event::call_user;
 use crate::pjrt as sys;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,7 +76,11 @@ pub enum FaultPoint {
 
 /// A fault that is planned for a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault(Planned);
+pub struct Fault {
+    planned: Planned,
+    /// If it happens only to regions with one of these ops.
+    only: Option<Arc<[OpCode]>>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Planned {
@@ -87,19 +92,38 @@ impl Fault {
     /// Something fails, not for want of memory.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Fault {
-        Fault(Planned::Failure { message: message.into(), cause: Cause::Other })
+        Planned::Failure { message: message.into(), cause: Cause::Other }.into()
     }
 
     /// Memory runs out.
     #[must_use]
     pub fn out_of_memory(message: impl Into<String>) -> Fault {
-        Fault(Planned::Failure { message: message.into(), cause: Cause::Memory })
+        Planned::Failure { message: message.into(), cause: Cause::Memory }.into()
     }
 
     /// A compile ends well, and its executable plans so much scratch more than it needs. Means nothing at other points.
     #[must_use]
     pub fn oversized(scratch: Bytes) -> Fault {
-        Fault(Planned::Scratch(scratch))
+        Planned::Scratch(scratch).into()
+    }
+
+    /// The same fault for regions that have one of these ops, and no other: so an op fails by itself and in every region. Ops of bodies do
+    /// not count, and transfers have no ops.
+    #[must_use]
+    pub fn only_with(self, ops: impl IntoIterator<Item = OpCode>) -> Fault {
+        Fault { only: Some(ops.into_iter().collect()), ..self }
+    }
+
+    fn is_for(&self, graph: Option<&Graph>) -> bool {
+        let Some(only) = &self.only else { return true };
+        let nodes = graph.map_or(&[][..], Graph::nodes);
+        nodes.iter().any(|node| only.contains(&node.signature().op()))
+    }
+}
+
+impl From<Planned> for Fault {
+    fn from(planned: Planned) -> Fault {
+        Fault { planned, only: None }
     }
 }
 
@@ -115,6 +139,10 @@ pub(crate) enum Cause {
     Oversized(Bytes),
     /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled too.
     Uncached,
+    /// The plugin does not answer.
+    Stuck,
+    /// The plugin was not asked, since too many threads are stuck in it.
+    Closed,
     Other,
 }
 
@@ -354,17 +382,37 @@ impl Device {
         }
     }
 
-    fn fault(&self, stage: Stage, point: FaultPoint) -> Result<()> {
-        self.fault_or_scratch(stage, point).map(drop)
+    /// The fault of a transfer.
+    fn transfer_fault(&self, point: FaultPoint) -> Result<()> {
+        self.fault_or_scratch(Stage::Transfer, point, None).map(drop)
+    }
+
+    /// The fault of an execution.
+    fn execute_fault(&self, graph: &Graph) -> Result<()> {
+        let point = FaultPoint::Execute { ops: graph.nodes().len() };
+        self.fault_or_scratch(Stage::Execute, point, Some(graph)).map(drop)
     }
 
     /// The scratch that a plan of memory is to have on top, if that is the fault.
-    fn fault_or_scratch(&self, stage: Stage, point: FaultPoint) -> Result<Option<Bytes>> {
-        match self.faults.as_ref().and_then(|faults| faults(point)) {
-            Some(Fault(Planned::Failure { message, cause })) => {
+    fn fault_or_scratch(
+        &self,
+        stage: Stage,
+        point: FaultPoint,
+        graph: Option<&Graph>,
+    ) -> Result<Option<Bytes>> {
+        let Some(faults) = &self.faults else { return Ok(None) };
+        let planned = match stage {
+            // Its panics are a compile's, which is guarded as a whole.
+            Stage::Compile => faults(point),
+            _ => call_user(|| faults(point)).map_err(|message| {
+                DeviceError::new(stage, format!("the plan of faults panicked: {message}"))
+            })?,
+        };
+        match planned.filter(|fault| fault.is_for(graph)).map(|fault| fault.planned) {
+            Some(Planned::Failure { message, cause }) => {
                 Err(DeviceError { cause, ..DeviceError::new(stage, message) })
             }
-            Some(Fault(Planned::Scratch(bytes))) => Ok(Some(bytes)),
+            Some(Planned::Scratch(bytes)) => Ok(Some(bytes)),
             None => Ok(None),
         }
     }
@@ -378,7 +426,7 @@ impl Device {
         how: How,
     ) -> Result<Executable> {
         let point = FaultPoint::Compile { ops: region.graph().nodes().len() };
-        let scratch = self.fault_or_scratch(Stage::Compile, point)?;
+        let scratch = self.fault_or_scratch(Stage::Compile, point, Some(region.graph()))?;
         let (outputs, aliases) = aliases(region, outputs, candidates);
         let (loaded, bytes, memory) = match &self.kind {
             Kind::Pjrt(device) => {
@@ -470,8 +518,7 @@ impl Device {
         scalars: impl Iterator<Item = Scalar>,
         veto: &[i64],
     ) -> Result<Executed> {
-        let ops = executable.region.graph().nodes().len();
-        self.fault(Stage::Execute, FaultPoint::Execute { ops })?;
+        self.execute_fault(executable.region.graph())?;
         match (&self.kind, &executable.loaded) {
             (Kind::Pjrt(device), Loaded::Pjrt(loaded)) => {
                 let words = executable.pack.pack(scalars);
@@ -522,7 +569,7 @@ impl Device {
         operands: &[Arc<Literal>],
         outputs: &[u32],
     ) -> Result<Vec<Arc<Literal>>> {
-        self.fault(Stage::Execute, FaultPoint::Execute { ops: graph.nodes().len() })?;
+        self.execute_fault(graph)?;
         interp::run_for(graph, operands, outputs, Sums::AnyOrder)
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
@@ -538,7 +585,7 @@ impl Device {
         ty: &TensorType,
         parts: &mut dyn Iterator<Item = &[u8]>,
     ) -> Result<Buffer> {
-        self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
+        self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
             Kind::Pjrt(device) => device.upload(ty, parts),
             Kind::Reference(_) => reference::upload(ty, parts),
@@ -548,7 +595,7 @@ impl Device {
 
     /// As [`Device::upload`], of data that the device may use in place.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: sys::HostData) -> Result<Buffer> {
-        self.fault(Stage::Transfer, FaultPoint::Upload { bytes: ty.bytes().0 })?;
+        self.transfer_fault(FaultPoint::Upload { bytes: ty.bytes().0 })?;
         let data = match &self.kind {
             Kind::Pjrt(device) => device.upload_owned(ty, data),
             Kind::Reference(replicas) => {
@@ -560,7 +607,7 @@ impl Device {
 
     /// Waits for data and copies that of one replica to the host: dense, row-major.
     pub(crate) fn download(&self, buffer: &Buffer, replica: usize) -> Result<Vec<u8>> {
-        self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
+        self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 })?;
         buffer.to_host(replica)
     }
 
@@ -570,8 +617,7 @@ impl Device {
         buffer: &Buffer,
         callback: impl FnOnce(Result<Vec<u8>>) + Send + 'static,
     ) {
-        if let Err(error) = self.fault(Stage::Transfer, FaultPoint::Download { bytes: buffer.ty().bytes().0 })
-        {
+        if let Err(error) = self.transfer_fault(FaultPoint::Download { bytes: buffer.ty().bytes().0 }) {
             return callback(Err(error));
         }
         buffer.to_host_async(callback);

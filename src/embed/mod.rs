@@ -154,6 +154,9 @@ macro_rules! handles {
                 /// The error for an id that stands for nothing.
                 #[cold]
                 fn missing(self, missing: Missing, what: &str, site: &Site) -> Error {
+                    if missing == Missing::Forked {
+                        return Error::forked(site.clone());
+                    }
                     Error::misuse(format!("{what}: {self} {missing}"), site.clone())
                 }
             }

@@ -11,6 +11,7 @@ use std::fmt;
 
 use crossbeam::utils::CachePadded;
 
+use crate::sync::fork::is_forked;
 use crate::sync::{Mutex, next_block};
 
 const SHARD_BITS: u32 = 5;
@@ -38,6 +39,8 @@ pub(super) enum Missing {
     Released,
     /// There are as many already as can be counted.
     Full,
+    /// It stands for something in the process that this one was forked from.
+    Forked,
 }
 
 impl fmt::Display for Missing {
@@ -45,6 +48,7 @@ impl fmt::Display for Missing {
         f.write_str(match self {
             Missing::Unknown => "is not an id of this session",
             Missing::Released => "was released before",
+            Missing::Forked => "belongs to the process that this one was forked from",
             Missing::Full => "has as many references as can be counted",
         })
     }
@@ -72,6 +76,9 @@ impl<T: Clone> Table<T> {
 
     /// Puts something in, with one reference; its id, which is never 0.
     pub(super) fn insert(&self, value: T) -> Result<u64, Missing> {
+        if is_forked() {
+            return Err(Missing::Forked);
+        }
         let shard = HOME.try_with(|home| *home).unwrap_or(0);
         let mut table = self.shards[shard as usize].lock();
         let slot = match table.free.pop() {
@@ -97,6 +104,9 @@ impl<T: Clone> Table<T> {
         id: u64,
         f: impl FnOnce(&mut Shard<T>, u32) -> Result<R, Missing>,
     ) -> Result<R, Missing> {
+        if is_forked() {
+            return Err(Missing::Forked);
+        }
         let (generation, slot) = ((id >> 32) as u32, (id as u32) >> SHARD_BITS);
         let mut shard = self.shards[(id % SHARDS) as usize].lock();
         let entry = shard.slots.get(slot as usize).ok_or(Missing::Unknown)?;
@@ -168,7 +178,7 @@ impl<T: Clone> Table<T> {
         let live = |shard: &CachePadded<Mutex<Shard<T>>>| {
             shard.lock().slots.iter().filter(|slot| slot.value.is_some()).count()
         };
-        self.shards.iter().map(live).sum()
+        if is_forked() { 0 } else { self.shards.iter().map(live).sum() }
     }
 }
 

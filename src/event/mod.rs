@@ -16,7 +16,9 @@ use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, Scalar, Site, StreamId};
 
-pub use parts::{Asked, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait};
+pub use parts::{
+    Asked, CacheTier, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
+};
 
 use crate::device::MemoryPlan;
 use crate::error::{RegionRef, Stage};
@@ -112,6 +114,8 @@ pub enum Event {
     Loaded {
         /// Of which region.
         region: RegionRef,
+        /// Where it was.
+        from: CacheTier,
         /// How long it took to find and load.
         took: Duration,
         /// How long the compile took then.
@@ -332,6 +336,23 @@ pub enum Event {
         /// How long it waited.
         took: Duration,
     },
+    /// A thread of the engine has been at one piece of work for longer than [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. It
+    /// is left there. What region it compiled is told by [`Event::CompileFailed`].
+    Stuck {
+        /// What kind of thread: `compile`, `later` (which compiles what nobody waits for), `drive` or `interpret`.
+        thread: &'static str,
+        /// How long it has been.
+        took: Duration,
+        /// Threads of this kind that are stuck.
+        stuck: usize,
+        /// Whether another one takes its place.
+        is_replaced: bool,
+    },
+    /// So many threads are stuck in compiles that no more are started until one comes back.
+    CompilesStopped {
+        /// How many.
+        stuck: usize,
+    },
     /// Reads at one call site end regions again and again, with little recorded before each. Told once for a call site.
     HotReads {
         /// The stream that is read.
@@ -395,6 +416,8 @@ impl Event {
             Event::Completed { .. } => "completed",
             Event::HostRead { .. } => "host_read",
             Event::Synchronized { .. } => "synchronized",
+            Event::Stuck { .. } => "stuck",
+            Event::CompilesStopped { .. } => "compiles_stopped",
             Event::HotReads { .. } => "hot_reads",
             Event::Growth { .. } => "growth",
         }
@@ -437,6 +460,8 @@ impl Event {
             | Event::CacheTrouble { .. }
             | Event::Panicked { .. }
             | Event::Synchronized { .. }
+            | Event::Stuck { .. }
+            | Event::CompilesStopped { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. } => None,
         }
@@ -468,11 +493,11 @@ impl fmt::Display for Event {
                 let how = if *quick { "quickly, " } else { "" };
                 write!(f, "{region} was compiled {how}in {:.1} ms ({size})", took.as_secs_f64() * 1e3)
             }
-            Event::Loaded { region, took, compile, size, .. } => {
+            Event::Loaded { region, from, took, compile, size, .. } => {
                 let ms = |time: &Duration| time.as_secs_f64() * 1e3;
                 write!(
                     f,
-                    "{region} was loaded in {:.1} ms ({size}); it was compiled in {:.1} ms",
+                    "{region} was loaded from the {from} in {:.1} ms ({size}); it was compiled in {:.1} ms",
                     ms(took),
                     ms(compile)
                 )
@@ -586,6 +611,19 @@ impl fmt::Display for Event {
             Event::Synchronized { stream, site, took } => {
                 write!(f, "the host waited {} for all of stream {stream} at {site}", Took(*took))
             }
+            Event::Stuck { thread, took, stuck, is_replaced } => {
+                let then = if *is_replaced { "another takes its place" } else { "no other takes its place" };
+                let took = Took(*took);
+                write!(
+                    f,
+                    "a {thread} thread has not come back from the plugin for {took} and is left there; {stuck} are; {then}"
+                )
+            }
+            Event::CompilesStopped { stuck } => write!(
+                f,
+                "no more compiles are started, since {stuck} threads are stuck in the plugin: regions run by what is compiled, op by op, and \
+                 the results of what is not fail, until a thread comes back; if none does, start the process anew"
+            ),
             Event::HotReads { site, reads, ops, .. } => write!(
                 f,
                 "the read at {site} has ended {reads} regions, with {} ops before each on average: each is a call of the device and a \
@@ -717,6 +755,8 @@ impl EventSink for TracingSink {
             | Event::RecompileStorm { .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
+            | Event::Stuck { .. }
+            | Event::CompilesStopped { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }
             | Event::Panicked { .. } => {

@@ -294,3 +294,22 @@ impl fmt::Display for Remedy {
         }
     }
 }
+
+/// A cache outside of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CacheTier {
+    /// A folder of the user's.
+    Disk,
+    /// An object store of a fleet's.
+    Shared,
+}
+
+impl fmt::Display for CacheTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CacheTier::Disk => "disk cache",
+            CacheTier::Shared => "shared cache",
+        })
+    }
+}

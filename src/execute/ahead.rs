@@ -3,7 +3,7 @@
 //! Input: what a region was asked for as; or a [`Recipe`] of another process. Output: a line of a manifest; or an entry of the disk cache.
 //!
 //! Invariant:
-//! - E10: what is noted is what a run asks for that compiles nothing: regions as they were recorded, with the results and inputs of the execution
+//! - E11: what is noted is what a run asks for that compiles nothing: regions as they were recorded, with the results and inputs of the execution
 //!   that asked, neither compiled in a hurry nor padded, whatever this run did instead.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,14 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_cache::{Kind, OutputSet};
-use fuseline_fusion::{RegionSeq, StreamId};
+use fuseline_fusion::RegionSeq;
 
 use super::compile::{Compile, Otherwise};
 use super::job::Job;
-use super::stored::Source;
+use super::landing::Landing;
+use super::stored::{Obtained, Source};
 use crate::device::{How, aliases};
 use crate::engine::EngineShared;
 use crate::error::RegionRef;
+use crate::schedule::{Refused, Work};
 use crate::store::{Recipe, Wanted};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
@@ -54,22 +56,39 @@ impl Job {
     }
 }
 
-/// Has the disk cache have what a recipe makes, on this thread. An error says why it has not.
-pub(crate) fn compile_ahead(recipe: &Recipe, engine: &EngineShared) -> Result<Ahead, String> {
-    let made = catch_unwind(AssertUnwindSafe(|| make(recipe, engine)));
-    made.unwrap_or_else(|_| Err("the compiler layer panicked".to_owned()))
+/// Has the disk cache have what a recipe makes, on a thread that compiles; then `told` is called, once, with whether it has, or why it has not. It
+/// may be called while the thread is still at it, if that does not come back in time.
+pub(crate) fn compile_ahead(
+    recipe: Recipe,
+    stream: &Arc<StreamShared>,
+    told: impl Fn(Result<Ahead, String>) + Clone + Send + 'static,
+) {
+    let (owner, refused) = (stream.clone(), told.clone());
+    let work = move || {
+        let made = catch_unwind(AssertUnwindSafe(|| make(&recipe, &owner)));
+        drop(owner);
+        told(made.unwrap_or_else(|_| Err("the compiler layer panicked".to_owned())));
+    };
+    let refusal = move |why| {
+        refused(Err(match why {
+            Refused::Late(_) => "the plugin does not answer (Deadlines::compile)".to_owned(),
+            Refused::Closed(stuck) => format!("{stuck} threads are stuck in the plugin, so it was not asked"),
+        }));
+    };
+    stream.engine().compile_pool().push(Work::refusable(work, refusal));
 }
 
-fn make(recipe: &Recipe, engine: &EngineShared) -> Result<Ahead, String> {
+fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
+    let engine = stream.engine();
     let store = engine.needed_store().map_err(|error| error.to_string())?;
     let canon = recipe.canon.clone();
     let reference = RegionRef {
-        stream: StreamId(0),
+        stream: stream.id(),
         seq: RegionSeq(0),
         key: canon.key(engine.device().environment()),
         ops: canon.graph().nodes().len(),
     };
-    let info = RegionInfo { reference, canon, sites: Arc::default() };
+    let info = Arc::new(RegionInfo { reference, canon, sites: Arc::default() });
     let compile = Compile {
         outputs: recipe.outputs.clone(),
         dying: recipe.dying.clone(),
@@ -83,19 +102,28 @@ fn make(recipe: &Recipe, engine: &EngineShared) -> Result<Ahead, String> {
         Some(_) => store.forget(&asked),
         None => {}
     }
-    match compile.obtain(&info, engine).map_err(|error| error.message)? {
-        (_, Source::Loaded(_)) => Ok(Ahead::Present),
-        (executable, Source::Compiled(took, unstored)) => {
-            let unstored = unstored.ok_or("it is not an executable of a plugin")?;
-            drop(executable);
-            match unstored.store(took) {
-                Some(_) => Ok(Ahead::Compiled(took)),
-                // Somebody else was faster.
-                None if store.may_have(&asked) => Ok(Ahead::Present),
-                None => Err("it was compiled, but the plugin did not serialise it or the cache's folder cannot be written to; \
-                             FUSELINE_CACHE=read-only forbids that too"
-                    .to_owned()),
-            }
-        }
+    // What the shared tier may bring while this thread compiles is stored, and else nobody waits for it.
+    let landing = Landing::new(|_, _| {});
+    let obtained = compile.obtain(&info, stream, &landing).map_err(|error| error.message)?;
+    let Obtained { executable, source, took, unstored } = obtained;
+    drop(executable);
+    let made = match source {
+        Source::Compiled => Ahead::Compiled(took),
+        Source::Loaded { .. } => Ahead::Present,
+    };
+    let Some(unstored) = unstored else {
+        let nothing_to_store = made == Ahead::Present;
+        return nothing_to_store
+            .then_some(made)
+            .ok_or_else(|| "it is not an executable of a plugin".to_owned());
+    };
+    if unstored.store(took) {
+        return Ok(made);
     }
+    // Somebody else may have been faster.
+    store.may_have(&asked).then_some(Ahead::Present).ok_or_else(|| {
+        "it was compiled, but the plugin did not serialise it or the cache's folder cannot be written to; \
+         FUSELINE_CACHE=read-only forbids that too"
+            .to_owned()
+    })
 }

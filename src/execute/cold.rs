@@ -83,12 +83,13 @@ fn break_even(graph: &Graph) -> u32 {
     u32::try_from(runs).unwrap_or(u32::MAX)
 }
 
-/// What a load takes: 1 to 10 ms (docs/cache.md).
-const LOAD: Duration = Duration::from_millis(2);
+/// What a load takes at least, and how many take as long as a compile of the same region (docs/cache.md).
+const LOAD: Duration = Duration::from_millis(1);
+const LOADS: u32 = 12;
 
 /// Whether the interpreter is done with a region before it could be loaded.
 pub(super) fn is_done_before_a_load(graph: &Graph) -> bool {
-    interp::estimate(graph).is_some_and(|once| once <= LOAD)
+    interp::estimate(graph).is_some_and(|once| once <= LOAD + compile_time(graph) / LOADS)
 }
 
 /// How often a new region is interpreted before it is compiled.

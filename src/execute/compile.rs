@@ -17,26 +17,28 @@
 //!   counter finds the executable.
 //! - E7: no executable is found whose planned memory was not checked. One that needs too much is told and not used; the region runs by what it
 //!   has, and in parts if it has nothing.
-//! - E8: the function is called once, however the compile ends, and a panic is such an end. So slots are filled, and claims used or given back;
-//!   those of a task that the pool drops at its end are given back too.
+//! - E8: the function is called once, however the compile ends, and a panic is such an end, as is that its thread is given up ([`Landing`]). So
+//!   slots are filled, and claims used or given back; those of a task that the pool drops at its end are given back too.
 //!
 //! An executable with constants is told at the end only ([`Event::Specialised`]), when it is used. One that nobody waits for is not used if it
 //! is oversized and needs more than the one that runs until then: where that needs as much, keeping it would save nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuseline_cache::{Artifact as _, Claim, Flight, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
 
-use super::stored::Source;
+use super::landing::{Land, Landing};
+use super::stored::{Obtained, Source};
 use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
+use crate::schedule::Work;
 use crate::stream::StreamShared;
 use crate::sync::Mutex;
 use crate::value::RegionInfo;
@@ -112,6 +114,7 @@ pub(super) enum Remembered {
 impl Remembered {
     fn has(self, error: &DeviceError) -> bool {
         match self {
+            _ if error.cause == Cause::Closed => false,
             Remembered::All => true,
             Remembered::ButForMemory => !matches!(error.cause, Cause::Memory | Cause::Uncached),
             Remembered::Nothing => false,
@@ -163,6 +166,7 @@ impl Drop for Tally<'_> {
 pub(super) type Made<'a> = Result<(Executable, Tally<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
+#[derive(Clone)]
 pub(super) struct Compile {
     /// The results to return.
     pub(super) outputs: OutputSet,
@@ -183,38 +187,35 @@ impl Compile {
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let slot = CompileSlot::new();
-        let (result, info, owner) = (slot.clone(), info.clone(), stream.clone());
+        let (result, owner, outputs) = (slot.clone(), stream.clone(), self.outputs.clone());
         let pool = stream.engine().compile_pool();
-        stream.engine().counters().compiles_asked.add(1);
         let tag = *info.reference.key.as_bytes();
-        let task = Box::new(move || {
-            let engine = owner.engine();
-            self.run(&info, engine, |made| {
-                let compiled = match (made, claim) {
-                    (Ok((executable, tally)), Some(claim)) => {
-                        let (hit, evicted) = claim.fulfil_and(executable, || drop(tally));
+        let task = self.task(info, stream, move |made, engine| {
+            let compiled = match (made, claim) {
+                (Ok((executable, tally)), Some(claim)) => {
+                    let (hit, evicted) = claim.fulfil_and(executable, || drop(tally));
+                    engine.tell_evicted(&evicted);
+                    Ok(hit)
+                }
+                (Ok((executable, tally)), None) => {
+                    drop(tally);
+                    Ok(Hit { artifact: Arc::new(executable), outputs, is_unproven: false })
+                }
+                (Err(error), claim) => {
+                    if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
+                        let evicted = match error.cause {
+                            Cause::Oversized(_) | Cause::Stuck => claim.refuse(error.clone()),
+                            Cause::Memory | Cause::Closed | Cause::Uncached | Cause::Other => {
+                                claim.fail(error.clone())
+                            }
+                        };
                         engine.tell_evicted(&evicted);
-                        Ok(hit)
                     }
-                    (Ok((executable, tally)), None) => {
-                        drop(tally);
-                        let (artifact, outputs) = (Arc::new(executable), self.outputs.clone());
-                        Ok(Hit { artifact, outputs, is_unproven: false })
-                    }
-                    (Err(error), claim) => {
-                        if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
-                            let evicted = match error.cause {
-                                Cause::Oversized(_) => claim.refuse(error.clone()),
-                                _ => claim.fail(error.clone()),
-                            };
-                            engine.tell_evicted(&evicted);
-                        }
-                        Err(error)
-                    }
-                };
-                result.put(compiled);
-                owner.notify();
-            });
+                    Err(error)
+                }
+            };
+            result.put(compiled);
+            owner.notify();
         });
         match haste {
             Haste::Awaited => pool.push(task),
@@ -228,19 +229,29 @@ impl Compile {
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        land: impl FnOnce(Made<'_>, &EngineShared) + Send + 'static,
+        land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
     ) {
-        let (info, owner) = (info.clone(), stream.clone());
-        stream.engine().counters().compiles_asked.add(1);
-        let task = Box::new(move || {
-            let engine = owner.engine();
-            self.run(&info, engine, |made| land(made, engine));
-        });
+        let task = self.task(info, stream, land);
         stream.engine().compile_pool().push_unhurried(None, task);
     }
 
+    /// The compile, which is counted as asked for.
+    fn task(
+        self,
+        info: &Arc<RegionInfo>,
+        stream: &Arc<StreamShared>,
+        land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
+    ) -> Work {
+        stream.engine().counters().compiles_asked.add(1);
+        let landing = Landing::new(land);
+        let refusal = landing.refusal(info, stream);
+        let (info, owner) = (info.clone(), stream.clone());
+        Work::refusable(move || self.run(&info, &owner, &landing), refusal)
+    }
+
     /// Compiles, on this thread.
-    fn run<'a>(&self, info: &RegionInfo, engine: &'a EngineShared, land: impl FnOnce(Made<'a>)) {
+    fn run(&self, info: &Arc<RegionInfo>, stream: &Arc<StreamShared>, landing: &Arc<Landing>) {
+        let engine = stream.engine();
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
         let compiled = guarded(|| {
@@ -248,64 +259,70 @@ impl Compile {
             if !is_special {
                 engine.emit(|| Event::CompileStarted { region });
             }
-            let start = Instant::now();
-            let (executable, source) = self.obtain(info, engine)?;
-            Ok((
-                executable,
-                source,
-                start.elapsed(),
-                Held::of(info.canon.graph(), &self.request(info)).peak(),
-            ))
+            self.obtain(info, stream, landing)
         });
-        let (executable, source, waited, eager) = match compiled {
-            Ok(compiled) => compiled,
+        let landed = landing.take();
+        match compiled {
+            Ok(obtained) => self.finish(obtained, landed, info, engine),
             Err(error) => {
+                // It has ended otherwise, if there is nobody to land, and was counted and told.
+                let Some(land) = landed else { return };
                 engine.counters().compile_failures.add(1);
                 engine.emit(|| Event::CompileFailed { region, message: error.message.clone() });
-                return land(Err(Arc::new(error)));
+                land(Err(Arc::new(error)), engine);
             }
-        };
-        let size = Bytes(executable.bytes());
-        let compiled_in = source.compile_time();
-        let (took, unstored) = match source {
-            Source::Compiled(took, unstored) => {
-                if !is_special {
-                    engine.emit(|| {
-                        let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                        let quick = self.how.quick;
-                        Event::CompileFinished { region, took, size, quick, memory, eager, executable }
-                    });
-                }
-                (Some(took), unstored)
-            }
-            Source::Loaded(compile) => {
-                engine.emit(|| {
-                    let (memory, executable) = (executable.memory(), executable.pjrt().cloned());
-                    Event::Loaded { region, took: waited, compile, size, memory, executable }
-                });
-                (None, None)
-            }
-        };
-        self.note(info, engine, Some(compiled_in));
-        let tally = Tally { engine, took };
-        if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
-            engine.emit(|| Event::Oversized { region, memory, eager });
-            drop((tally, executable));
-            let peak = memory.peak();
-            let message =
-                format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
-            let cause = Cause::Oversized(peak);
-            return land(Err(Arc::new(DeviceError { cause, ..DeviceError::new(Stage::Compile, message) })));
         }
-        land(Ok((executable, tally)));
-        if is_special {
-            let took = took.unwrap_or(waited);
-            engine.emit(|| Event::Specialised { region, scalars: self.how.fixed.to_vec(), took, size });
+    }
+
+    /// Hands an executable out, or says why it is not used; then it is stored. Nobody is to `land` if it has come too late: it is stored all
+    /// the same.
+    pub(super) fn finish(
+        &self,
+        obtained: Obtained,
+        land: Option<Land>,
+        info: &RegionInfo,
+        engine: &EngineShared,
+    ) {
+        let Obtained { executable, source, took, unstored } = obtained;
+        let region = info.reference;
+        let is_special = !self.how.fixed.is_empty();
+        self.note(info, engine, Some(source.compile_time(took)));
+        if let Some(land) = land {
+            let eager = Held::of(info.canon.graph(), &self.request(info)).peak();
+            let size = Bytes(executable.bytes());
+            let memory = executable.memory();
+            let loaded = || executable.pjrt().cloned();
+            match source {
+                // Told when it is used.
+                Source::Compiled if is_special => {}
+                Source::Compiled => engine.emit(|| {
+                    let (quick, executable) = (self.how.quick, loaded());
+                    Event::CompileFinished { region, took, size, quick, memory, eager, executable }
+                }),
+                Source::Loaded { from, compile } => engine.emit(|| {
+                    let executable = loaded();
+                    Event::Loaded { region, from, took, compile, size, memory, executable }
+                }),
+            }
+            let tally = Tally { engine, took: (source == Source::Compiled).then_some(took) };
+            if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
+                engine.emit(|| Event::Oversized { region, memory, eager });
+                drop((tally, executable));
+                let peak = memory.peak();
+                let message =
+                    format!("it needs {peak} of memory at once as a whole, and its ops one by one {eager}");
+                let cause = Cause::Oversized(peak);
+                let error = DeviceError { cause, ..DeviceError::new(Stage::Compile, message) };
+                return land(Err(Arc::new(error)), engine);
+            }
+            land(Ok((executable, tally)), engine);
+            if is_special {
+                let scalars = self.how.fixed.to_vec();
+                engine.emit(|| Event::Specialised { region, scalars, took, size });
+            }
         }
         // Whoever waited for it has it.
-        if let (Some(unstored), Some(took)) = (unstored, took)
-            && unstored.store(took).is_some()
-        {
+        if unstored.is_some_and(|unstored| unstored.store(took)) {
             engine.counters().stores.add(1);
         }
     }

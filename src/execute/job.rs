@@ -68,7 +68,7 @@ pub(super) struct Job {
     pub(super) output_bytes: Bytes,
     /// The input from another stream that the job has asked to be told about.
     pub(super) awaits: Option<ValueId>,
-    /// What it waits for as the first of its stream, and since when, if somebody wants to know.
+    /// What it waits for as the first of its stream, and since when.
     waits: Option<(Wait, Instant)>,
     /// Whether it was interpreted, or would have been.
     pub(super) was_cold: bool,
@@ -474,7 +474,9 @@ impl Job {
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
                         Cause::Oversized(_) => self.in_parts(&error, stream),
-                        Cause::Uncached | Cause::Other => self.give_up(&error, stream),
+                        Cause::Stuck | Cause::Closed | Cause::Uncached | Cause::Other => {
+                            self.give_up(&error, stream)
+                        }
                     };
                 }
                 State::Known(error) => {
@@ -562,12 +564,15 @@ impl Job {
             return;
         }
         self.goes_on(stream);
-        self.waits = stream.engine().is_observed().then(|| (wait, Instant::now()));
+        let since = Instant::now();
+        self.waits = Some((wait, since));
+        stream.standing().waits(wait, &self.info, since);
     }
 
     /// It waits no longer.
     pub(super) fn goes_on(&mut self, stream: &StreamShared) {
         if let Some((wait, since)) = self.waits.take() {
+            stream.standing().goes_on();
             let (region, took) = (self.info.reference, since.elapsed());
             stream.engine().emit(|| Event::Waited { region, wait, took });
         }

@@ -50,7 +50,10 @@ impl Job {
         self.note_undonated(&hit, stream);
         let executable = self.specialised(&hit.artifact, stream);
         let since = engine.is_observed().then(Instant::now);
-        match self.execute(&executable, engine.device()) {
+        let executing = stream.standing().executes(&self.info);
+        let executed = self.execute(&executable, engine.device());
+        drop(executing);
+        match executed {
             Ok((executed, kept)) => {
                 if hit.is_unproven {
                     let key = Key::new(*region.key.as_bytes());

@@ -30,8 +30,10 @@ mod cold;
 mod compile;
 mod donated;
 mod flow;
+mod guarded;
 mod job;
 mod known;
+mod landing;
 mod launch;
 mod memory;
 mod narrow;
@@ -41,6 +43,7 @@ mod shadow;
 mod specialise;
 #[cfg(feature = "stages")]
 pub mod stages;
+mod standing;
 mod stored;
 mod storm;
 mod watch;
@@ -59,7 +62,9 @@ pub(crate) use classes::Classes;
 pub(crate) use cold::ColdRegions;
 pub(crate) use donated::Donated;
 pub(crate) use flow::Flow;
+pub(crate) use guarded::Guarded;
 pub(crate) use known::KnownRegions;
+pub(crate) use standing::Standing;
 pub(crate) use watch::Askers;
 
 use crate::limits::MAX_QUEUED_REGIONS;

@@ -133,7 +133,7 @@ impl Comparison {
             // Without a stream there is nobody left who would run the region.
             let Some(stream) = owner.upgrade() else { return };
             let engine = stream.clone();
-            engine.engine().compile_pool().push_unhurried(None, Box::new(move || self.compare(&stream)));
+            engine.engine().compile_pool().push_unhurried(None, (move || self.compare(&stream)).into());
         });
         for cell in cells {
             let launched = launched.clone();

@@ -67,8 +67,9 @@ impl Hand {
     pub fn new(engine: &Engine, drivers: usize) -> Hand {
         let stream = engine.new_stream();
         assert!(stream.shared().hold(), "bug: somebody works on a new stream");
-        let config = stream.shared().engine().config();
-        let driver = |_| Driver::new(RegionBuilder::new(config.new_boundary_rule(), config.budgets()));
+        let engine = stream.shared().engine();
+        let rule = || engine.config().new_boundary_rule(engine.reports());
+        let driver = |_| Driver::new(RegionBuilder::new(rule(), engine.config().budgets()));
         let drivers = (0..drivers).map(driver).collect();
         Hand { stream, drivers }
     }

@@ -316,7 +316,7 @@ impl Client {
     /// When the plugin has no such function, or refuses the bytes.
     pub(crate) fn load_record(&self, record: &fuseline_cache::Record) -> Result<Executable, Error> {
         // SAFETY: holds because the crate gets records from its cache alone, which hands out what was sealed with the user's key, for the same
-        // environment: the same plugin file, device and options (T1 in `src/store/mod.rs`). It seals what `Executable::serialize` returned.
+        // environment: the same plugin file, device and options (ST1 in `src/store/mod.rs`). It seals what `Executable::serialize` returned.
         unsafe { self.deserialize(&record.artifact, None) }
     }
 }

@@ -6,9 +6,9 @@
 //! done in it; all that it calls may be called there (`signal-safety(7)`).
 //!
 //! Invariants:
-//! - P3: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when
+//! - P10: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when
 //!   that is executed again.
-//! - P4: a process that was forked off notes nothing: the file is its parent's.
+//! - P11: a process that was forked off notes nothing: the file is its parent's.
 #![allow(
     clippy::disallowed_types,
     reason = "no model is about the end of a process, and a handler needs atomics alone"

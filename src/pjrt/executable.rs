@@ -129,6 +129,14 @@ impl Executable {
         let out = unsafe {
             call!(api, PJRT_LoadedExecutable_GetExecutable_Args { loaded_executable: loaded.as_ptr() })
         }?;
+        if out.executable.is_null() {
+            const FUNCTION: &str = PJRT_LoadedExecutable_GetExecutable_Args::FUNCTION;
+            return Err(Error::layer(
+                Code::Internal,
+                FUNCTION,
+                "the plugin returned no description of the executable",
+            ));
+        }
         raw.program = out.executable;
         let types = raw.output_types()?;
         let devices = raw.devices()?;

@@ -4,7 +4,7 @@
 //! to a client, dropped on the thread that had it, then finds them gone, and the process ends by a signal after its work was done. Waiting
 //! for these threads is no help: what a plugin made after the handler was registered is gone by then. So threads of ours that may be inside a
 //! plugin say so ([`Inside`]), and if there are any at the end, the process ends at once, with the status it was to end with, and without
-//! running any more destructors.
+//! running any more destructors. So does the child of a fork, in which a plugin's threads are not there to be waited for.
 //!
 //! The handler is registered when a plugin is opened, and again after 1, 2, 4, 8 and so on pieces of work: handlers run in the reverse order,
 //! and a plugin makes some of its objects when they are first needed. Where the C library has no `on_exit` nothing of this is done.
@@ -14,6 +14,8 @@
 )]
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::sync::fork::is_forked;
 
 /// Threads that may be inside a plugin.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
@@ -52,7 +54,7 @@ pub(super) fn register() {
     }
 
     extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-        if INSIDE.load(Ordering::Relaxed) > 0 {
+        if INSIDE.load(Ordering::Relaxed) > 0 || is_forked() {
             // All streams of C's; Rust's own are flushed before.
             let _ = fflush(ptr::null_mut());
             _exit(status);

@@ -26,6 +26,7 @@ use super::error::{Code, Error};
 use super::ffi;
 use super::value::{Value, read_named_values};
 use crate::sync::Mutex;
+use crate::sync::fork::note_plugin;
 
 /// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process ends.
 #[derive(Clone, Copy)]
@@ -240,6 +241,7 @@ impl Plugin {
         check_file(path).map_err(refuse)?;
         // A name without a slash would be searched for in the system's folders.
         let real = path.canonicalize().map_err(|error| refuse(OpenFault::Missing(error.to_string())))?;
+        note_plugin();
         let mut opened = OPENED.lock();
         // `RTLD_NOW` finds missing symbols here and not in the middle of a computation.
         // SAFETY: holds because the caller asked for this code to be run, as documented.

@@ -4,12 +4,15 @@
 //! [`Pool`] has the threads that work on streams nobody waits for, [`Workers`] those that compile. A thread that waits for a value works on
 //! its stream itself when no other does, which saves the hand-over.
 //!
-//! Threads: `fuseline-drive-N` run streams, `fuseline-compile-N` compile, `fuseline-later-N` do so at low priority. All of them sleep when
-//! there is nothing to do. They end with the engine.
+//! Threads: `fuseline-drive-N` run streams, `fuseline-compile-N` compile, `fuseline-later-N` do so at low priority, `fuseline-aside-N` make the
+//! calls of the plugin that somebody waits for with a deadline, `fuseline-watch` gives up those that do not come back from the plugin ([`Watch`]).
+//! All of them sleep when there is nothing to do. They end with the engine.
 
 pub(crate) mod actor;
 mod pool;
+mod watch;
 mod workers;
 
-pub(crate) use pool::{Pool, Priority};
-pub(crate) use workers::Workers;
+pub(crate) use pool::{Pool, Priority, Refused, Stuck};
+pub(crate) use watch::Watch;
+pub(crate) use workers::{Work, Workers};

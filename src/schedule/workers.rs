@@ -15,29 +15,82 @@
 //! - A3: what is waited for is never queued behind what is not, and is run at the program's own priority; but for
 //! - A4: what was begun when nobody waited for it, and is waited for since, ends where it is. What is only queued is moved
 //!   ([`Workers::hasten`]).
+//! - A5: a thread that does not come back is given up after a time: another takes its place, and who waits for its work is told. With so many
+//!   stuck, no work is begun that could end so until one comes back; it is refused at once.
 
-use super::pool::{Pool, Priority};
+use std::time::{Duration, Instant};
+
+use super::pool::{Item, Pool, Priority, Refusal, Refused, Stuck};
 
 /// Says for which piece of work somebody has begun to wait.
 type Tag = [u8; 32];
+
+/// Work that can be refused, and other work that cannot.
+pub(crate) struct Work {
+    run: Box<dyn FnOnce() + Send>,
+    refusal: Option<Refusal>,
+}
+
+impl Work {
+    /// `refusal` is called instead of the rest of `run`, if that takes too long, or instead of all of it.
+    pub(crate) fn refusable(
+        run: impl FnOnce() + Send + 'static,
+        refusal: impl FnOnce(Refused) + Send + 'static,
+    ) -> Work {
+        Work { run: Box::new(run), refusal: Some(Box::new(refusal)) }
+    }
+
+    pub(crate) fn run(self) {
+        (self.run)();
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> From<F> for Work {
+    fn from(run: F) -> Work {
+        Work { run: Box::new(run), refusal: None }
+    }
+}
+
+impl Item for Work {
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusal.take()
+    }
+
+    fn is_refusable(&self) -> bool {
+        self.refusal.is_some()
+    }
+}
+
+impl<T: Item> Item for (Option<Tag>, T) {
+    fn take_refusal(&mut self) -> Option<Refusal> {
+        self.1.take_refusal()
+    }
+
+    fn is_refusable(&self) -> bool {
+        self.1.is_refusable()
+    }
+}
 
 /// The two kinds of threads.
 pub(crate) struct Workers<T> {
     awaited: Pool<T>,
     unhurried: Pool<(Option<Tag>, T)>,
+    /// With so many stuck no more is begun.
+    most_stuck: usize,
 }
 
-impl<T: Send + 'static> Workers<T> {
+impl<T: Item> Workers<T> {
     /// Starts `threads` for what is waited for, named `fuseline-NAME-0` and so on, and the others, `fuseline-later-0` and so on.
     pub(crate) fn start(
         name: &str,
         threads: usize,
+        most_stuck: usize,
         run: impl Fn(T) + Clone + Send + Sync + 'static,
     ) -> std::io::Result<Workers<T>> {
         let awaited = Pool::start(name, threads, Priority::Normal, run.clone())?;
         let unhurried = Pool::start("later", threads.div_ceil(2), Priority::Low, move |(_, item)| run(item));
         match unhurried {
-            Ok(unhurried) => Ok(Workers { awaited, unhurried }),
+            Ok(unhurried) => Ok(Workers { awaited, unhurried, most_stuck }),
             Err(error) => {
                 awaited.shut_down();
                 Err(error)
@@ -47,13 +100,66 @@ impl<T: Send + 'static> Workers<T> {
 
     /// Hands over work that somebody waits for. After [`Workers::shut_down`] it is dropped.
     pub(crate) fn push(&self, item: T) {
-        self.awaited.push(item);
+        if let Some(item) = self.unless_closed(item) {
+            self.awaited.push(item);
+        }
     }
 
     /// Hands over work that nobody waits for, unless [`Workers::hasten`] says otherwise of its tag. It is dropped if its turn has not come
     /// at [`Workers::shut_down`].
     pub(crate) fn push_unhurried(&self, tag: Option<Tag>, item: T) {
-        self.unhurried.push((tag, item));
+        if let Some(item) = self.unless_closed(item) {
+            self.unhurried.push((tag, item));
+        }
+    }
+
+    /// So many threads are stuck that no more is begun (A5).
+    fn closed(&self) -> Option<Refused> {
+        let stuck = self.awaited.stuck() + self.unhurried.stuck();
+        (stuck >= self.most_stuck).then_some(Refused::Closed(stuck))
+    }
+
+    /// The item, unless it is refused.
+    fn unless_closed(&self, mut item: T) -> Option<T> {
+        if item.is_refusable()
+            && let Some(refused) = self.closed()
+            && let Some(refusal) = item.take_refusal()
+        {
+            drop(item);
+            refusal(refused);
+            return None;
+        }
+        Some(item)
+    }
+
+    /// Gives up what has taken `limit` or longer ([`Pool::give_up`]), and then, if that is too much, refuses what is queued. `tell` is told
+    /// which threads are given up, `tell_closed` that nothing more is begun.
+    pub(crate) fn give_up(
+        &self,
+        now: Instant,
+        limit: Duration,
+        tell: impl Fn(&'static str, Stuck),
+        tell_closed: impl FnOnce(usize),
+    ) -> Option<Instant> {
+        let was_closed = self.closed().is_some();
+        // The last of them is replaced too: there is other work.
+        let most = self.most_stuck;
+        let awaited = self.awaited.give_up(now, limit, most, |stuck| tell("compile", stuck));
+        let unhurried = self.unhurried.give_up(now, limit, most, |stuck| tell("later", stuck));
+        if let Some(refused @ Refused::Closed(stuck)) = self.closed() {
+            if !was_closed {
+                tell_closed(stuck);
+            }
+            let unhurried = self.unhurried.take_back(Item::is_refusable).into_iter().map(|(_, item)| item);
+            for mut item in self.awaited.take_back(Item::is_refusable).into_iter().chain(unhurried) {
+                let refusal = item.take_refusal();
+                drop(item);
+                if let Some(refusal) = refusal {
+                    refusal(refused);
+                }
+            }
+        }
+        awaited.into_iter().chain(unhurried).min()
     }
 
     /// Somebody waits for the work of this tag now.
@@ -82,7 +188,7 @@ mod tests {
     type Task = Box<dyn FnOnce() + Send>;
 
     fn workers() -> Workers<Task> {
-        Workers::start("test", 1, |task: Task| task()).expect("threads")
+        Workers::start("test", 1, 2, |task: Task| task()).expect("threads")
     }
 
     /// A task that says when it has begun and waits until it may end.

@@ -3,6 +3,7 @@
 //! Input: a request that was not found. Output: words for people. Entries are looked at, the latest first, each checked before anything of it is
 //! believed, and no more of them than [`MOST_READ`] bytes: who is told this waits for nothing else.
 
+use fuseline_cache::disk::DiskCache;
 use fuseline_cache::{Kind, Record};
 use fuseline_fusion::canon::{CanonRegion, diff};
 use fuseline_fusion::{OpCode, Site};
@@ -44,19 +45,20 @@ impl Near {
 impl Store {
     /// Why something that was asked for is not there, where its ops were recorded, and what to do.
     pub(crate) fn missing(&self, asked: &Asked, info: &RegionInfo) -> String {
-        let root = self.disk.root().display();
-        let mut entries = self.disk.list().unwrap_or_default();
+        let Some(disk) = &self.disk else { return "there is no disk cache".to_owned() };
+        let root = disk.root().display();
+        let mut entries = disk.list().unwrap_or_default();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.used));
         let (mut left, mut nearest, mut seen) = (MOST_READ, None::<Near>, 0);
         for entry in entries {
             let Some(after) = left.checked_sub(entry.size) else { break };
             left = after;
-            let Ok(Some(record)) = self.disk.open_entry(&entry.name) else { continue };
+            let Ok(Some(record)) = disk.open_entry(&entry.name) else { continue };
             if record.kind == Kind::Note {
                 continue;
             }
             seen += 1;
-            let near = self.compare(&record, asked, info);
+            let near = self.compare(disk, &record, asked, info);
             if let Some(near) = near
                 && nearest.as_ref().is_none_or(|other| other.rank() < near.rank())
             {
@@ -86,7 +88,7 @@ impl Store {
         )
     }
 
-    fn compare(&self, record: &Record, asked: &Asked, info: &RegionInfo) -> Option<Near> {
+    fn compare(&self, disk: &DiskCache, record: &Record, asked: &Asked, info: &RegionInfo) -> Option<Near> {
         let is_here = record.environment == asked.environment;
         // The last byte says whether it was compiled in a hurry.
         let same = |bytes: &[u8]| bytes.split_last().map(|(_, rest)| rest.to_vec());
@@ -99,7 +101,7 @@ impl Store {
                     ))
                 });
             }
-            return Some(Near::Elsewhere(self.environment_differs(record)));
+            return Some(Near::Elsewhere(self.environment_differs(disk, record)));
         }
         let recipe = Recipe::decode(&record.request).ok().filter(|_| is_here)?;
         if recipe.canon == info.canon {
@@ -115,8 +117,8 @@ impl Store {
     }
 
     /// In what the environment of an entry differs from this one.
-    fn environment_differs(&self, record: &Record) -> Vec<String> {
-        let note = self.disk.open_entry(&Environment::request(record.environment).name()).ok().flatten();
+    fn environment_differs(&self, disk: &DiskCache, record: &Record) -> Vec<String> {
+        let note = disk.open_entry(&Environment::request(record.environment).name()).ok().flatten();
         let there = note.and_then(|note| Environment::of_note(&note));
         let (Some(here), Some(there)) = (self.environment(), there) else {
             return vec!["nothing is known of that".to_owned()];

@@ -9,36 +9,45 @@
 //! ```
 //!
 //! Invariants:
-//! - T1: what is loaded was serialised by this code, in the same environment, from the same region for the same results, aliases and constants: the
+//! - ST1: what is loaded was serialised by this code, in the same environment, from the same region for the same results, aliases and constants: the
 //!   request says all of it, the entry repeats it, and the seal vouches for both (`fuseline_cache::sealed`).
-//! - T2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
-//! - T3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
+//! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
+//! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
 
 mod environment;
 mod missing;
 mod place;
 mod recipe;
+mod shared;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{DiskCache, Joined, Mark, Quarantine, Stage, Told};
-use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
+use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::Aliases;
 
 pub(crate) use self::environment::Environment;
 pub use self::place::DiskCacheConfig;
+#[cfg(feature = "shared-cache")]
+pub(crate) use self::place::shared_of_variables;
 pub(crate) use self::recipe::Recipe;
+pub(crate) use self::shared::Fetching;
+use self::shared::Shared;
 
 use crate::config::EngineConfig;
 use crate::device::{How, PjrtDevice};
 use crate::event::{Event, Events};
 use crate::pjrt::{ClientOptions, CrashNote};
+use crate::sync::{Condvar, Mutex};
 
 /// The version of what requests and artifacts consist of.
 const REQUEST: u8 = 1;
+
+/// For how long the end of a program is held up for what is being stored.
+const LONGEST_STORE: Duration = Duration::from_secs(5);
 
 /// Which environment this is, once that is known.
 #[derive(Debug)]
@@ -47,22 +56,42 @@ struct Here {
     environment: Environment,
 }
 
-/// The tiers outside of the process.
+/// The tiers outside of the process: the disk's, and that of a fleet.
 #[derive(Debug)]
 pub(crate) struct Store {
-    disk: Arc<DiskCache>,
-    /// Before the file that it writes to.
+    disk: Option<DiskCache>,
     _crash_note: Option<CrashNote>,
+    shared: Option<Shared>,
     here: OnceLock<Option<Here>>,
     events: Events,
+    under_way: Arc<UnderWay>,
+}
+
+/// Executables that are handed out and are to be stored.
+#[derive(Debug)]
+struct UnderWay {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// An executable is to be stored, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Storing(Arc<UnderWay>);
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        *self.0.count.lock() -= 1;
+        self.0.fewer.notify_all();
+    }
 }
 
 /// A request, and the name that it has.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     region: Key,
     environment: Fingerprint,
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
+    name: Name,
 }
 
 impl Asked {
@@ -106,33 +135,59 @@ impl Wanted<'_> {
 }
 
 impl Store {
-    /// Opens what the configuration asks for. `None` if that is nothing; an error says why it cannot be used.
-    pub(crate) fn open(config: &EngineConfig, events: &Events) -> Result<Option<Arc<Store>>, String> {
-        let Some(place) = config.disk_cache_place()? else { return Ok(None) };
-        let teller = events.clone();
-        let observer = move |told: &Told<'_>| {
-            teller.emit(|| Event::CacheTrouble {
-                what: match told {
-                    Told::Trouble { doing, error } => {
-                        format!("the disk cache could not {doing}: {error}; it goes on without")
-                    }
-                    Told::Damaged { name, why } => {
-                        format!("entry {name} of the disk cache is removed: {why}")
-                    }
-                    Told::Quarantined { name, what } => format!("{name} is in quarantine: {what}"),
-                    other => format!("{other:?}"),
-                },
-            });
+    /// Opens what the configuration asks for, and says why there is no disk cache if one was asked for.
+    pub(crate) fn open(config: &EngineConfig, events: &Events) -> (Option<Arc<Store>>, Option<String>) {
+        let (disk, no_disk) = match open_disk(config, events) {
+            Ok(disk) => (disk, None),
+            Err(why) => (None, Some(why)),
         };
-        let disk = DiskCache::open(place, Arc::new(observer)).map_err(|off| off.to_string())?;
-        let _crash_note = disk.crash_file().map(CrashNote::new);
-        let (disk, here, events) = (Arc::new(disk), OnceLock::new(), events.clone());
-        Ok(Some(Arc::new(Store { disk, _crash_note, here, events })))
+        let shared = Shared::open(config, events);
+        if disk.is_none() && shared.is_none() {
+            return (None, no_disk);
+        }
+        let _crash_note = disk.as_ref().and_then(DiskCache::crash_file).map(CrashNote::new);
+        let under_way = Arc::new(UnderWay { count: Mutex::new(0), fewer: Condvar::new() });
+        let (here, events) = (OnceLock::new(), events.clone());
+        (Some(Arc::new(Store { disk, _crash_note, shared, here, events, under_way })), no_disk)
+    }
+
+    /// Whether there is a disk cache.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.disk.is_some()
     }
 
     /// Which environment this is, once that is known.
     pub(crate) fn environment(&self) -> Option<&Environment> {
         self.here.get()?.as_ref().map(|here| &here.environment)
+    }
+
+    /// Something is about to be stored; see [`Store::wait`].
+    pub(crate) fn storing(&self) -> Storing {
+        *self.under_way.count.lock() += 1;
+        Storing(self.under_way.clone())
+    }
+
+    /// Waits until what was handed out before is stored, some seconds at most: a program that ends at once would lose it.
+    pub(crate) fn wait(&self) {
+        let deadline = Instant::now() + LONGEST_STORE;
+        let mut count = self.under_way.count.lock();
+        while *count > 0 && Instant::now() < deadline {
+            count = self.under_way.fewer.wait_until(count, deadline);
+        }
+        drop(count);
+        if let Some(shared) = &self.shared {
+            shared.flush(deadline.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Finds out which environment this is, if that takes no reading of the plugin's file: it is known from earlier.
+    pub(crate) fn settle_quickly(&self, device: &PjrtDevice, client_options: &ClientOptions) {
+        let path = device.device().client().plugin().path();
+        if let (Ok(identity), Some(disk)) = (environment::identity(path), &self.disk)
+            && disk.may_have(&plugin_request(&identity).name())
+        {
+            self.settle(device, client_options);
+        }
     }
 
     /// Finds out which environment this is; the first call may read the plugin's file.
@@ -157,23 +212,19 @@ impl Store {
             }
         });
         if let Some(here) = here
-            && is_new
-            && !self.disk.may_have(&Environment::request(here.fingerprint).name())
+            && let Some(disk) = self.disk.as_ref().filter(|_| is_new)
+            && disk.load(&Environment::request(here.fingerprint)).found().is_none()
         {
-            self.disk.store(&here.environment.to_note());
+            disk.store(&here.environment.to_note());
         }
     }
 
     /// The digest of a plugin's file, from a note if the file is the one that was read then.
     fn plugin_digest(&self, path: &std::path::Path) -> std::io::Result<blake3::Hash> {
         let identity = environment::identity(path)?;
-        let request = Request {
-            region: Key::new([0; 32]),
-            environment: Fingerprint::of(b"plugin file"),
-            bytes: &identity,
-        };
-        if let Some(record) =
-            self.disk.may_have(&request.name()).then(|| self.disk.load(&request).found()).flatten()
+        let request = plugin_request(&identity);
+        let known = self.disk.as_ref().filter(|disk| disk.may_have(&request.name()));
+        if let Some(record) = known.and_then(|disk| disk.load(&request).found())
             && let Ok(digest) = record.artifact.try_into()
         {
             return Ok(blake3::Hash::from_bytes(digest));
@@ -181,69 +232,111 @@ impl Store {
         let digest = environment::digest(path)?;
         // One that was exchanged while it was read is not remembered.
         if environment::identity(path)? == identity {
-            self.disk.store(&environment::note(request, digest.as_bytes().to_vec()));
+            self.adopt(&environment::note(request, digest.as_bytes().to_vec()));
         }
         Ok(digest)
     }
 
     /// The request for an executable. `None` while it is not known which environment this is, and where that cannot be known.
     pub(crate) fn ask(&self, key: RegionKey, wanted: &Wanted<'_>) -> Option<Asked> {
-        let here = self.here.get()?.as_ref()?;
+        let environment = self.here.get()?.as_ref()?.fingerprint;
         let region = Key::new(*key.as_bytes());
-        Some(Asked { region, environment: here.fingerprint, bytes: wanted.encode() })
+        let bytes: Arc<[u8]> = wanted.encode().into();
+        let name = Request { region, environment, bytes: &bytes }.name();
+        Some(Asked { region, environment, bytes, name })
     }
 
-    /// Whether there is an entry, as far as that is known without looking.
+    /// Whether there is an entry on the disk, as far as that is known without looking.
     pub(crate) fn may_have(&self, asked: &Asked) -> bool {
-        self.disk.may_have(&asked.request().name())
+        self.disk.as_ref().is_some_and(|disk| disk.may_have(&asked.name))
     }
 
     pub(crate) fn quarantine(&self, asked: &Asked) -> Option<Quarantine> {
-        self.disk.quarantine(&asked.request().name())
+        self.disk.as_ref()?.quarantine(&asked.name)
     }
 
     pub(crate) fn mark(&self, stage: Stage, asked: &Asked) -> Option<Mark> {
-        self.disk.mark(stage, &asked.request().name())
+        self.disk.as_ref()?.mark(stage, &asked.name)
     }
 
     pub(crate) fn load(&self, asked: &Asked) -> Option<Record> {
-        self.disk.load(&asked.request()).found()
+        self.disk.as_ref()?.load(&asked.request()).found()
     }
 
     pub(crate) fn join(&self, asked: &Asked, patience: Duration) -> Joined {
-        self.disk.join(&asked.request(), patience)
+        self.disk.as_ref().map_or(Joined::Alone, |disk| disk.join(&asked.request(), patience))
+    }
+
+    /// Asks the shared tier, if there is one.
+    pub(crate) fn fetch(&self, asked: &Asked) -> Option<Fetching> {
+        self.shared.as_ref().map(|shared| shared.fetch(&asked.request()))
     }
 
     /// The plugin did not load what it has made; it is removed.
     pub(crate) fn refused(&self, asked: &Asked, why: &str) {
-        let name = asked.request().name();
+        let name = asked.name;
         self.events.emit(|| Event::CacheTrouble {
             what: format!("entry {name} of the disk cache is removed, the plugin does not load it: {why}"),
         });
-        self.disk.remove(&name);
+        self.forget(asked);
     }
 
     /// An entry turned out to be of no use.
     pub(crate) fn forget(&self, asked: &Asked) {
-        self.disk.remove(&asked.request().name());
+        if let Some(disk) = &self.disk {
+            disk.remove(&asked.name);
+        }
     }
 
-    /// Stores an executable that took so long to compile.
+    /// Stores an executable that took so long to compile, and offers it to the others of the fleet.
     pub(crate) fn keep(&self, asked: &Asked, artifact: Vec<u8>, made_in: Duration) -> bool {
-        self.disk.store(&record(asked, Kind::Artifact, artifact, made_in, None))
+        let record = record(asked, Kind::Artifact, artifact, made_in, None);
+        let stored = self.disk.as_ref().is_some_and(|disk| disk.store(&record));
+        if let Some(shared) = &self.shared {
+            shared.offer(record);
+        }
+        stored
+    }
+
+    /// Stores what came from the shared tier.
+    pub(crate) fn adopt(&self, record: &Record) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.store(record))
     }
 
     /// Remembers that an executable takes longer to load than to compile.
     pub(crate) fn note_not_worth_it(&self, asked: &Asked, made_in: Duration, loaded_in: Duration) {
-        self.disk.store(&record(asked, Kind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
+        self.adopt(&record(asked, Kind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
     }
 
     /// Clears away what dead processes left, and makes room; always, or if it is due.
     pub(crate) fn sweep(&self, always: bool) {
-        if always || self.disk.is_sweep_due() {
-            self.disk.sweep();
+        if let Some(disk) = self.disk.as_ref().filter(|disk| always || disk.is_sweep_due()) {
+            disk.sweep();
         }
     }
+}
+
+fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>, String> {
+    let Some(place) = config.disk_cache_place()? else { return Ok(None) };
+    let teller = events.clone();
+    let observer = move |told: &Told<'_>| {
+        teller.emit(|| Event::CacheTrouble {
+            what: match told {
+                Told::Trouble { doing, error } => {
+                    format!("the disk cache could not {doing}: {error}; it goes on without")
+                }
+                Told::Damaged { name, why } => format!("entry {name} of the disk cache is removed: {why}"),
+                Told::Quarantined { name, what } => format!("{name} is in quarantine: {what}"),
+                other => format!("{other:?}"),
+            },
+        });
+    };
+    DiskCache::open(place, Arc::new(observer)).map(Some).map_err(|off| off.to_string())
+}
+
+/// What asks for the digest of a plugin's file of this identity.
+fn plugin_request(identity: &[u8]) -> Request<'_> {
+    Request { region: Key::new([0; 32]), environment: Fingerprint::of(b"plugin file"), bytes: identity }
 }
 
 fn record(
@@ -259,7 +352,7 @@ fn record(
         region: asked.region,
         made_in,
         loaded_in,
-        request: asked.bytes.clone(),
+        request: asked.bytes.to_vec(),
         artifact,
     }
 }

@@ -164,6 +164,28 @@ impl DiskCacheConfig {
     }
 }
 
+/// The shared cache that variables of the environment name. `None` if they name none.
+#[cfg(feature = "shared-cache")]
+pub(crate) fn shared_of_variables(
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<fuseline_cache::shared::SharedConfig>, String> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let Some(url) = set("FUSELINE_SHARED_CACHE") else { return Ok(None) };
+    let url = url.into_string().map_err(|_| "FUSELINE_SHARED_CACHE is no text".to_owned())?;
+    let Some(file) = set("FUSELINE_SHARED_CACHE_KEY_FILE") else {
+        return Err("FUSELINE_SHARED_CACHE needs FUSELINE_SHARED_CACHE_KEY_FILE: a file with the 32 bytes of the fleet's key".to_owned());
+    };
+    let shown = PathBuf::from(&file);
+    let bytes =
+        std::fs::read(&file).map_err(|error| format!("{} cannot be read: {error}", shown.display()))?;
+    let key: [u8; 32] = bytes.try_into().map_err(|bytes: Vec<u8>| {
+        format!("{} has {} bytes, and a key has 32", shown.display(), bytes.len())
+    })?;
+    let mut config = fuseline_cache::shared::SharedConfig::new(url, Secret::new(key));
+    config.read_only = set("FUSELINE_SHARED_CACHE_READ_ONLY").is_some_and(|value| value != "0");
+    Ok(Some(config))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 //! compiled, or what is wrong with the bytes.
 //!
 //! Invariant:
-//! - T4: what is read back is written as the same bytes. So of two spellings of a request one is refused, and aliases are those that the
+//! - ST4: what is read back is written as the same bytes. So of two spellings of a request one is refused, and aliases are those that the
 //!   lowering would choose.
 
 use std::sync::Arc;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// T4.
+        /// ST4.
         #[test]
         fn what_is_read_back_is_what_was_written(recipe in recipes()) {
             let bytes = recipe.encode();

@@ -37,6 +37,7 @@ pub(crate) fn weakened(name: &str) -> bool {
     }
 }
 
+pub(crate) mod fork;
 #[cfg(loom)]
 mod loom_impl;
 #[cfg(shuttle)]

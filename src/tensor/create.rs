@@ -1,6 +1,7 @@
 //! Tensors from nothing, from scalars and from host data.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuseline_fusion::op::{RngAlgorithm, attrs};
 use fuseline_fusion::{
@@ -9,6 +10,7 @@ use fuseline_fusion::{
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
+use crate::engine::EngineShared;
 use crate::error::{Error, Failure, Result};
 use crate::pjrt::{self, HostData, bytes_of};
 use crate::stream::{RecordCall, Stream};
@@ -21,6 +23,18 @@ fn refused(error: DeviceError) -> Error {
     let site = fuseline_fusion::Site::Unknown;
     let failure = Failure { stage, op: None, site, region: None, message, resource_exhausted };
     Error::device(Arc::new(failure))
+}
+
+/// What an upload came to.
+type Uploaded = std::result::Result<Buffer, DeviceError>;
+
+fn upload_each<'a, I: Iterator<Item = &'a [u8]>>(
+    engine: &EngineShared,
+    ty: &TensorType,
+    parts: &mut dyn FnMut() -> I,
+) -> Uploaded {
+    let asked = bytes_on(ty, engine.device().replicas());
+    engine.with_room(asked, || engine.device().upload_each(ty, &mut parts()))
 }
 
 /// What a value takes on all replicas.
@@ -46,6 +60,7 @@ impl Stream {
 
     /// A tensor from the host data of each replica.
     pub(crate) fn upload_each(&self, ty: TensorType, parts: &[&[u8]]) -> Result<Tensor> {
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let engine = self.shared().engine();
         let replicas = engine.device().replicas();
         if parts.len() != replicas {
@@ -53,28 +68,65 @@ impl Stream {
             return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
         }
         engine.counters().bytes_up.add(parts.iter().map(|part| part.len() as u64).sum());
-        let buffer = engine
-            .with_room(bytes_on(&ty, replicas), || {
-                engine.device().upload_each(&ty, &mut parts.iter().copied())
-            })
-            .map_err(refused)?;
-        Ok(self.of_data(ty, buffer))
+        let buffer = match engine.deadline() {
+            None => upload_each(engine, &ty, &mut || parts.iter().copied()),
+            Some(deadline) => {
+                let (ty, parts) = (ty.clone(), parts.iter().map(|part| part.to_vec()).collect::<Vec<_>>());
+                self.upload_within(deadline, ty.clone(), move |engine| {
+                    upload_each(engine, &ty, &mut || parts.iter().map(Vec::as_slice))
+                })?
+            }
+        };
+        Ok(self.of_data(ty, buffer.map_err(refused)?))
     }
 
     /// Moves host data to the device, the same to each replica.
     pub(crate) fn upload_buffer(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((bytes.len() * engine.device().replicas()) as u64);
         let asked = bytes_on(ty, engine.device().replicas());
-        engine.with_room(asked, || engine.device().upload(ty, bytes)).map_err(refused)
+        let buffer = match engine.deadline() {
+            None => engine.with_room(asked, || engine.device().upload(ty, bytes)),
+            Some(deadline) => {
+                let (ty, bytes) = (ty.clone(), bytes.to_vec());
+                self.upload_within(deadline, ty.clone(), move |engine| {
+                    engine.with_room(asked, || engine.device().upload(&ty, &bytes))
+                })?
+            }
+        };
+        buffer.map_err(refused)
+    }
+
+    /// Has another thread move data of this type to the device, and waits for that until the deadline.
+    fn upload_within(
+        &self,
+        deadline: Instant,
+        ty: TensorType,
+        upload: impl FnOnce(&EngineShared) -> Uploaded + Send + 'static,
+    ) -> Result<Uploaded> {
+        let (engine, start) = (self.shared().engine(), Instant::now());
+        let owner = engine.clone();
+        let uploaded = engine.within(deadline, move |hand_over| hand_over(upload(&owner)));
+        uploaded
+            .ok_or_else(|| Error::timeout(start.elapsed(), format!("{ty} on its way to the device"), None))
     }
 
     /// A tensor from host data that the device may use in place. Not tried again if memory is short: the data goes with the attempt.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
+        Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((data.len() * engine.device().replicas()) as u64);
-        let buffer = engine.device().upload_owned(ty, data).map_err(refused)?;
-        Ok(self.of_data(ty.clone(), buffer))
+        let buffer = match engine.deadline() {
+            None => engine.device().upload_owned(ty, data),
+            Some(deadline) => {
+                let ty = ty.clone();
+                self.upload_within(deadline, ty.clone(), move |engine| {
+                    engine.device().upload_owned(&ty, data)
+                })?
+            }
+        };
+        Ok(self.of_data(ty.clone(), buffer.map_err(refused)?))
     }
 
     /// A tensor of a buffer on the device of an engine with one replica.

@@ -1,5 +1,6 @@
 //! Reading values on the host: blocking, with a deadline, as a future, by callback.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,11 +12,14 @@ use fuseline_fusion::{Bytes, Element, Literal, Site, StreamId, TensorType};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
+use crate::engine::{EngineShared, HandOver, Reports};
 use crate::error::{Error, Failure, Result};
-use crate::event::{Asked, Event, Events, call_user};
+use crate::event::{Asked, Event, Events};
+use crate::execute::Standing;
 use crate::stream::may_wait;
-use crate::sync::{Condvar, Mutex};
-use crate::value::{Maker, Outcome};
+use crate::sync::Mutex;
+use crate::sync::fork::is_forked;
+use crate::value::{Maker, Outcome, ValueCell};
 
 /// Puts the address of a value's op on what the device said.
 fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
@@ -34,6 +38,16 @@ fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a
         Outcome::Abandoned => Err(Error::abandoned()),
         Outcome::Scalar(_) => Err(crate::error::bug!("a lifted scalar has no device data")),
     }
+}
+
+/// The data of each replica.
+fn copy_replicas(
+    engine: &EngineShared,
+    buffer: &Buffer,
+    replicas: usize,
+) -> std::result::Result<Vec<Vec<u8>>, DeviceError> {
+    let copy = |replica| engine.with_room(buffer.ty().bytes(), || engine.device().download(buffer, replica));
+    (0..replicas).map(copy).collect()
 }
 
 /// A read on its way, if somebody wants to know when it ends ([`Event::HostRead`]).
@@ -100,10 +114,15 @@ struct SlotState {
 }
 
 /// Where a read's data arrives.
-#[derive(Debug)]
 struct Slot {
     state: Mutex<SlotState>,
-    arrived: Condvar,
+    reports: Reports,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
 }
 
 impl Slot {
@@ -112,28 +131,9 @@ impl Slot {
         state.data = Some(data);
         let waker = state.waker.take();
         drop(state);
-        self.arrived.notify_all();
         if let Some(waker) = waker {
             // A waker is the executor's code; what it throws must not go through the driver.
-            let _ = call_user(|| waker.wake());
-        }
-    }
-}
-
-impl Read {
-    /// Waits for the data, at most until `deadline`.
-    pub(crate) fn wait(self, deadline: Option<Instant>) -> Result<Literal> {
-        let start = Instant::now();
-        let mut state = self.slot.state.lock();
-        loop {
-            if let Some(data) = state.data.take() {
-                return data;
-            }
-            state = match deadline {
-                None => self.slot.arrived.wait(state),
-                Some(deadline) if Instant::now() < deadline => self.slot.arrived.wait_until(state, deadline),
-                Some(_) => return Err(Error::timeout(start.elapsed(), "a value")),
-            };
+            self.reports.call_back("waker", || waker.wake());
         }
     }
 }
@@ -142,6 +142,9 @@ impl Future for Read {
     type Output = Result<Literal>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Literal>> {
+        if is_forked() {
+            return Poll::Ready(Err(Error::forked(Site::Unknown)));
+        }
         let mut state = self.slot.state.lock();
         match state.data.take() {
             Some(data) => Poll::Ready(data),
@@ -156,6 +159,7 @@ impl Future for Read {
 impl Tensor {
     /// Waits until it is decided what becomes of the value; its data may still be on its way.
     fn settle(&self, deadline: Option<Instant>, site: &Site) -> Result<&Outcome> {
+        Error::unless_forked(site)?;
         let outcome = self.cell().outcome();
         if let Some(outcome) = outcome.get() {
             // That it is there is a matter of time, and time decides no boundary.
@@ -166,11 +170,39 @@ impl Tensor {
         }
         may_wait()?;
         let start = Instant::now();
-        self.stream().need_now(self.cell(), site);
+        self.stream().need_now(self.cell(), deadline, site);
         match outcome.wait(deadline) {
             Some(outcome) => Ok(outcome),
-            None => Err(Error::timeout(start.elapsed(), format!("{:?}", self.cell()))),
+            None => {
+                Err(Error::timeout(start.elapsed(), self.asked_at(site), self.stream().standing().look()))
+            }
         }
+    }
+
+    /// What somebody waits for.
+    fn asked_at(&self, site: &Site) -> String {
+        match site {
+            Site::Unknown => format!("{:?}", self.cell()),
+            site => format!("{:?}, asked for at {site}", self.cell()),
+        }
+    }
+
+    /// Has another thread ask the device for something about the value, which has been launched, and waits for that until the deadline.
+    fn within<R: Send + 'static>(
+        &self,
+        deadline: Instant,
+        maker: Option<&Maker>,
+        site: &Site,
+        ask: impl FnOnce(&Arc<EngineShared>, &Arc<ValueCell>, HandOver<R>) + Send + 'static,
+    ) -> Result<R> {
+        let (engine, start) = (self.stream().engine(), Instant::now());
+        // Not a handle: when that is dropped is a matter of the program's.
+        let (owner, value) = (engine.clone(), self.cell().clone());
+        engine.within(deadline, move |hand_over| ask(&owner, &value, hand_over)).ok_or_else(|| {
+            let since = start.elapsed();
+            let stand = maker.map(|maker| Standing::copied(&maker.region, maker.address(), since));
+            Error::timeout(since, self.asked_at(site), stand)
+        })
     }
 
     /// The data, row-major. Waits until it has been computed. Of several replicas, the data of the first;
@@ -186,18 +218,26 @@ impl Tensor {
 
     /// As [`Tensor::to_literal`], for a caller at this place.
     pub(crate) fn literal_at(&self, site: Site) -> Result<Literal> {
+        self.literal_until(self.stream().engine().deadline(), site)
+    }
+
+    fn literal_until(&self, deadline: Option<Instant>, site: Site) -> Result<Literal> {
         let engine = self.stream().engine();
         engine.counters().host_reads.add(1);
         if let Some(scalar) = self.cell().as_scalar() {
             return Ok(scalar.to_literal());
         }
         let mut watched = Watched::start(self, Asked::Read, &site);
-        let (buffer, maker) = data(self.settle(None, &site)?, &site)?;
+        let (buffer, maker) = data(self.settle(deadline, &site)?, &site)?;
         may_wait()?;
         Watched::launched(&mut watched);
-        let bytes = engine
-            .with_room(self.ty().bytes(), || engine.device().download(buffer, 0))
-            .map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        let bytes = match deadline {
+            None => engine.with_room(self.ty().bytes(), || engine.device().download(buffer, 0)),
+            Some(deadline) => self.within(deadline, maker, &site, |engine, value, hand_over| {
+                engine.download_async(value, hand_over);
+            })?,
+        };
+        let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         Watched::end(watched, maker, bytes.len());
         engine.counters().bytes_down.add(bytes.len() as u64);
         Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
@@ -221,18 +261,36 @@ impl Tensor {
             return Ok(vec![scalar.to_literal(); replicas]);
         }
         let mut watched = Watched::start(self, Asked::Read, site);
-        let (buffer, maker) = data(self.settle(None, site)?, site)?;
+        let deadline = engine.deadline();
+        let (buffer, maker) = data(self.settle(deadline, site)?, site)?;
         may_wait()?;
         Watched::launched(&mut watched);
-        let read = |replica| {
-            let bytes = engine.with_room(self.ty().bytes(), || engine.device().download(buffer, replica));
-            let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
-            engine.counters().bytes_down.add(bytes.len() as u64);
-            Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
+        let copied = match deadline {
+            None => copy_replicas(engine, buffer, replicas),
+            Some(deadline) => self.copied_by(deadline, replicas, maker, site)?,
         };
-        let all: Vec<Literal> = (0..replicas).map(read).collect::<Result<_>>()?;
+        let copied = copied.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        engine.counters().bytes_down.add(copied.iter().map(|bytes| bytes.len() as u64).sum());
+        let literal = |bytes| Ok(Literal::from_bytes(self.ty().clone(), bytes)?);
+        let all: Vec<Literal> = copied.into_iter().map(literal).collect::<Result<_>>()?;
         Watched::end(watched, maker, all.iter().map(|literal| literal.bytes().len()).sum());
         Ok(all)
+    }
+
+    /// [`copy_replicas`] by another thread.
+    fn copied_by(
+        &self,
+        deadline: Instant,
+        replicas: usize,
+        maker: Option<&Maker>,
+        site: &Site,
+    ) -> Result<std::result::Result<Vec<Vec<u8>>, DeviceError>> {
+        self.within(deadline, maker, site, move |engine, value, hand_over| {
+            // It had data when this was asked for, and has what it has for good.
+            if let Some(Outcome::Data { buffer, .. }) = value.outcome().get() {
+                hand_over(copy_replicas(engine, buffer, replicas));
+            }
+        })
     }
 
     /// As [`Tensor::to_literal`], waiting for at most `timeout`. The value goes on being computed.
@@ -243,17 +301,7 @@ impl Tensor {
     pub fn to_literal_for(&self, timeout: Duration) -> Result<Literal> {
         may_wait()?;
         // A time that no clock reaches is none.
-        let deadline = Instant::now().checked_add(timeout);
-        let site = here();
-        let mut watched = Watched::start(self, Asked::Read, &site);
-        let outcome = self.settle(deadline, &site)?;
-        Watched::launched(&mut watched);
-        let literal = self.read_as(None, site).wait(deadline)?;
-        // Told here: the data comes on any thread, and in vain if it comes too late.
-        if let Outcome::Data { maker, .. } = outcome {
-            Watched::end(watched, maker.as_ref(), literal.bytes().len());
-        }
-        Ok(literal)
+        self.literal_until(Instant::now().checked_add(timeout), here())
     }
 
     /// The elements, row-major. Waits until they have been computed.
@@ -297,7 +345,10 @@ impl Tensor {
     }
 
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
-        let slot = Arc::new(Slot { state: Mutex::new(SlotState::default()), arrived: Condvar::new() });
+        let slot = Arc::new(Slot {
+            state: Mutex::new(SlotState::default()),
+            reports: self.stream().engine().reports().clone(),
+        });
         let read = Read { slot: slot.clone() };
         self.deliver_as(watched, site, move |data| slot.put(data));
         read
@@ -314,6 +365,9 @@ impl Tensor {
         site: Site,
         put: impl FnOnce(Result<Literal>) + Send + 'static,
     ) {
+        if is_forked() {
+            return put(Err(Error::forked(site)));
+        }
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
         let reports = engine.reports().clone();
@@ -349,6 +403,9 @@ impl Tensor {
     /// Sees to it that the value is computed, and calls `callback` when its data is there, or it is known that it never will
     /// be. Otherwise as [`Tensor::on_ready`].
     pub(crate) fn on_computed(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        if is_forked() {
+            return callback(Err(Error::forked(Site::Unknown)));
+        }
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
         let reports = self.stream().engine().reports().clone();
@@ -377,7 +434,8 @@ impl Tensor {
         if self.cell().is_scalar() {
             return Err(none("a lifted scalar"));
         }
-        match data(self.settle(None, &Site::Unknown)?, &Site::Unknown)?.0.pjrt() {
+        let deadline = self.stream().engine().deadline();
+        match data(self.settle(deadline, &Site::Unknown)?, &Site::Unknown)?.0.pjrt() {
             Some([buffer]) => Ok(buffer),
             Some(_) => Err(none("a value of several replicas, each of which has one,")),
             None => Err(none("a value of the reference device")),
@@ -388,6 +446,9 @@ impl Tensor {
     /// been handed to the device, or has failed. Runs on any thread, at once if it is decided already; must not wait for a
     /// stream. A panic in it is caught, counted and told as [`crate::Event::Panicked`].
     pub fn on_ready(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        if is_forked() {
+            return callback(Err(Error::forked(Site::Unknown)));
+        }
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
         let reports = self.stream().engine().reports().clone();
@@ -411,8 +472,7 @@ impl Tensor {
         self.wait_until(None, &here())
     }
 
-    /// As [`Tensor::wait`], at most until `deadline` for the op to be handed to the device and then for as long as that
-    /// takes.
+    /// As [`Tensor::wait`], at most until `deadline`.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>, site: &Site) -> Result<()> {
         self.wait_as(deadline, site, |_| site.clone())
     }
@@ -427,11 +487,20 @@ impl Tensor {
         if self.cell().is_scalar() {
             return Ok(());
         }
+        let deadline = deadline.or_else(|| self.stream().engine().deadline());
         let mut watched = Watched::start(self, Asked::Wait, site);
         let (buffer, maker) = data(self.settle(deadline, site)?, site)?;
         may_wait()?;
         Watched::launched(&mut watched);
-        buffer.wait().map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        let ready = match deadline {
+            None => buffer.wait(),
+            Some(deadline) => self.within(deadline, maker, site, |_, value, hand_over| {
+                if let Some(Outcome::Data { buffer, .. }) = value.outcome().get() {
+                    buffer.on_ready(hand_over);
+                }
+            })?,
+        };
+        ready.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         if let Some(watched) = &mut watched {
             watched.site = told(maker);
         }
@@ -454,10 +523,14 @@ impl Tensor {
             return Ok(());
         }
         let (buffer, maker) = data(self.settle(None, &Site::Unknown)?, &Site::Unknown)?;
+        let replicas = engine.device().replicas();
+        let copied = match engine.deadline() {
+            None => copy_replicas(engine, buffer, replicas),
+            Some(deadline) => self.copied_by(deadline, replicas, maker, &Site::Unknown)?,
+        };
+        let copied = copied.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         let (mut nans, mut infinities) = (0, 0);
-        for replica in 0..engine.device().replicas() {
-            let download = engine.device().download(buffer, replica);
-            let bytes = download.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
+        for bytes in copied {
             let (more_nans, more_infinities) = non_finite(self.ty(), &bytes);
             (nans, infinities) = (nans + more_nans, infinities + more_infinities);
         }

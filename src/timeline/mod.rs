@@ -345,6 +345,8 @@ impl EventSink for Timeline {
             | Event::HotReads { .. }
             | Event::Growth { .. }
             | Event::CacheTrouble { .. }
+            | Event::Stuck { .. }
+            | Event::CompilesStopped { .. }
             | Event::CompileFailed { .. }
             | Event::Fallback { .. }
             | Event::OutOfMemory { .. }

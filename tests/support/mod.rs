@@ -8,8 +8,10 @@
     reason = "a test, on real threads"
 )]
 
+pub(crate) mod fakeplugin;
 pub(crate) mod judge;
 pub(crate) mod reference;
+pub(crate) mod script;
 pub(crate) mod special;
 
 use std::env;

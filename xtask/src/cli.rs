@@ -13,6 +13,8 @@ usage: cargo xtask COMMAND
   micro [ARGUMENTS...]          set up, then measure Fuseline's own stages, in time and in instructions
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
+  soak [--minutes N] [NAME...]  run the long runs, or the named ones, N minutes each where they go by time
+  soak --list                   list the long runs
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
 
 /// What to do.
@@ -23,6 +25,7 @@ pub(crate) enum Command {
     Demo(Vec<OsString>),
     Bench(Vec<OsString>),
     Micro(Vec<OsString>),
+    Soak(Vec<OsString>),
     ListStages,
     Test(Selection),
 }
@@ -42,6 +45,7 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
         Some("demo") => Ok(Command::Demo(passed_on(rest))),
         Some("bench") => Ok(Command::Bench(passed_on(rest))),
         Some("micro") => Ok(Command::Micro(passed_on(rest))),
+        Some("soak") => Ok(Command::Soak(rest)),
         Some("test") => parse_test(&rest),
         _ => Err(format!("there is no command {}", arguments[0].display())),
     }
@@ -96,6 +100,7 @@ mod tests {
         assert_eq!(parsed("demo -- --steps 3"), parsed("demo --steps 3"));
         assert_eq!(parsed("bench --quick"), Ok(Command::Bench(vec!["--quick".into()])));
         assert_eq!(parsed("micro --save"), Ok(Command::Micro(vec!["--save".into()])));
+        assert_eq!(parsed("soak --list"), Ok(Command::Soak(vec!["--list".into()])));
         assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
         assert_eq!(parsed("test --quick"), Ok(Command::Test(Selection::Quick)));
         assert_eq!(parsed("test --list"), Ok(Command::ListStages));

@@ -11,6 +11,7 @@ mod demo;
 mod host;
 mod micro;
 mod setup;
+mod soak;
 mod test;
 mod time;
 
@@ -68,6 +69,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             set_up(&host)?;
             micro::run(&host, &arguments)
         }
+        Command::Soak(arguments) => soak::run(&Host::detect()?, &arguments),
         Command::Test(selection) => test::run(&Host::detect()?, &selection),
     }
 }

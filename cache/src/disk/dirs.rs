@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::files::{Files, Stat};
-use super::{Off, Why};
+use super::{Off, Why, is_link};
 use crate::sealed::FORMAT;
 
 /// The open folders.
@@ -31,28 +31,40 @@ pub(super) struct Dirs {
     pub(super) quarantine: OwnedFd,
 }
 
+/// Whether what is not there is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Make,
+    Refuse,
+}
+
 impl Dirs {
-    /// Opens the folders below `root`, and makes those that are not there.
-    pub(super) fn open(files: &dyn Files, root: &Path) -> Result<Dirs, Off> {
-        let top = open_private(files, root)?;
-        let within = |at: &OwnedFd, name: &str| {
-            let path = || root.join(name);
-            let made = match files.make_dir(at, name) {
-                Ok(()) => true,
-                Err(error) if is_there(&error) => false,
-                Err(error) => return Err(Off::io("make", path(), error)),
+    /// Opens the folders below `root`.
+    pub(super) fn open(files: &dyn Files, root: &Path, missing: Missing) -> Result<Dirs, Off> {
+        let top = open_private(files, root, missing)?;
+        let within = |at: &OwnedFd, above: &Path, name: &str| {
+            let path = above.join(name);
+            let made = match missing {
+                Missing::Refuse => false,
+                Missing::Make => match files.make_dir(at, name) {
+                    Ok(()) => true,
+                    Err(error) if is_there(&error) => false,
+                    Err(error) => return Err(Off::io("make", path, error)),
+                },
             };
-            let dir = files.open_dir(at, name).map_err(|error| Off::io("open", path(), error))?;
-            check(files, &dir, &path(), made)?;
+            let dir = files.open_dir(at, name).map_err(|error| not_opened(path.clone(), error))?;
+            check(files, &dir, &path, made)?;
             Ok(dir)
         };
-        let version = within(&top, &format!("v{FORMAT}"))?;
+        let name = format!("v{FORMAT}");
+        let (version, path) = (within(&top, root, &name)?, root.join(&name));
+        let within = |name| within(&version, &path, name);
         Ok(Dirs {
-            entries: within(&version, "entries")?,
-            temp: within(&version, "temp")?,
-            flights: within(&version, "flights")?,
-            marks: within(&version, "marks")?,
-            quarantine: within(&version, "quarantine")?,
+            entries: within("entries")?,
+            temp: within("temp")?,
+            flights: within("flights")?,
+            marks: within("marks")?,
+            quarantine: within("quarantine")?,
         })
     }
 }
@@ -61,9 +73,21 @@ fn is_there(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AlreadyExists
 }
 
-/// Opens a folder that only the user may use, by path; makes it, and those above it, if it is not there.
-pub(super) fn open_private(files: &dyn Files, path: &Path) -> Result<OwnedFd, Off> {
-    let made = make(files, path).map_err(|error| Off::io("make", path.to_owned(), error))?;
+/// What the operating system says of what is no folder, or a link to one.
+fn not_opened(path: PathBuf, error: io::Error) -> Off {
+    match error.kind() {
+        io::ErrorKind::NotADirectory => Off { path, why: Why::NoFolder },
+        _ if is_link(&error) => Off { path, why: Why::NoFolder },
+        _ => Off::io("open", path, error),
+    }
+}
+
+/// Opens a folder that only the user may use, by path; makes it, and those above it, if it is not there and may be made.
+pub(super) fn open_private(files: &dyn Files, path: &Path, missing: Missing) -> Result<OwnedFd, Off> {
+    let made = match missing {
+        Missing::Make => make(files, path).map_err(|error| Off::io("make", path.to_owned(), error))?,
+        Missing::Refuse => false,
+    };
     // Whoever may rename things in a folder above could put another one here.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let parent = parent.canonicalize().map_err(|error| Off::io("look at", parent.to_owned(), error))?;
@@ -74,7 +98,7 @@ pub(super) fn open_private(files: &dyn Files, path: &Path) -> Result<OwnedFd, Of
             return Err(Off { path: above.to_owned(), why: Why::OthersWrite });
         }
     }
-    let dir = files.open_root(path).map_err(|error| Off::io("open", path.to_owned(), error))?;
+    let dir = files.open_root(path).map_err(|error| not_opened(path.to_owned(), error))?;
     check(files, &dir, path, made)?;
     Ok(dir)
 }

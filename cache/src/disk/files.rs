@@ -1,14 +1,14 @@
 //! Every call that the disk tier makes of the file system.
 //!
-//! One trait, so that tests can let any call fail, tear or be the last one of the process. All paths but the root's are names in an open
-//! folder: what somebody does to a path meanwhile changes nothing.
+//! One trait, so that tests can let any call fail, tear or be the last one of the process, and let time pass. All paths but the root's are names
+//! in an open folder: what somebody does to a path meanwhile changes nothing.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Timestamps};
 use rustix::io::Errno;
@@ -38,6 +38,21 @@ pub struct Stat {
 pub trait Files: Send + Sync + fmt::Debug {
     /// The user whose files may be trusted.
     fn user(&self) -> u32;
+
+    /// This process. One that was forked is another: what it has copies of is not its own.
+    fn process(&self) -> u32 {
+        std::process::id()
+    }
+
+    /// The time of day, which the times of files are compared with.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// The time that passes, whatever the clock is set to.
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
 
     /// Opens a folder by path; the last part must not be a link.
     ///
@@ -87,6 +102,13 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn open(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
 
+    /// Opens a file that is there, to lock it and to read it; it must not be a link or a folder. On a file system that is another machine's
+    /// only what may be written to can be locked.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open_to_lock(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd>;
+
     /// What an open file is.
     ///
     /// # Errors
@@ -123,7 +145,7 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn write_at(&self, fd: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Waits until the bytes of a file are on the disk.
+    /// Waits until the bytes of a file, or the names in a folder, are on the disk.
     ///
     /// # Errors
     /// The operating system's.
@@ -146,6 +168,12 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn unlink(&self, at: &OwnedFd, name: &str) -> io::Result<()>;
+
+    /// Takes the name of a folder away in which there is nothing.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove_dir(&self, at: &OwnedFd, name: &str) -> io::Result<()>;
 
     /// The names in a folder.
     ///
@@ -240,6 +268,10 @@ impl Files for System {
         again(|| fs::openat(at, name, OFlags::RDONLY | SAFE, Mode::empty()))
     }
 
+    fn open_to_lock(&self, at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        again(|| fs::openat(at, name, OFlags::RDWR | SAFE, Mode::empty()))
+    }
+
     fn stat(&self, fd: &OwnedFd) -> io::Result<Stat> {
         again(|| fs::fstat(fd)).map(|stat| stat_of(&stat))
     }
@@ -280,6 +312,10 @@ impl Files for System {
 
     fn unlink(&self, at: &OwnedFd, name: &str) -> io::Result<()> {
         again(|| fs::unlinkat(at, name, AtFlags::empty()))
+    }
+
+    fn remove_dir(&self, at: &OwnedFd, name: &str) -> io::Result<()> {
+        again(|| fs::unlinkat(at, name, AtFlags::REMOVEDIR))
     }
 
     fn list(&self, dir: &OwnedFd) -> io::Result<Vec<String>> {

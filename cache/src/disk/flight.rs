@@ -9,9 +9,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::DiskCache;
 use super::dirs::Dirs;
 use super::files::Files;
+use super::{DiskCache, is_gone};
 use crate::name::{Name, Request};
 use crate::sealed::Record;
 
@@ -25,6 +25,7 @@ pub struct Flight {
     files: Arc<dyn Files>,
     dirs: Arc<Dirs>,
     name: String,
+    process: u32,
     _lock: OwnedFd,
 }
 
@@ -41,7 +42,7 @@ pub enum Joined {
 
 /// Whether somebody holds the lock of this name.
 pub(super) fn is_held(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<bool> {
-    match files.open(&dirs.flights, name) {
+    match files.open_to_lock(&dirs.flights, name) {
         Ok(file) => files.try_lock(&file).map(|free| !free),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -57,25 +58,44 @@ pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io
             return Ok(None);
         }
         if files.stat(&lock)?.links > 0 {
-            return Ok(Some(Flight { files: files.clone(), dirs: dirs.clone(), name, _lock: lock }));
+            let (files, dirs, process) = (files.clone(), dirs.clone(), files.process());
+            return Ok(Some(Flight { files, dirs, name, process, _lock: lock }));
         }
     }
     Ok(None)
 }
 
+/// Takes the lock of a file that is there, if nobody has it; `None` if somebody does, or did and has removed the file. As long as what is
+/// returned lives nobody else uses or removes the file.
+pub(super) fn take_left_behind(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
+    let file = match files.open_to_lock(dir, name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // Without a name it is not the file that now has this name, which may be somebody's.
+    Ok((files.try_lock(&file)? && files.stat(&file)?.links > 0).then_some(file))
+}
+
 impl Drop for Flight {
     fn drop(&mut self) {
-        // While it is locked: nobody has a lock on what has no name. If it stays, the sweep takes it.
-        drop(self.files.unlink(&self.dirs.flights, &self.name));
+        if self.files.process() == self.process {
+            // While it is locked: nobody has a lock on what has no name. If it stays, the sweep takes it.
+            drop(self.files.unlink(&self.dirs.flights, &self.name));
+        }
     }
 }
 
 impl DiskCache {
-    /// Asks to make what was not found. Waits for somebody else who does, `patience` at most.
+    /// Asks to make what was not found. Waits for somebody else who does, `patience` at most. Who stores nothing is nobody to wait for.
     pub fn join(&self, request: &Request<'_>, patience: Duration) -> Joined {
+        if self.config.read_only {
+            return Joined::Alone;
+        }
         let name = request.name();
         let since = Instant::now();
         let mut pause = FIRST_LOOK;
+        let mut reopened = false;
         loop {
             let dirs = self.dirs();
             match take(self.files(), &dirs, name.to_string()) {
@@ -87,6 +107,11 @@ impl DiskCache {
                     };
                 }
                 Ok(None) => {}
+                Err(error) if is_gone(&error) && !reopened => {
+                    reopened = true;
+                    self.reopen();
+                    continue;
+                }
                 Err(error) => {
                     self.trouble("lock a flight", &error);
                     return Joined::Alone;

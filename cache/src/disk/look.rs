@@ -109,7 +109,10 @@ impl DiskCache {
     /// What was in quarantine when the tier was opened, whether or not its time is over.
     #[must_use]
     pub fn quarantines(&self) -> Vec<(Name, Quarantine)> {
-        self.quarantined.lock().clone()
+        let quarantined = self.quarantined.lock();
+        let mut all: Vec<_> = quarantined.iter().map(|(name, quarantine)| (*name, *quarantine)).collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all
     }
 
     /// Lets something out of quarantine. Whether it was in it.
@@ -117,7 +120,7 @@ impl DiskCache {
     /// # Errors
     /// The operating system's.
     pub fn release(&self, name: &Name) -> io::Result<bool> {
-        self.quarantined.lock().retain(|(other, _)| other != name);
+        self.quarantined.lock().remove(name);
         match self.files().unlink(&self.dirs().quarantine, &name.to_string()) {
             Ok(()) => Ok(true),
             Err(error) if is_gone(&error) => Ok(false),

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::random_name;
+use super::{flight, random_name, write_all};
 use crate::name::Name;
 use crate::sync::Mutex;
 
@@ -38,8 +38,8 @@ const SLOTS_AT: u64 = 40;
 /// Most slots; what finds none is not marked. Compiles and first executions under way at once are far fewer.
 const MAX_SLOTS: u32 = 512;
 
-/// What is tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What is tried, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// An artifact is made.
     Make,
@@ -90,7 +90,7 @@ impl fmt::Display for Quarantine {
 
 impl Quarantine {
     /// After one more death.
-    fn after(before: Option<Quarantine>, stage: Stage, now: SystemTime) -> Quarantine {
+    pub(super) fn after(before: Option<Quarantine>, stage: Stage, now: SystemTime) -> Quarantine {
         let deaths = before.map_or(0, |before| before.deaths).saturating_add(1);
         let term = FIRST_TERM.saturating_mul(8u32.saturating_pow(deaths - 1)).min(LAST_TERM);
         Quarantine { stage, deaths, until: now + term }
@@ -122,6 +122,7 @@ pub(super) struct Marks {
     dirs: Arc<Dirs>,
     name: String,
     file: Arc<OwnedFd>,
+    process: u32,
     slots: Mutex<Slots>,
 }
 
@@ -144,9 +145,20 @@ impl Marks {
             let name = random_name()?;
             let file = files.create(&dirs.marks, &name)?;
             // Whoever looks for dead ones may have taken it for one before it was locked.
-            if files.try_lock(&file)? && files.stat(&file)?.links > 0 {
-                let (file, slots) = (Arc::new(file), Mutex::new(Slots::default()));
-                return Ok(Marks { files: files.clone(), dirs: dirs.clone(), name, file, slots });
+            let is_locked =
+                files.try_lock(&file).and_then(|locked| Ok(locked && files.stat(&file)?.links > 0));
+            match is_locked {
+                Ok(true) => {
+                    let (files, dirs, process) = (files.clone(), dirs.clone(), files.process());
+                    let (file, slots) = (Arc::new(file), Mutex::new(Slots::default()));
+                    return Ok(Marks { files, dirs, name, file, process, slots });
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    // Where locks do not work nobody else could remove it.
+                    drop(files.unlink(&dirs.marks, &name));
+                    return Err(error);
+                }
             }
         }
         Err(io::Error::from(io::ErrorKind::WouldBlock))
@@ -197,7 +209,9 @@ impl Drop for Mark {
 
 impl Drop for Marks {
     fn drop(&mut self) {
-        drop(self.files.unlink(&self.dirs.marks, &self.name));
+        if self.files.process() == self.process {
+            drop(self.files.unlink(&self.dirs.marks, &self.name));
+        }
     }
 }
 
@@ -215,29 +229,24 @@ impl Dead {
             let name = Name::new(*slot.last_chunk()?);
             Some((Stage::of(slot[0])?, name))
         };
-        let tried = slots.as_chunks().0.iter().filter_map(slot).collect();
+        let mut tried: Vec<(Stage, Name)> = Vec::new();
+        for (stage, name) in slots.as_chunks().0.iter().filter_map(slot) {
+            match tried.iter_mut().find(|(_, other)| *other == name) {
+                // It was one death, at the furthest that it came.
+                Some(known) => known.0 = known.0.max(stage),
+                None => tried.push((stage, name)),
+            }
+        }
         Dead { crashed: bytes.first() == CRASHED.first(), tried }
     }
-}
 
-/// Takes the marks of processes that are gone.
-pub(super) fn take_dead(files: &dyn Files, dirs: &Dirs) -> io::Result<Vec<Dead>> {
-    let mut dead = Vec::new();
-    for name in files.list(&dirs.marks)? {
-        let file = match files.open(&dirs.marks, &name) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        // Of several processes that look one takes it.
-        if !files.try_lock(&file)? || files.stat(&file)?.links == 0 {
-            continue;
-        }
+    /// The marks of this name, if their process is gone, with the file, which nobody else judges meanwhile.
+    pub(super) fn take(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<Option<(OwnedFd, Dead)>> {
+        let Some(file) = flight::take_left_behind(files, &dirs.marks, name)? else { return Ok(None) };
         let most = SLOTS_AT as usize + MAX_SLOTS as usize * SLOT;
-        dead.push(Dead::read(&read_up_to(files, &file, most)?));
-        files.unlink(&dirs.marks, &name)?;
+        let dead = Dead::read(&read_up_to(files, &file, most)?);
+        Ok(Some((file, dead)))
     }
-    Ok(dead)
 }
 
 /// The beginning of a file, so many bytes at most.
@@ -254,39 +263,30 @@ pub(super) fn read_up_to(files: &dyn Files, file: &OwnedFd, most: usize) -> io::
     Ok(bytes)
 }
 
-/// What is in quarantine under a name.
+/// What is in quarantine under a name; `None` if that cannot be understood.
 pub(super) fn read_quarantine(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<Option<Quarantine>> {
-    let file = match files.open(&dirs.quarantine, name) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let file = files.open(&dirs.quarantine, name)?;
     let bytes = read_up_to(files, &file, 64)?;
     Ok(std::str::from_utf8(&bytes).ok().and_then(Quarantine::read))
 }
 
-/// Puts a name into quarantine, once more if it was there.
-pub(super) fn quarantine(
+/// Puts a name into quarantine.
+pub(super) fn write_quarantine(
     files: &dyn Files,
     dirs: &Dirs,
     name: &Name,
-    stage: Stage,
-    now: SystemTime,
-) -> io::Result<Quarantine> {
-    let name = name.to_string();
-    let before = read_quarantine(files, dirs, &name)?;
-    let after = Quarantine::after(before, stage, now);
+    what: &Quarantine,
+) -> io::Result<()> {
     let temp = random_name()?;
     let file = files.create(&dirs.temp, &temp)?;
-    let text = after.write();
-    let written = files.write(&file, text.as_bytes()).and_then(|written| match written == text.len() {
-        true => files.rename((&dirs.temp, &temp), (&dirs.quarantine, &name)),
-        false => Err(io::ErrorKind::WriteZero.into()),
-    });
+    // As entries are: locked, so that no sweep takes it, and under its name only when it is whole.
+    drop(files.try_lock(&file));
+    let written = write_all(files, &file, what.write().as_bytes())
+        .and_then(|()| files.rename((&dirs.temp, &temp), (&dirs.quarantine, &name.to_string())));
     if written.is_err() {
         drop(files.unlink(&dirs.temp, &temp));
     }
-    written.map(|()| after)
+    written
 }
 
 #[cfg(test)]

@@ -30,13 +30,13 @@ mod marks;
 mod secret;
 mod sweep;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
@@ -44,8 +44,8 @@ pub use self::look::{Listed, Litter, Unusable, random_key};
 pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
 pub use self::sweep::Swept;
 
-use self::dirs::Dirs;
-use self::marks::Marks;
+use self::dirs::{Dirs, Missing};
+use self::marks::{Dead, Marks};
 use crate::name::{Name, Request};
 use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -77,9 +77,9 @@ pub struct DiskConfig {
     pub max_bytes: u64,
     /// For how long an entry is kept that nobody uses.
     pub max_age: Duration,
-    /// Whether a store waits until its bytes are on the disk.
+    /// Whether a store waits until its entry is on the disk.
     pub sync: bool,
-    /// Whether nothing is stored.
+    /// Whether nothing is stored, and nothing of the folder is made, changed or removed.
     pub read_only: bool,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for Off {
         let path = self.path.display();
         match &self.why {
             Why::Io { doing, error } => write!(f, "could not {doing} {path}: {error}"),
-            Why::NoFolder => write!(f, "{path} is no folder"),
+            Why::NoFolder => write!(f, "{path} is no folder, and a link to one will not do"),
             Why::Owner { owner, user } => {
                 write!(f, "{path} belongs to user {owner}, and this process runs as user {user}")
             }
@@ -266,8 +266,9 @@ pub struct DiskCache {
     marks: Option<Arc<Marks>>,
     /// Names of entries that were there when it was opened, or were stored or loaded since.
     known: Mutex<HashSet<Name>>,
-    quarantined: Mutex<Vec<(Name, Quarantine)>>,
-    told: Mutex<HashSet<(&'static str, io::ErrorKind)>>,
+    quarantined: Mutex<HashMap<Name, Quarantine>>,
+    /// What was told: what was to be done, and what the operating system said, by its number as far as there is one.
+    told: Mutex<HashSet<(&'static str, Option<i32>, io::ErrorKind)>>,
     pause: Mutex<Pause>,
     observer: Observer,
     counters: Counters,
@@ -287,17 +288,18 @@ impl DiskCache {
     /// # Errors
     /// As there.
     pub fn open_on(files: Arc<dyn Files>, config: DiskConfig, observer: Observer) -> Result<DiskCache, Off> {
+        let missing = if config.read_only { Missing::Refuse } else { Missing::Make };
         let secret = match &config.secret {
             SecretSource::Given(secret) => secret.clone(),
-            SecretSource::File(path) => secret::read_or_make(&*files, path, !config.read_only)?,
+            SecretSource::File(path) => secret::read_or_make(&*files, path, missing)?,
         };
-        let dirs = Arc::new(Dirs::open(&*files, &config.root)?);
+        let dirs = Arc::new(Dirs::open(&*files, &config.root, missing)?);
         let mut cache = DiskCache {
             sealer: Sealer::new(&secret),
             dirs: Mutex::new(dirs.clone()),
             marks: None,
             known: Mutex::new(HashSet::new()),
-            quarantined: Mutex::new(Vec::new()),
+            quarantined: Mutex::new(HashMap::new()),
             told: Mutex::new(HashSet::new()),
             pause: Mutex::new(Pause::default()),
             observer,
@@ -305,12 +307,8 @@ impl DiskCache {
             config,
             files,
         };
-        if let Err(error) = cache.take_dead(&dirs) {
-            cache.trouble("read what crashed", &error);
-        }
-        if let Err(error) = cache.read_quarantine(&dirs) {
-            cache.trouble("read the quarantine", &error);
-        }
+        cache.take_dead(&dirs);
+        cache.read_quarantine(&dirs);
         match cache.files.list(&dirs.entries) {
             Ok(names) => *cache.known.lock() = names.iter().filter_map(|name| Name::parse(name)).collect(),
             Err(error) => cache.trouble("list the entries", &error),
@@ -344,6 +342,13 @@ impl DiskCache {
         self.dirs.lock().clone()
     }
 
+    /// Opens the folders by their path again, where somebody may have removed those that were opened. Makes what is not there.
+    fn reopen(&self) {
+        if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root, Missing::Make) {
+            *self.dirs.lock() = Arc::new(dirs);
+        }
+    }
+
     /// Whether there was an entry of this name when it was last looked; without looking.
     pub fn may_have(&self, name: &Name) -> bool {
         self.known.lock().contains(name)
@@ -351,9 +356,8 @@ impl DiskCache {
 
     /// Why something of this name is not to be tried, if it is not.
     pub fn quarantine(&self, name: &Name) -> Option<Quarantine> {
-        let quarantined = self.quarantined.lock();
-        let (_, quarantine) = quarantined.iter().find(|(other, _)| other == name)?;
-        (!quarantine.is_over(SystemTime::now())).then_some(*quarantine)
+        let quarantine = *self.quarantined.lock().get(name)?;
+        (!quarantine.is_over(self.files.now())).then_some(quarantine)
     }
 
     /// Says that something is tried for the first time, as long as what is returned lives. `None` where it cannot be said.
@@ -380,7 +384,15 @@ impl DiskCache {
             if record.request() == *request { Ok(Some(record)) } else { Err(Unread::Damage(Damage::Request)) }
         });
         let found = match read {
-            Ok(found) => found,
+            Ok(found) => {
+                let mut known = self.known.lock();
+                if found.is_some() {
+                    known.insert(name)
+                } else {
+                    known.remove(&name)
+                };
+                found
+            }
             Err(unread) => {
                 self.unread(&name, &unread);
                 None
@@ -388,26 +400,20 @@ impl DiskCache {
         };
         let counter = if found.is_some() { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        match found {
-            Some(record) => {
-                self.known.lock().insert(name);
-                Loaded::Found(record)
-            }
-            None => {
-                self.known.lock().remove(&name);
-                Loaded::Absent
-            }
-        }
+        found.map_or(Loaded::Absent, Loaded::Found)
     }
 
     /// What could not be read or believed is told, and removed if it is its own fault.
     fn unread(&self, name: &Name, unread: &Unread) {
         match unread {
+            // It may be there all the same, when there are files to be opened again.
             Unread::Io(doing, error) => self.trouble(doing, error),
             Unread::Damage(_) | Unread::Refused(_) => {
                 self.counters.damaged.fetch_add(1, Ordering::Relaxed);
                 (self.observer)(&Told::Damaged { name: *name, why: &unread.to_string() });
-                if !self.config.read_only {
+                if self.config.read_only {
+                    self.known.lock().remove(name);
+                } else {
                     self.remove(name);
                 }
             }
@@ -430,7 +436,8 @@ impl DiskCache {
         if stat.owner != files.user() {
             return Err(Unread::Refused("it belongs to another user"));
         }
-        if stat.links != 1 {
+        // Without a name it was replaced or removed since it was opened, and is whole all the same.
+        if stat.links > 1 {
             return Err(Unread::Refused("it has a second name"));
         }
         if stat.mode & 0o022 != 0 {
@@ -446,7 +453,7 @@ impl DiskCache {
         let most = usize::try_from(stat.size).map_or(usize::MAX, |size| size + 1);
         let bytes = marks::read_up_to(&**files, &file, most);
         let bytes = bytes.map_err(|error| Unread::Io("read an entry", error))?;
-        let now = SystemTime::now();
+        let now = files.now();
         // One from the future would never be the oldest.
         let is_stale = now.duration_since(stat.modified).map_or(true, |age| age >= TOUCH_EVERY);
         if is_stale
@@ -464,7 +471,7 @@ impl DiskCache {
         if self.config.read_only {
             return false;
         }
-        if self.pause.lock().until.is_some_and(|until| Instant::now() < until) {
+        if self.pause.lock().until.is_some_and(|until| self.files.instant() < until) {
             self.counters.failed_stores.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -475,14 +482,13 @@ impl DiskCache {
         }
         let written = match self.write(&name, &bytes) {
             // The folder may be gone, or a sweep took the file before it was locked.
-            Err((_, error)) if error.kind() == io::ErrorKind::NotFound => {
-                if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root) {
-                    *self.dirs.lock() = Arc::new(dirs);
-                }
+            Err((_, error)) if is_gone(&error) => {
+                self.reopen();
                 self.write(&name, &bytes)
             }
             written => written,
         };
+        let now = self.files.instant();
         let mut pause = self.pause.lock();
         match written {
             Ok(()) => {
@@ -496,7 +502,7 @@ impl DiskCache {
             }
             Err((doing, error)) => {
                 let term = pause.next.unwrap_or(FIRST_PAUSE);
-                *pause = Pause { until: Some(Instant::now() + term), next: Some((term * 2).min(LAST_PAUSE)) };
+                *pause = Pause { until: Some(now + term), next: Some((term * 2).min(LAST_PAUSE)) };
                 drop(pause);
                 self.counters.failed_stores.fetch_add(1, Ordering::Relaxed);
                 self.trouble(doing, &error);
@@ -518,11 +524,22 @@ impl DiskCache {
                 false => Ok(()),
             })
             .and_then(|()| {
-                let renamed = files.rename((&dirs.temp, &temp), (&dirs.entries, &name.to_string()));
+                let (from, to) = ((&dirs.temp, &*temp), (&dirs.entries, &*name.to_string()));
+                let renamed = match files.rename(from, to) {
+                    // Somebody made a folder of the entry's name.
+                    Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                        clear(files, &dirs, to.1).and_then(|()| files.rename(from, to))
+                    }
+                    renamed => renamed,
+                };
                 renamed.map_err(|error| ("name an entry", error))
             });
         if written.is_err() {
             drop(files.unlink(&dirs.temp, &temp));
+        }
+        if self.config.sync && written.is_ok() {
+            // It is there, only perhaps not after a power cut.
+            return files.sync(&dirs.entries).map_err(|error| ("wait for the name of an entry", error));
         }
         written
     }
@@ -530,7 +547,7 @@ impl DiskCache {
     /// Removes an entry. Whether there was one.
     pub fn remove(&self, name: &Name) -> bool {
         self.known.lock().remove(name);
-        match self.files.unlink(&self.dirs().entries, &name.to_string()) {
+        match clear(&*self.files, &self.dirs(), &name.to_string()) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => {
@@ -559,41 +576,67 @@ impl DiskCache {
 
     /// Something did not work; told the first time.
     fn trouble(&self, doing: &'static str, error: &io::Error) {
-        if self.told.lock().insert((doing, error.kind())) {
+        if self.told.lock().insert((doing, error.raw_os_error(), error.kind())) {
             (self.observer)(&Told::Trouble { doing, error });
         }
     }
 
     /// Judges what processes that are gone were about to try.
-    fn take_dead(&self, dirs: &Dirs) -> io::Result<()> {
+    fn take_dead(&self, dirs: &Dirs) {
         if self.config.read_only {
-            return Ok(());
+            return;
         }
-        for dead in marks::take_dead(&*self.files, dirs)? {
-            for (stage, name) in dead.tried {
-                if dead.crashed {
-                    let now = SystemTime::now();
-                    let what = marks::quarantine(&*self.files, dirs, &name, stage, now)?;
-                    (self.observer)(&Told::Quarantined { name, what });
-                }
-                if dead.crashed || stage != Stage::Make {
-                    self.remove(&name);
-                }
+        let names = self.files.list(&dirs.marks).unwrap_or_else(|error| {
+            self.trouble("list the marks", &error);
+            Vec::new()
+        });
+        for name in names {
+            // One that cannot be read says nothing about the next.
+            if let Err(error) = self.judge(dirs, &name) {
+                self.trouble("read what crashed", &error);
             }
         }
-        Ok(())
     }
 
-    fn read_quarantine(&self, dirs: &Dirs) -> io::Result<()> {
-        let mut quarantined = Vec::new();
-        for text in self.files.list(&dirs.quarantine)? {
-            let Some(name) = Name::parse(&text) else { continue };
-            if let Some(quarantine) = marks::read_quarantine(&*self.files, dirs, &text)? {
-                quarantined.push((name, quarantine));
+    /// Judges one process, if it is gone. Its marks are removed when what follows from them is written down, not before: otherwise they are for
+    /// the next one to judge.
+    fn judge(&self, dirs: &Dirs, marks: &str) -> io::Result<()> {
+        let files = &*self.files;
+        let Some((_lock, dead)) = Dead::take(files, dirs, marks)? else { return Ok(()) };
+        let mut is_written = true;
+        for (stage, name) in dead.tried {
+            if dead.crashed {
+                let before = marks::read_quarantine(files, dirs, &name.to_string()).ok().flatten();
+                let what = Quarantine::after(before, stage, files.now());
+                if let Err(error) = marks::write_quarantine(files, dirs, &name, &what) {
+                    self.trouble("write the quarantine", &error);
+                    is_written = false;
+                }
+                self.quarantined.lock().insert(name, what);
+                (self.observer)(&Told::Quarantined { name, what });
+            }
+            if dead.crashed || stage != Stage::Make {
+                self.remove(&name);
             }
         }
-        *self.quarantined.lock() = quarantined;
-        Ok(())
+        if is_written { files.unlink(&dirs.marks, marks) } else { Ok(()) }
+    }
+
+    fn read_quarantine(&self, dirs: &Dirs) {
+        let names = self.files.list(&dirs.quarantine).unwrap_or_else(|error| {
+            self.trouble("list the quarantine", &error);
+            Vec::new()
+        });
+        for text in names {
+            let Some(name) = Name::parse(&text) else { continue };
+            match marks::read_quarantine(&*self.files, dirs, &text) {
+                Ok(Some(quarantine)) => drop(self.quarantined.lock().insert(name, quarantine)),
+                Ok(None) => {}
+                // A sweep has ended it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.trouble("read the quarantine", &error),
+            }
+        }
     }
 }
 
@@ -624,6 +667,27 @@ impl fmt::Display for Unread {
 /// What opening a link says that must not be one.
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+/// What a call says in a folder that somebody has removed.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle)
+}
+
+/// Clears what is under the name of an entry, whatever it is. A folder with something in it is put aside, where it does no harm.
+fn clear(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<()> {
+    let removed = files.unlink(&dirs.entries, name);
+    let Err(error) = &removed else { return removed };
+    // What POSIX says of a folder, and what Linux says.
+    if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory) {
+        return removed;
+    }
+    match files.stat_at(&dirs.entries, name) {
+        Ok(stat) if stat.is_dir => files
+            .remove_dir(&dirs.entries, name)
+            .or_else(|_| files.rename((&dirs.entries, name), (&dirs.temp, &random_name()?))),
+        _ => removed,
+    }
 }
 
 fn write_all(files: &dyn Files, file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {

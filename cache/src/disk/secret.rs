@@ -8,52 +8,92 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use super::dirs::{open_private, private, split};
+use super::dirs::{Missing, open_private, private, split};
 use super::files::Files;
-use super::{Off, Why, random_name};
+use super::marks::read_up_to;
+use super::{Off, Why, flight, is_link, random_name, write_all};
 use crate::sealed::Secret;
 
 const LEN: usize = 32;
 
-/// Reads the secret, and makes it if it is not there and may be made.
-pub(super) fn read_or_make(files: &dyn Files, path: &Path, make: bool) -> Result<Secret, Off> {
+/// Each further attempt is another process that makes it too.
+const ATTEMPTS: u32 = 100;
+
+/// Reads the secret; makes it if it is not there and may be made.
+pub(super) fn read_or_make(files: &dyn Files, path: &Path, missing: Missing) -> Result<Secret, Off> {
     let (folder, name) = split(path)
         .ok_or_else(|| Off { path: path.to_owned(), why: Why::KeyFile("its path has no name") })?;
-    let dir = open_private(files, &folder)?;
-    match read(files, &dir, name, path)? {
-        Some(secret) => return Ok(secret),
-        None if make => {}
-        None => return Err(Off { path: path.to_owned(), why: Why::KeyFile("there is none") }),
+    let dir = open_private(files, &folder, missing)?;
+    for _ in 0..ATTEMPTS {
+        match (read(files, &dir, name, path)?, missing) {
+            (Some(Found { secret, links }), _) => {
+                // Whoever made it ended before it had removed the other name.
+                if links > 1 && missing == Missing::Make {
+                    clear(files, &dir, name);
+                }
+                return Ok(secret);
+            }
+            (None, Missing::Refuse) => {
+                return Err(Off { path: path.to_owned(), why: Why::KeyFile("there is none") });
+            }
+            (None, Missing::Make) => {}
+        }
+        clear(files, &dir, name);
+        match make(files, &dir, name) {
+            // It is there already; or somebody took the other file for one that was left behind, before it was locked.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
+            made => made.map_err(|error| Off::io("make", path.to_owned(), error))?,
+        }
     }
-    let broken = |error| Off::io("make", path.to_owned(), error);
-    let temp = format!("{name}.{}", random_name().map_err(broken)?);
-    let made = write(files, &dir, &temp).and_then(|()| match files.link((&dir, &temp), (&dir, name)) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        result => result,
-    });
-    let removed = files.unlink(&dir, &temp);
-    made.and(removed).map_err(broken)?;
-    read(files, &dir, name, path)?
-        .ok_or_else(|| Off { path: path.to_owned(), why: Why::KeyFile("it went away") })
+    Err(Off { path: path.to_owned(), why: Why::KeyFile("it goes away as soon as it is made") })
 }
 
-fn write(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
+fn make(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
+    let temp = format!("{name}.{}", random_name()?);
+    let made = write(files, dir, &temp).and_then(|_lock| files.link((dir, &temp), (dir, name)));
+    // If it stays it does no harm.
+    drop(files.unlink(dir, &temp));
+    made
+}
+
+/// Writes a secret; what is returned holds its lock.
+fn write(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let mut secret = [0; LEN];
     getrandom::fill(&mut secret).map_err(io::Error::other)?;
     let file = files.create(dir, name)?;
-    if files.write(&file, &secret)? < LEN {
-        return Err(io::ErrorKind::WriteZero.into());
-    }
+    drop(files.try_lock(&file));
+    write_all(files, &file, &secret)?;
     // Without it a power cut may leave a file of nothing, and every entry would be of no use.
-    files.sync(&file)
+    files.sync(&file)?;
+    Ok(file)
 }
 
-fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Option<Secret>, Off> {
+/// Removes the secrets that processes were writing when they ended: nobody should find what nobody looks after.
+fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
+    let is_temp = |other: &String| {
+        let random = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        random.is_some_and(|random| random.len() == 32 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    for temp in files.list(dir).unwrap_or_default().iter().filter(|other| is_temp(other)) {
+        if let Ok(Some(_lock)) = flight::take_left_behind(files, dir, temp) {
+            drop(files.unlink(dir, temp));
+        }
+    }
+}
+
+struct Found {
+    secret: Secret,
+    /// How many names its file has.
+    links: u64,
+}
+
+fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Option<Found>, Off> {
     let broken = |error| Off::io("read", path.to_owned(), error);
     let refuse = |why| Err(Off { path: path.to_owned(), why });
     let file = match files.open(dir, name) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_link(&error) => return refuse(Why::KeyFile("it is a link")),
         Err(error) => return Err(broken(error)),
     };
     let stat = files.stat(&file).map_err(broken)?;
@@ -64,16 +104,9 @@ fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Opt
         return refuse(why);
     }
     // One more than it should have.
-    let mut bytes = [0; LEN + 1];
-    let mut len = 0;
-    while len < bytes.len() {
-        match files.read(&file, &mut bytes[len..]).map_err(broken)? {
-            0 => break,
-            more => len += more,
-        }
-    }
-    match bytes[..len].try_into() {
-        Ok(secret) => Ok(Some(Secret::new(secret))),
+    let bytes = read_up_to(files, &file, LEN + 1).map_err(broken)?;
+    match bytes.try_into() {
+        Ok(secret) => Ok(Some(Found { secret: Secret::new(secret), links: stat.links })),
         Err(_) => refuse(Why::KeyFile("it does not have 32 bytes; remove it to have a new one made")),
     }
 }

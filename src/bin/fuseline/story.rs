@@ -87,7 +87,7 @@ impl Region {
             None => format!("{} ({})", time(compile.took), compile.size),
             Some(then) => {
                 let (took, then) = (time(compile.took), time(then));
-                format!("loaded from the disk cache in {took}, instead of {then} ({})", compile.size)
+                format!("loaded in {took}, instead of {then} ({})", compile.size)
             }
         })
     }

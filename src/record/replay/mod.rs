@@ -54,6 +54,7 @@ use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::fork::is_forked;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::tensor::Tensor;
 use crate::value::ValueCell;
@@ -140,7 +141,8 @@ impl Replay {
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
     ) -> Option<Arc<ValueCell>> {
-        if self.gate.state() != State::Closed || !is_fit(call, stream) {
+        // A child of a fork is told where there is time for it.
+        if self.gate.state() != State::Closed || is_forked() || !is_fit(call, stream) {
             return None;
         }
         let mut held = self.gate.hold(State::Closed)?;

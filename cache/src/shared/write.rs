@@ -1,0 +1,98 @@
+//! Writing entries, one after the other, behind everybody's back.
+//!
+//! Input: the queue of the [`Tier`]. Output: objects in the store.
+//!
+//! An entry is put only if there is none, where the store can do that; where it cannot, it is looked for first. Two machines that
+//! write the same entry at once write the same thing. An entry that was found to be damaged is written over, once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::select;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use std::pin::pin;
+
+use super::breaker::Admission;
+use super::tier::{Item, Put, Task, Tier};
+use super::trouble::{Trouble, TroubleKind, explain, is_absent, is_unsupported};
+use crate::sync::Ordering;
+
+/// Writes what is queued until the thread ends.
+pub(super) async fn run(tier: Arc<Tier>) {
+    loop {
+        match tier.next_task() {
+            Task::Wait => tier.work.notified().await,
+            Task::WaitUntil(until) => {
+                let pause = tokio::time::sleep_until(until.into());
+                select(pin!(pause), pin!(tier.work.notified())).await;
+            }
+            Task::Write { item, admission, heals } => {
+                let write = Write { tier: Arc::clone(&tier), admission, settled: false };
+                // A task of its own, so that a panic ends that write and no other. It has told itself what it has to tell.
+                let _ = tokio::spawn(write.run(item, heals)).await;
+            }
+        }
+    }
+}
+
+/// A write that ends in any case.
+struct Write {
+    tier: Arc<Tier>,
+    admission: Admission,
+    settled: bool,
+}
+
+impl Write {
+    async fn run(mut self, item: Item, heals: bool) {
+        let start = Instant::now();
+        let limit = self.tier.config.timeout;
+        let put = match tokio::time::timeout(limit, put(&self.tier, &item, heals)).await {
+            Ok(put) => put,
+            Err(_) => Put::Failed(Trouble {
+                kind: TroubleKind::TimedOut,
+                said: format!("{limit:?} were not enough").into(),
+            }),
+        };
+        if !matches!(put, Put::Failed(_)) {
+            self.tier.counters.writes.add(start.elapsed());
+        }
+        self.settled = true;
+        self.tier.settle_write(item, self.admission, heals, put);
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.tier.drop_write(self.admission);
+        }
+    }
+}
+
+async fn put(tier: &Tier, item: &Item, heals: bool) -> Put {
+    let (store, path) = (&tier.place.store, tier.path(&item.name));
+    let payload = PutPayload::from(tier.sealer.seal(&item.record));
+    let as_mode = |mode| PutOptions { mode, ..PutOptions::default() };
+    let failed = |error: &object_store::Error| Put::Failed(explain(error, &tier.place.scrub));
+    if !heals && !tier.no_create.load(Ordering::Relaxed) {
+        match store.put_opts(&path, payload.clone(), as_mode(PutMode::Create)).await {
+            Ok(_) => return Put::Written,
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                return Put::AlreadyThere;
+            }
+            Err(error) if is_unsupported(&error) => tier.no_create.store(true, Ordering::Relaxed),
+            Err(error) => return failed(&error),
+        }
+    }
+    if !heals {
+        match store.head(&path).await {
+            Ok(_) => return Put::AlreadyThere,
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return failed(&error),
+        }
+    }
+    match store.put_opts(&path, payload, as_mode(PutMode::Overwrite)).await {
+        Ok(_) => Put::Written,
+        Err(error) => failed(&error),
+    }
+}

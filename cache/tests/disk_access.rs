@@ -1,0 +1,514 @@
+//! Who else may look into the folders: what is not the user's alone is not used (K3), and says what to do about it.
+#![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
+
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::Path;
+
+use fuseline_cache::Secret;
+use fuseline_cache::disk::{DiskCache, DiskConfig, Joined, Off, SecretSource, Stage, Why};
+use rustix::fs::{FileType, Mode};
+
+use support::{Root, child, is_root, is_there, record, role, skip};
+
+/// `nobody`, on most systems; all that matters is that it is somebody else.
+const SOMEBODY_ELSE: u32 = 65534;
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// A folder that was in use and is no longer what it should be: there is no tier, for this reason at this path.
+fn refuses(root: &Root, path: &Path, is_so: impl Fn(&Why) -> bool) {
+    let off: Off = root.open_with(root.config()).expect_err("used all the same");
+    assert!(is_so(&off.why), "{off:?}");
+    assert_eq!(off.path, path, "{off}");
+    assert!(off.to_string().contains(&*path.to_string_lossy()), "{off}");
+    // What cannot be used is not written to either.
+    root.assert_quiet();
+}
+
+fn folders(root: &Root) -> Vec<std::path::PathBuf> {
+    let within = ["entries", "temp", "flights", "marks", "quarantine"].map(|name| root.folder(name));
+    let mut folders = vec![root.path(), root.path().join("v1"), root.dir.path().join("state")];
+    folders.extend(within);
+    folders
+}
+
+fn used() -> Root {
+    let root = Root::new();
+    let cache = root.open();
+    assert!(cache.store(&record("a")));
+    root
+}
+
+#[test]
+fn what_it_makes_is_for_its_user_alone() {
+    // Whatever mask the process has: also one that takes nothing away, and one that takes too much. A process has one mask.
+    for mask in [0o000, 0o022, 0o077, 0o277] {
+        if mask == 0o277 && !is_root() {
+            continue;
+        }
+        let root = Root::new();
+        let output = child(&format!("mask|{mask}|{}", root.dir.path().display())).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        for folder in folders(&root) {
+            assert_eq!(mode(&folder), 0o700, "{mask:o} {}", folder.display());
+        }
+        for file in [root.key(), root.entry(&record("a").name())] {
+            assert_eq!(mode(&file) & 0o177, 0, "{mask:o} {}", file.display());
+        }
+    }
+}
+
+#[test]
+fn folders_that_others_may_use_are_refused() {
+    for place in 0..folders(&used()).len() {
+        for bits in [0o770, 0o707, 0o710, 0o701, 0o740, 0o704, 0o720, 0o702, 0o777, 0o1777] {
+            let root = used();
+            let folder = folders(&root).remove(place);
+            set_mode(&folder, bits);
+            refuses(&root, &folder, |why| matches!(why, Why::Mode(mode) if *mode == bits));
+            // What is said helps.
+            set_mode(&folder, bits & 0o700);
+            let cache = root.open();
+            assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
+        }
+    }
+}
+
+#[test]
+fn folders_of_another_user_are_refused() {
+    if !is_root() {
+        return;
+    }
+    for place in 0..folders(&used()).len() {
+        let root = used();
+        let folder = folders(&root).remove(place);
+        chown(&folder, Some(SOMEBODY_ELSE), None).unwrap();
+        refuses(&root, &folder, |why| matches!(why, Why::Owner { owner: SOMEBODY_ELSE, .. }));
+    }
+}
+
+#[test]
+fn links_in_place_of_folders_are_refused() {
+    for place in 0..folders(&used()).len() {
+        let root = used();
+        let folder = folders(&root).remove(place);
+        let aside = root.dir.path().join("aside");
+        fs::rename(&folder, &aside).unwrap();
+        symlink(&aside, &folder).unwrap();
+        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        // Nor one that leads nowhere.
+        fs::remove_dir_all(&aside).unwrap();
+        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        assert!(!is_there(&aside), "made by way of a link");
+    }
+}
+
+#[test]
+fn files_and_pipes_in_place_of_folders_are_refused() {
+    for place in 0..folders(&used()).len() {
+        let root = used();
+        let folder = folders(&root).remove(place);
+        fs::remove_dir_all(&folder).unwrap();
+        fs::write(&folder, "x").unwrap();
+        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        fs::remove_file(&folder).unwrap();
+        pipe(&folder);
+        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+    }
+}
+
+#[test]
+fn a_file_above_the_folder_is_told() {
+    let root = Root::new();
+    fs::write(root.path(), "x").unwrap();
+    let config = DiskConfig { root: root.path().join("below"), ..root.given() };
+    let off = root.open_with(config).expect_err("a folder in a file");
+    assert!(matches!(off.why, Why::Io { .. }), "{off:?}");
+}
+
+/// Who may rename what is in a folder above may put another folder here.
+#[test]
+fn folders_that_everybody_may_exchange_are_refused() {
+    for above in ["cache", "state"] {
+        let root = Root::new();
+        let open = root.dir.path().join("open");
+        fs::create_dir_all(open.join("below")).unwrap();
+        set_mode(&open, 0o777);
+        let mut config = root.config();
+        let place = open.join("below").join(above);
+        match above {
+            "cache" => config.root = place,
+            _ => config.secret = SecretSource::File(place.join("cache.key")),
+        }
+        let off = root.open_with(config.clone()).expect_err("used all the same");
+        assert!(matches!(off.why, Why::OthersWrite), "{off:?}");
+        assert_eq!(off.path, open.canonicalize().unwrap());
+        // By way of a link to it too.
+        let link = root.dir.path().join("link");
+        symlink(open.join("below"), &link).unwrap();
+        let place = link.join(above);
+        let mut linked = config.clone();
+        match above {
+            "cache" => linked.root = place,
+            _ => linked.secret = SecretSource::File(place.join("cache.key")),
+        }
+        let off = root.open_with(linked.clone()).expect_err("used all the same");
+        assert!(matches!(off.why, Why::OthersWrite), "{off:?}");
+        // Where each may only remove what is their own, as in the folder of temporary files, it is all right.
+        set_mode(&open, 0o1777);
+        assert!(root.open_with(config).is_ok());
+        assert!(root.open_with(linked).is_ok());
+    }
+}
+
+fn pipe(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// What is under the name of an entry and is none: refused, told, removed, and stored again.
+#[test]
+fn what_is_no_file_of_its_own_is_no_entry() {
+    type Put = fn(&Root, &Path, &Path);
+    let rows: [(&str, &str, Put); 9] = [
+        ("a link", "it is a link", |_, path, other| symlink(other, path).unwrap()),
+        ("a link to nothing", "it is a link", |root, path, _| {
+            symlink(root.dir.path().join("nothing"), path).unwrap();
+        }),
+        ("a second name", "second name", |_, path, other| fs::hard_link(other, path).unwrap()),
+        ("a pipe", "regular", |_, path, _| pipe(path)),
+        ("a folder", "regular", |_, path, _| fs::create_dir(path).unwrap()),
+        ("a full folder", "regular", |_, path, _| fs::create_dir_all(path.join("a").join("b")).unwrap()),
+        ("for the group to write", "others may write", |_, path, other| {
+            fs::copy(other, path).unwrap();
+            set_mode(path, 0o620);
+        }),
+        ("for everybody to write", "others may write", |_, path, other| {
+            fs::copy(other, path).unwrap();
+            set_mode(path, 0o602);
+        }),
+        ("another user's", "another user", |_, path, other| {
+            fs::copy(other, path).unwrap();
+            chown(path, Some(SOMEBODY_ELSE), None).unwrap();
+        }),
+    ];
+    for (what, why, put) in rows {
+        if what == "another user's" && !is_root() {
+            continue;
+        }
+        let (root, record) = (Root::new(), record("a"));
+        let cache = root.open();
+        assert!(cache.store(&record));
+        let (path, other) = (root.entry(&record.name()), root.dir.path().join("other"));
+        for before_store in [false, true] {
+            // Even where the bytes are those of a good entry.
+            fs::rename(&path, &other).unwrap();
+            put(&root, &path, &other);
+            if !before_store {
+                assert_eq!(cache.load(&record.request()).found(), None, "{what}");
+                let told = root.log.take();
+                assert!(told.len() == 1 && told[0].contains(why), "{what}: {told:?}");
+                assert!(!is_there(&path), "{what} stayed");
+            }
+            assert!(cache.store(&record), "{what}: not healed, {:?}", root.log.take());
+            assert_eq!(cache.load(&record.request()).found().as_ref(), Some(&record), "{what}");
+            // What the link leads to, or what has the second name, was not written to.
+            if is_there(&other) {
+                fs::remove_file(&other).unwrap();
+            }
+            root.assert_quiet();
+        }
+        assert!(cache.sweep().is_some_and(|swept| swept.entries == 1), "{what}");
+        root.assert_quiet();
+    }
+}
+
+#[test]
+fn a_link_to_a_good_entry_does_not_cost_the_entry() {
+    let root = Root::new();
+    let cache = root.open();
+    let (a, b) = (record("a"), record("b"));
+    assert!(cache.store(&a));
+    symlink(root.entry(&a.name()), root.entry(&b.name())).unwrap();
+    assert_eq!(cache.load(&b.request()).found(), None);
+    assert!(cache.store(&b));
+    assert_eq!(cache.load(&a.request()).found(), Some(a));
+}
+
+/// In every folder there may be what nobody of us put there: it hinders nothing, neither a sweep nor the judging of the dead.
+#[test]
+fn what_does_not_belong_there_is_in_nobodys_way() {
+    let root = used();
+    for folder in ["entries", "temp", "flights", "marks", "quarantine"] {
+        let at = root.folder(folder);
+        fs::create_dir_all(at.join("folder").join("within")).unwrap();
+        fs::create_dir(at.join("empty")).unwrap();
+        fs::write(at.join("file"), "x").unwrap();
+        fs::write(at.join("0"), "").unwrap();
+        symlink("nowhere", at.join("link")).unwrap();
+        pipe(&at.join("pipe"));
+        // The name of an entry, in each.
+        fs::create_dir(at.join("0".repeat(64))).unwrap();
+    }
+    let crashed = crash_of(&root, Stage::Make, "b");
+    let cache = root.open();
+    assert!(cache.quarantine(&crashed).is_some(), "{:?}", root.log.take());
+    assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
+    assert!(cache.store(&record("c")));
+    assert!(matches!(cache.join(&record("d").request(), std::time::Duration::ZERO), Joined::Mine(_)));
+    // Everything is older than nothing: all entries go, whatever else is there.
+    let swept = cache.sweep_to(0).expect("a sweep");
+    assert_eq!(cache.load(&record("a").request()).found(), None);
+    assert_eq!(swept.entries, 0, "{swept:?} {:?} {:?}", root.list("entries"), root.log.take());
+    assert_eq!(root.list("entries"), Vec::<String>::new());
+    assert!(!is_there(&root.folder("temp").join("file")) && !is_there(&root.folder("temp").join("pipe")));
+    assert!(cache.store(&record("a")));
+    assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
+}
+
+/// The marks of a process that crashed, as it would have left them.
+fn crash_of(root: &Root, stage: Stage, request: &str) -> fuseline_cache::Name {
+    let name = record(request).name();
+    let mut bytes = vec![0; 80];
+    bytes[0] = b'!';
+    bytes[40] = match stage {
+        Stage::Make => b'm',
+        Stage::Load => b'l',
+        Stage::Run => b'r',
+    };
+    bytes[48..80].copy_from_slice(name.as_bytes());
+    fs::write(root.folder("marks").join("f".repeat(32)), bytes).unwrap();
+    name
+}
+
+#[test]
+fn the_file_of_the_secret_is_checked() {
+    type Put = fn(&Root);
+    let put: [(&str, &str, Put); 8] = [
+        ("short", "does not have 32 bytes", |root| fs::write(root.key(), [1; 31]).unwrap()),
+        ("empty", "does not have 32 bytes", |root| fs::write(root.key(), "").unwrap()),
+        ("long", "does not have 32 bytes", |root| fs::write(root.key(), [1; 33]).unwrap()),
+        ("for the group", "others may use", |root| set_mode(&root.key(), 0o640)),
+        ("for everybody", "others may use", |root| set_mode(&root.key(), 0o604)),
+        ("link", "it is a link", |root| {
+            let other = root.dir.path().join("other.key");
+            fs::rename(root.key(), &other).unwrap();
+            symlink(other, root.key()).unwrap();
+        }),
+        ("folder", "not a regular file", |root| {
+            fs::remove_file(root.key()).unwrap();
+            fs::create_dir(root.key()).unwrap();
+            set_mode(&root.key(), 0o700);
+        }),
+        ("pipe", "not a regular file", |root| {
+            fs::remove_file(root.key()).unwrap();
+            pipe(&root.key());
+        }),
+    ];
+    for (what, words, put) in put {
+        let root = used();
+        put(&root);
+        let off = root.open_with(root.config()).expect_err(what);
+        assert!(off.to_string().contains(words), "{what}: {off}");
+        assert_eq!(off.path, root.key(), "{what}");
+        assert!(is_there(&root.key()), "{what}: removed");
+    }
+    if is_root() {
+        let root = used();
+        chown(root.key(), Some(SOMEBODY_ELSE), None).unwrap();
+        refuses(&root, &root.key(), |why| matches!(why, Why::Owner { owner: SOMEBODY_ELSE, .. }));
+    }
+    let root = Root::new();
+    let config = DiskConfig { secret: SecretSource::File("/".into()), ..root.config() };
+    assert!(matches!(root.open_with(config), Err(Off { why: Why::KeyFile(_), .. })));
+}
+
+/// Without the secret entries are worth nothing, and are made again.
+#[test]
+fn another_secret_is_a_fresh_start() {
+    for remove in [true, false] {
+        let (root, record) = (used(), record("a"));
+        match remove {
+            true => fs::remove_file(root.key()).unwrap(),
+            false => fs::write(root.key(), [7; 32]).unwrap(),
+        }
+        let cache = root.open();
+        assert_eq!(cache.load(&record.request()).found(), None);
+        assert!(root.log.take()[0].contains("another cache key"));
+        assert!(cache.store(&record));
+        assert_eq!(root.open().load(&record.request()).found(), Some(record));
+        root.assert_quiet();
+    }
+}
+
+/// Processes that make the secret at once all use the same; and what those left that ended meanwhile is removed.
+#[test]
+fn the_secret_is_made_once() {
+    for _ in 0..20 {
+        let root = Root::new();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let root = &root;
+                scope.spawn(move || assert!(root.open().store(&record(&format!("{thread}")))));
+            }
+        });
+        let cache = root.open();
+        for thread in 0..8 {
+            assert!(cache.load(&record(&format!("{thread}")).request()).found().is_some());
+        }
+        root.assert_quiet();
+        assert_eq!(support::list(root.key().parent().unwrap()), ["cache.key"]);
+    }
+}
+
+#[test]
+fn secrets_that_were_being_written_do_not_stay() {
+    let root = used();
+    let state = root.key().parent().unwrap().to_owned();
+    let temp = |digit: &str| state.join(format!("cache.key.{}", digit.repeat(32)));
+    // Ended before it was linked, and nobody has one yet; files of others stay.
+    fs::remove_file(root.key()).unwrap();
+    fs::write(temp("a"), [1; 32]).unwrap();
+    fs::write(state.join("cache.key.old"), [1; 32]).unwrap();
+    drop(root.open());
+    assert_eq!(support::list(&state), ["cache.key", "cache.key.old"]);
+    // Ended when it was linked.
+    fs::hard_link(root.key(), temp("b")).unwrap();
+    drop(root.open());
+    assert_eq!(support::list(&state), ["cache.key", "cache.key.old"]);
+    root.assert_quiet();
+}
+
+#[test]
+fn who_may_only_read_makes_and_changes_nothing() {
+    let root = used();
+    let record = record("a");
+    let read_only = || DiskConfig { read_only: true, ..root.config() };
+    let before = tree(root.dir.path());
+    let cache = root.open_with(read_only()).unwrap();
+    assert_eq!(cache.load(&record.request()).found(), Some(record.clone()));
+    assert!(!cache.store(&support::record("b")));
+    assert!(cache.mark(Stage::Make, &record.name()).is_none() && cache.crash_file().is_none());
+    assert!(cache.sweep().is_none());
+    // Nobody has to wait for who stores nothing.
+    assert!(matches!(cache.join(&support::record("b").request(), std::time::Duration::ZERO), Joined::Alone));
+    drop(cache);
+    root.assert_quiet();
+    assert_eq!(tree(root.dir.path()), before);
+    // Where there is nothing, nothing is made.
+    for what in ["state", "cache/v1/temp", "cache"] {
+        fs::remove_dir_all(root.dir.path().join(what)).unwrap();
+        let before = tree(root.dir.path());
+        let off = root.open_with(read_only()).expect_err(what);
+        assert!(matches!(off.why, Why::Io { .. } | Why::KeyFile(_)), "{off:?}");
+        assert_eq!(tree(root.dir.path()), before);
+    }
+    let given = DiskConfig { secret: SecretSource::Given(Secret::new([1; 32])), ..read_only() };
+    assert!(root.open_with(given).is_err());
+}
+
+/// Everything below a folder, with its time.
+fn tree(path: &Path) -> Vec<(String, std::time::SystemTime)> {
+    let mut all = Vec::new();
+    for name in support::list(path) {
+        let path = path.join(name);
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        all.push((path.display().to_string(), metadata.modified().unwrap()));
+        if metadata.is_dir() {
+            all.extend(tree(&path));
+        }
+    }
+    all
+}
+
+/// As another user, for whom a mode means something; root may do everything.
+#[test]
+fn a_user_who_may_not_gets_no_tier_and_no_panic() {
+    use std::os::unix::process::CommandExt as _;
+    if !is_root() {
+        return;
+    }
+    let root = used();
+    let elsewhere = tempfile::tempdir().unwrap();
+    chown(elsewhere.path(), Some(SOMEBODY_ELSE), Some(SOMEBODY_ELSE)).unwrap();
+    let role = format!("user|{}|{}", root.dir.path().display(), elsewhere.path().display());
+    match child(&role).uid(SOMEBODY_ELSE).gid(SOMEBODY_ELSE).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{output:?}");
+            if String::from_utf8_lossy(&output.stdout).contains("skipped: ") {
+                skip("another user may not go where temporary files are");
+            }
+        }
+        Err(error) => skip(&format!("no process of another user: {error}")),
+    }
+    assert_eq!(root.open().load(&record("a").request()).found(), Some(record("a")));
+    root.assert_quiet();
+}
+
+fn config(dir: &Path) -> DiskConfig {
+    DiskConfig::new(dir.join("cache"), SecretSource::File(dir.join("state").join("cache.key")))
+}
+
+/// What [`a_user_who_may_not_gets_no_tier_and_no_panic`] does as another user: in root's folders, in its own, and where its own are closed.
+fn user(theirs: &Path, own: &Path) {
+    if fs::read_dir(own).is_err() {
+        return skip("another user may not go here");
+    }
+    let log = support::Log::default();
+    let open = |dir: &Path| DiskCache::open(config(dir), log.observer());
+    let off = open(theirs).expect_err("root's folder");
+    assert!(
+        matches!(&off.why, Why::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied),
+        "{off:?}"
+    );
+    // A folder that may be looked into, of another user.
+    set_mode(own, 0o700);
+    let cache = open(own).unwrap();
+    assert!(cache.store(&record("a")));
+    let entries = own.join("cache").join("v1").join("entries");
+    let entry = entries.join(record("a").name().to_string());
+    // May not be read: it is in the way of nothing.
+    set_mode(&entry, 0o000);
+    assert_eq!(cache.load(&record("a").request()).found(), None);
+    assert!(log.take()[0].contains("open an entry"));
+    assert!(cache.store(&record("a")));
+    assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
+    assert_eq!(log.take(), Vec::<String>::new());
+    // A folder that may not be written to.
+    set_mode(&entries, 0o500);
+    assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
+    assert!(!cache.store(&record("b")));
+    assert!(!cache.remove(&record("a").name()));
+    assert!(cache.sweep_to(0).is_some_and(|swept| swept.entries == 1 && swept.evicted == 0));
+    assert_eq!(log.take().len(), 2);
+    set_mode(&own.join("cache"), 0o000);
+    assert!(open(own).is_err());
+    set_mode(&own.join("cache"), 0o700);
+    set_mode(&entries, 0o700);
+    assert_eq!(open(own).unwrap().load(&record("a").request()).found(), Some(record("a")));
+    assert_eq!(log.take(), Vec::<String>::new());
+}
+
+/// Another process of the tests here; does nothing by itself.
+#[test]
+#[ignore = "a part of other tests"]
+fn other_process() {
+    let Some(role) = role() else { return };
+    match &role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["mask", mask, dir] => {
+            rustix::process::umask(Mode::from_bits_truncate(mask.parse().unwrap()));
+            let cache = DiskCache::open(config(Path::new(dir)), support::Log::default().observer()).unwrap();
+            assert!(cache.store(&record("a")));
+        }
+        ["user", theirs, own] => user(Path::new(theirs), Path::new(own)),
+        role => panic!("{role:?}"),
+    }
+}

@@ -1,0 +1,14 @@
+//! The shared tier with real servers: one that speaks S3, in a process that is killed, and ones that lie.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test, on real threads"
+)]
+
+mod liar;
+mod lies;
+mod s3;
+mod store;
+mod support;

@@ -1,0 +1,48 @@
+//! A program at the public API, on the reference device: whatever is recorded on whatever stream in whatever mode, dropped,
+//! copied and read at whatever time, every value read is the one that the interpreter computed.
+
+use fuseline::fusion::op::{Aim, Entropy as _, ProgramOptions, ProgramSampler, Sampled};
+use fuseline::fusion::{self, DTypeSet};
+use fuseline::{Budgets, Engine, EngineConfig, Mode, Stream, with_mode};
+
+use super::bytes::Bytes;
+use super::script::{Refused, STREAMS, describe, run as run_script, script};
+
+/// Two programs in a byte string: what is sampled, and what is done with it.
+pub(super) fn program<'a>(data: &'a [u8], most_ops: u32) -> (Sampled, Bytes<'a>) {
+    let (mut program, mut how) = Bytes::halves(data);
+    let ops = 1 + how.draw(most_ops) as usize;
+    let dtypes = if how.draw(4) == 3 { DTypeSet::NARROW } else { DTypeSet::ANY };
+    let options = ProgramOptions { dtypes, ..ProgramOptions::new(Aim::Portable) };
+    (ProgramSampler::sample(options, &mut program, ops), how)
+}
+
+pub(super) fn streams(engine: &Engine) -> Vec<Stream> {
+    std::iter::once(engine.stream().clone()).chain((1..STREAMS).map(|_| engine.new_stream())).collect()
+}
+
+pub(super) fn run(data: &[u8]) {
+    let (sampled, mut how) = program(data, 24);
+    // Regions that end early have more to do with each other.
+    let ops = [Budgets::default().ops, 1, 2, 5][how.draw(4) as usize];
+    let budgets = Budgets { ops, ..Budgets::default() };
+    let mode = [Mode::Fused, Mode::Fused, Mode::Strict, Mode::Debug][how.draw(4) as usize];
+    let rounds = 1 + how.draw(4);
+    let config = EngineConfig::new().region_budgets(budgets).replay(how.draw(4) != 3);
+    let engine = config.build_reference().expect("the reference engine needs threads only");
+    let streams = streams(&engine);
+    let steps = script(&sampled, &mut how);
+    // More than twice the same, and it is replayed.
+    for round in 0..rounds {
+        let mut refused = Refused::default();
+        let found = with_mode(mode, || run_script(&sampled, &steps, &streams, &mut refused));
+        let found = found.and_then(|_| engine.synchronize().map_err(|error| error.to_string()));
+        let counters = engine.counters();
+        let fine = refused.0.is_empty() && counters.panics == 0 && counters.poisoned == 0;
+        match found {
+            Ok(()) if fine => {}
+            Ok(()) => panic!("{refused:?}, {counters:?}\n{}", describe(&sampled, &steps)),
+            Err(error) => panic!("{mode:?}, round {round}: {error}\n{}", describe(&sampled, &steps)),
+        }
+    }
+}

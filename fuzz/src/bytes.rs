@@ -1,0 +1,39 @@
+//! Choices from the bytes of an input.
+
+use fuseline_fusion::op::Entropy;
+
+/// Choices made of bytes, first to last: one byte for a choice of up to 256 things, more for more. When the bytes have run out,
+/// the simplest choice.
+#[derive(Debug)]
+pub(super) struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(super) fn new(data: &'a [u8]) -> Bytes<'a> {
+        Bytes(data)
+    }
+
+    /// Two sources, so that what one uses does not move what the other gets: three parts of four, and the rest.
+    pub(super) fn halves(data: &'a [u8]) -> (Bytes<'a>, Bytes<'a>) {
+        let (first, second) = data.split_at(data.len() / 4 * 3);
+        (Bytes(first), Bytes(second))
+    }
+
+    /// What is left, as text.
+    pub(super) fn text(self) -> String {
+        String::from_utf8_lossy(self.0).into_owned()
+    }
+}
+
+impl Entropy for Bytes<'_> {
+    fn draw(&mut self, below: u32) -> u32 {
+        if below <= 1 {
+            return 0;
+        }
+        let wide = (u32::BITS - (below - 1).leading_zeros()).div_ceil(8) as usize;
+        let (now, rest) = self.0.split_at(wide.min(self.0.len()));
+        self.0 = rest;
+        let number = now.iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+        // Monotone, as in the generators' own sources: what is smaller is simpler.
+        ((number * u64::from(below)) >> (8 * wide)) as u32
+    }
+}

@@ -1,0 +1,56 @@
+//! What the fuzz targets do, each as a function of bytes that panics when something is wrong.
+//!
+//! The same functions are run by libFuzzer (`fuzz_targets/`), by `tests/fuzz_regressions.rs` over `corpus/` and `regressions/`
+//! in every test run, and by `cargo xtask soak`. Programs and calls come from the generators of the property tests, so an op is
+//! fuzzed from the day it has a row in the op table.
+//!
+//! Another target is a module here, a line in [`TARGETS`], a line in `fuzz_targets/`, a `[[bin]]` in `Cargo.toml` and a folder
+//! `corpus/NAME`; a test says what is missing.
+#![allow(dead_code, missing_docs, unreachable_pub, unused_imports, reason = "each build uses a part")]
+
+mod bytes;
+
+mod api_program;
+mod canon_decode;
+mod canon_meta;
+mod emit_verify;
+mod fault_plan;
+mod program_json;
+mod shape;
+mod text;
+
+#[path = "../../fusion/tests/support/answer.rs"]
+mod answer;
+#[path = "../../fusion/tests/support/draft.rs"]
+mod draft;
+#[path = "../../fusion/tests/support/hostile.rs"]
+mod hostile;
+#[path = "../../fusion/tests/support/recording.rs"]
+mod recording;
+#[path = "../../tests/support/script.rs"]
+mod script;
+
+/// A target: its name and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 8] = [
+    ("api_program", api_program::run),
+    ("canon_decode", canon_decode::run),
+    ("canon_meta", canon_meta::run),
+    ("emit_verify", emit_verify::run),
+    ("fault_plan", fault_plan::run),
+    ("program_json", program_json::run),
+    ("shape", shape::run),
+    ("text", text::run),
+];
+
+/// What the target of a name does.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn target(name: &str) -> fn(&[u8]) {
+    let found = TARGETS.iter().find(|target| target.0 == name);
+    found.unwrap_or_else(|| panic!("there is no target {name}")).1
+}

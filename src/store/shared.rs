@@ -1,0 +1,131 @@
+//! The shared tier, where the crate was built with it.
+//!
+//! Input: requests and records. Output: records that another machine with the fleet's key has made. Without the feature `shared-cache` there is
+//! none, and nothing of it is compiled.
+
+#[cfg(not(feature = "shared-cache"))]
+pub(crate) use self::without::{Fetching, Shared};
+#[cfg(feature = "shared-cache")]
+pub(crate) use with::{Fetching, Shared};
+
+#[cfg(feature = "shared-cache")]
+mod with {
+    use std::fmt;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use fuseline_cache::shared::{Fetch, Fetched, SharedCache};
+    use fuseline_cache::{Record, Request};
+
+    use crate::config::EngineConfig;
+    use crate::event::{Event, Events};
+
+    pub(crate) struct Shared(SharedCache);
+
+    /// A question that is under way; dropping it takes it back.
+    pub(crate) struct Fetching(Fetch);
+
+    impl Shared {
+        pub(crate) fn open(config: &EngineConfig, events: &Events) -> Option<Shared> {
+            let tell = |what: String, events: &Events| events.emit(|| Event::CacheTrouble { what });
+            let config = match config.shared_cache_config() {
+                Ok(config) => config?,
+                Err(why) => {
+                    tell(format!("the shared cache is off: {why}"), events);
+                    return None;
+                }
+            };
+            let teller = events.clone();
+            let opened = SharedCache::open(config, move |event| tell(event.to_string(), &teller));
+            match opened {
+                Ok(shared) => Some(Shared(shared)),
+                Err(error) => {
+                    events.emit(|| Event::CacheTrouble { what: format!("the shared cache is off: {error}") });
+                    None
+                }
+            }
+        }
+
+        pub(crate) fn fetch(&self, request: &Request<'_>) -> Fetching {
+            Fetching(self.0.fetch(request))
+        }
+
+        pub(crate) fn offer(&self, record: Record) {
+            // What became of it the tier tells itself.
+            let _ = self.0.offer(record);
+        }
+
+        /// Waits until what was offered is written, so long at most.
+        pub(crate) fn flush(&self, most: Duration) {
+            let _ = self.0.flush(most);
+        }
+    }
+
+    impl Fetching {
+        /// The answer, if there is one in so much time, and it is an entry.
+        pub(crate) fn within(&self, time: Duration) -> Option<Arc<Record>> {
+            self.0.within(time)?.hit().cloned()
+        }
+
+        /// Has a function called with an entry that comes later, unless this is dropped before.
+        pub(crate) fn then(&self, f: impl FnOnce(Arc<Record>) + Send + 'static) {
+            self.0.subscribe(move |fetched| {
+                if let Fetched::Hit(record) = fetched {
+                    f(record.clone());
+                }
+            });
+        }
+    }
+
+    impl fmt::Debug for Shared {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "Shared({:?})", self.0.stats())
+        }
+    }
+}
+
+#[cfg(not(feature = "shared-cache"))]
+mod without {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use fuseline_cache::{Record, Request};
+
+    use crate::config::EngineConfig;
+    use crate::event::Events;
+
+    /// There is none of these.
+    #[derive(Debug)]
+    pub(crate) enum Shared {}
+
+    /// There is none of these.
+    pub(crate) enum Fetching {}
+
+    impl Shared {
+        pub(crate) fn open(_: &EngineConfig, _: &Events) -> Option<Shared> {
+            None
+        }
+
+        pub(crate) fn fetch(&self, _: &Request<'_>) -> Fetching {
+            match *self {}
+        }
+
+        pub(crate) fn offer(&self, _: Record) {
+            match *self {}
+        }
+
+        pub(crate) fn flush(&self, _: Duration) {
+            match *self {}
+        }
+    }
+
+    impl Fetching {
+        pub(crate) fn within(&self, _: Duration) -> Option<Arc<Record>> {
+            match *self {}
+        }
+
+        pub(crate) fn then(&self, _: impl FnOnce(Arc<Record>) + Send + 'static) {
+            match *self {}
+        }
+    }
+}

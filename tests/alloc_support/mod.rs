@@ -1,0 +1,96 @@
+//! An allocator that counts what a thread has, and fails where a test says so.
+//!
+//! A test program that includes this module has [`Counting`] as its allocator. What other threads do is neither counted nor
+//! failed, so tests may run at the same time.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    /// Bytes that this thread has allocated and not freed; less than nothing where it freed what another thread allocated.
+    static NOW: Cell<i64> = const { Cell::new(0) };
+    /// The most that there were since [`peak`] began.
+    static MOST: Cell<i64> = const { Cell::new(0) };
+    /// Allocations of this thread.
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Which of them fails: none, if it is zero.
+    static FAILS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with counts.
+#[derive(Debug)]
+pub struct Counting;
+
+/// Counts an allocation; whether it may be made. Thread-locals are gone when a thread ends, which allocates nothing of ours.
+fn may_have(bytes: usize) -> bool {
+    let counted = COUNT.try_with(|count| {
+        count.set(count.get() + 1);
+        count.get()
+    });
+    if counted.is_ok_and(|count| FAILS.try_with(Cell::get).is_ok_and(|fails| fails == count)) {
+        return false;
+    }
+    let now = NOW.try_with(|now| {
+        now.set(now.get().saturating_add(bytes as i64));
+        now.get()
+    });
+    if let Ok(now) = now {
+        let _ = MOST.try_with(|most| most.set(most.get().max(now)));
+    }
+    true
+}
+
+fn gives_back(bytes: usize) {
+    let _ = NOW.try_with(|now| now.set(now.get().saturating_sub(bytes as i64)));
+}
+
+// SAFETY: every call goes to the system's allocator as it came, or fails as an allocator may.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !may_have(layout.size()) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        gives_back(layout.size());
+        // SAFETY: the pointer came from `System` with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !may_have(size) {
+            return std::ptr::null_mut();
+        }
+        gives_back(layout.size());
+        // SAFETY: the pointer came from `System` with this layout, and the caller promises the rest.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// What a function returns, and how many bytes more than before this thread had at most while it ran.
+pub fn peak<T>(function: impl FnOnce() -> T) -> (T, u64) {
+    let before = NOW.with(Cell::get);
+    MOST.with(|most| most.set(before));
+    let result = function();
+    let most = MOST.with(Cell::get);
+    (result, u64::try_from(most - before).unwrap_or(0))
+}
+
+/// What a function returns, and how many allocations this thread made while it ran.
+pub fn count<T>(function: impl FnOnce() -> T) -> (T, u64) {
+    let before = COUNT.with(Cell::get);
+    let result = function();
+    (result, COUNT.with(Cell::get) - before)
+}
+
+/// Lets the allocation fail that is so many from now, counted from one.
+pub fn fail_at(number: u64) {
+    FAILS.with(|fails| fails.set(COUNT.with(Cell::get) + number));
+}

@@ -1,0 +1,247 @@
+//! Buffers, and the values in them, which come later.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use fuseline_fusion::{Literal, TensorType};
+
+use crate::client::Client;
+use crate::event::{HostMemory, Promise, Status};
+use crate::plan::{Failure, INTERNAL};
+use crate::points::{COPY_IN, COPY_OUT};
+use crate::registry::{Handle, Kind, insert};
+use crate::world::{Fault, enter, lock};
+
+/// Data that is there when its promise has been kept well.
+pub(crate) struct Value {
+    pub(crate) promise: Arc<Promise>,
+    data: OnceLock<Arc<Literal>>,
+}
+
+impl Value {
+    pub(crate) fn promised() -> Arc<Value> {
+        Arc::new(Value { promise: Promise::new(), data: OnceLock::new() })
+    }
+
+    pub(crate) fn keep(&self, outcome: Result<Arc<Literal>, Failure>) {
+        let status = outcome.map(|data| self.data.set(data).expect("bug: a value was set twice"));
+        self.promise.keep(status);
+    }
+
+    /// Waits for the data.
+    pub(crate) fn wait(&self) -> Result<Arc<Literal>, Failure> {
+        self.promise.wait()?;
+        Ok(Arc::clone(self.data.get().expect("bug: a kept promise without data")))
+    }
+}
+
+struct State {
+    /// None when it was deleted or donated.
+    value: Option<Arc<Value>>,
+    /// What others use the memory of: it stays for them.
+    lent: Option<Arc<Literal>>,
+    references: usize,
+}
+
+/// A buffer.
+pub(crate) struct Buffer {
+    pub(crate) ty: TensorType,
+    /// Sizes, as C has them.
+    pub(crate) dims: Vec<i64>,
+    /// The index of its device.
+    pub(crate) device: usize,
+    pub(crate) client: Handle,
+    /// Host memory that is used in place, and is not to be written to.
+    is_borrowed: bool,
+    state: Mutex<State>,
+    /// Kept when the buffer is gone.
+    pub(crate) gone: Option<Arc<Promise>>,
+}
+
+/// Where a buffer is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) device: usize,
+    pub(crate) client: Handle,
+}
+
+/// What the caller lets a plugin do with host memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Nothing after the call.
+    Call,
+    /// To read it until it says that it has.
+    Transfer,
+    /// To use it until the buffer is gone.
+    InPlace { writable: bool },
+}
+
+impl Buffer {
+    fn made(
+        ty: TensorType,
+        value: Arc<Value>,
+        place: Place,
+        is_borrowed: bool,
+        gone: Option<Arc<Promise>>,
+    ) -> Handle {
+        let Place { device, client } = place;
+        let dims = ty.dims().iter().map(|dim| *dim as i64).collect();
+        let state = Mutex::new(State { value: Some(value), lent: None, references: 0 });
+        insert(Kind::Buffer, Arc::new(Buffer { ty, dims, device, client, is_borrowed, state, gone }), client)
+    }
+
+    /// A buffer of a value, for the caller.
+    pub(crate) fn of(ty: TensorType, value: Arc<Value>, place: Place) -> Handle {
+        Buffer::made(ty, value, place, false, None)
+    }
+
+    /// A view of memory that is somebody else's; `gone` is kept when it is not used any more.
+    pub(crate) fn view(data: Literal, gone: Arc<Promise>, place: Place) -> Handle {
+        let (ty, value) = (data.ty().clone(), Value::promised());
+        value.keep(Ok(Arc::new(data)));
+        Buffer::made(ty, value, place, false, Some(gone))
+    }
+
+    /// Starts a transfer from the host. The promise says when the memory is not used any more.
+    ///
+    /// # Safety
+    /// The memory is readable as long as the lease says.
+    pub(crate) unsafe fn from_host(
+        client: &Client,
+        ty: TensorType,
+        memory: HostMemory,
+        lease: Lease,
+        event_error: Option<Failure>,
+        place: Place,
+    ) -> Result<(Handle, Arc<Promise>), Failure> {
+        let wanted =
+            usize::try_from(ty.bytes().0).map_err(|_| Failure::invalid("a buffer larger than memory"))?;
+        if memory.len < wanted {
+            return Err(Failure::invalid(format!("{} bytes for {ty}", memory.len)));
+        }
+        let (value, done) = (Value::promised(), Promise::new());
+        let gone = matches!(lease, Lease::InPlace { .. }).then(|| done.clone());
+        let is_borrowed = lease == Lease::InPlace { writable: false };
+        let buffer = Buffer::made(ty.clone(), value.clone(), place, is_borrowed, gone);
+        let read = {
+            let ty = ty.clone();
+            move |memory: HostMemory| {
+                let bytes = unsafe { std::slice::from_raw_parts(memory.start.cast::<u8>(), wanted) };
+                Literal::from_bytes(ty, bytes.to_vec()).map_err(|error| Failure::invalid(error.to_string()))
+            }
+        };
+        // What may be looked at during the call only is copied now, and arrives later all the same.
+        let early = match lease {
+            Lease::Call => Ok(read(HostMemory { ..memory })),
+            Lease::Transfer | Lease::InPlace { .. } => Err((memory, read)),
+        };
+        let is_done = lease == Lease::Transfer;
+        if lease == Lease::Call {
+            done.keep(Ok(()));
+        }
+        let done_later = done.clone();
+        client.copies.push(move || {
+            let planned = planned(COPY_IN, wanted as u64, event_error);
+            let read = match early {
+                Ok(read) => read,
+                Err((memory, read)) => read(memory),
+            };
+            if is_done {
+                done_later.keep(Ok(()));
+            }
+            value.keep(planned.and(read).map(Arc::new));
+        });
+        Ok((buffer, done))
+    }
+
+    /// The value, if it has not been deleted or donated.
+    pub(crate) fn value(&self) -> Result<Arc<Value>, Failure> {
+        lock(&self.state).value.clone().ok_or_else(|| Failure::invalid("the buffer was deleted or donated"))
+    }
+
+    pub(crate) fn is_deleted(&self) -> bool {
+        lock(&self.state).value.is_none()
+    }
+
+    pub(crate) fn delete(&self) {
+        drop(lock(&self.state).value.take());
+    }
+
+    /// Whether an execution may have its memory.
+    pub(crate) fn may_be_donated(&self) -> bool {
+        !self.is_borrowed && lock(&self.state).references == 0
+    }
+
+    /// Somebody else uses the memory from now on.
+    pub(crate) fn borrow(&self) -> Result<(), Failure> {
+        self.value()?;
+        lock(&self.state).references += 1;
+        Ok(())
+    }
+
+    /// Somebody does not any more.
+    pub(crate) fn give_back(&self) -> Result<(), Failure> {
+        let mut state = lock(&self.state);
+        let left = state.references.checked_sub(1);
+        state.references = left.ok_or_else(|| Failure::invalid("more references given back than taken"))?;
+        if state.references == 0 {
+            state.lent = None;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn references(&self) -> usize {
+        lock(&self.state).references
+    }
+
+    /// Where the data lies. Waits for it: there is no memory before.
+    pub(crate) fn address(&self) -> Result<*mut c_void, Failure> {
+        let data = self.value()?.wait()?;
+        let address = data.bytes().as_ptr().cast_mut().cast();
+        lock(&self.state).lent = Some(data);
+        Ok(address)
+    }
+
+    /// Starts a transfer to the host.
+    ///
+    /// # Safety
+    /// The memory is writable until the promise is kept.
+    pub(crate) unsafe fn to_host(
+        &self,
+        client: &Client,
+        memory: HostMemory,
+        event_error: Option<Failure>,
+    ) -> Result<Arc<Promise>, Failure> {
+        let value = self.value()?;
+        if (memory.len as u64) < self.ty.bytes().0 {
+            return Err(Failure::invalid(format!("{} bytes of room for {}", memory.len, self.ty)));
+        }
+        let done = Promise::new();
+        let told = done.clone();
+        client.copies.push(move || {
+            // All of it, and not just the fields that are used.
+            let memory = memory;
+            let planned = planned(COPY_OUT, memory.len as u64, event_error);
+            let copied: Status = value.wait().and_then(|data| {
+                planned?;
+                let bytes = data.bytes();
+                // SAFETY: as the caller of `to_host` says; the length was compared.
+                unsafe { memory.start.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                Ok(())
+            });
+            told.keep(copied);
+        });
+        Ok(done)
+    }
+}
+
+/// What is planned for work on a thread of a client, or for the call that it belongs to.
+pub(crate) fn planned(point: &'static str, size: u64, event_error: Option<Failure>) -> Status {
+    match enter(point, size) {
+        Fault::Fail(failure) => Err(failure),
+        Fault::None => event_error.map_or(Ok(()), Err),
+        Fault::Event(_) | Fault::Null | Fault::WrongStructSize => {
+            Err(Failure::new(INTERNAL, format!("bug: a plan that means nothing at {point}")))
+        }
+    }
+}

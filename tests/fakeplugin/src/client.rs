@@ -1,0 +1,200 @@
+//! A client, its devices and their memories.
+
+use std::ffi::c_char;
+use std::sync::{Arc, OnceLock};
+
+use fuseline_fusion::{DType, TensorType};
+use pjrt_sys::*;
+
+use crate::event::Thread;
+use crate::plan::{Failure, UNIMPLEMENTED};
+use crate::registry::{Handle, Kind, insert};
+
+/// A client. What it calls itself and how many devices it has is up to its options.
+pub(crate) struct Client {
+    pub(crate) platform: String,
+    pub(crate) version: String,
+    /// Devices and memories, one for each, as arrays of handles for C.
+    pub(crate) devices: OnceLock<Vec<Handle>>,
+    pub(crate) memories: OnceLock<Vec<Handle>>,
+    /// Executions.
+    pub(crate) work: Thread,
+    /// Transfers.
+    pub(crate) copies: Thread,
+}
+
+/// A device, and the description of it.
+pub(crate) struct Device {
+    pub(crate) index: usize,
+    pub(crate) client: Handle,
+    pub(crate) kind: String,
+    pub(crate) words: String,
+}
+
+/// The memory of a device.
+pub(crate) struct Memory {
+    pub(crate) index: usize,
+    pub(crate) words: String,
+    /// Its device, as an array for C.
+    pub(crate) device: [Handle; 1],
+}
+
+/// What a client is made with.
+struct Options {
+    platform: String,
+    version: String,
+    devices: i64,
+}
+
+/// Most devices.
+const MOST: i64 = 64;
+
+impl Options {
+    /// Reads the options that the caller gave; what is unknown is refused, as real plugins do.
+    unsafe fn read(options: *const PJRT_NamedValue, count: usize) -> Result<Options, Failure> {
+        let or = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+        let mut read = Options {
+            platform: or("FUSELINE_FAKE_PLATFORM", "fake"),
+            version: or("FUSELINE_FAKE_VERSION", "1"),
+            devices: 1,
+        };
+        for option in unsafe { list(options, count) } {
+            let name = unsafe { text(option.name, option.name_size) };
+            let value = &option.__bindgen_anon_1;
+            let is_text = option.type_ == PJRT_NamedValue_Type_PJRT_NamedValue_kString;
+            let is_number = option.type_ == PJRT_NamedValue_Type_PJRT_NamedValue_kInt64;
+            match name.as_str() {
+                "platform" if is_text => {
+                    read.platform = unsafe { text(value.string_value, option.value_size) };
+                }
+                "version" if is_text => {
+                    read.version = unsafe { text(value.string_value, option.value_size) };
+                }
+                // The second is what XLA's CPU plugin calls it.
+                "devices" | "cpu_device_count" if is_number => read.devices = unsafe { value.int64_value },
+                _ => {
+                    let text = format!(
+                        "unknown option {name}, or one of another type; there are platform, version, devices"
+                    );
+                    return Err(Failure::invalid(text));
+                }
+            }
+        }
+        if (1..=MOST).contains(&read.devices) {
+            Ok(read)
+        } else {
+            Err(Failure::invalid(format!("{} devices; there can be 1 to {MOST}", read.devices)))
+        }
+    }
+}
+
+impl Client {
+    /// Starts a client; the handle is the caller's.
+    pub(crate) unsafe fn create(options: *const PJRT_NamedValue, count: usize) -> Result<Handle, Failure> {
+        let Options { platform, version, devices } = unsafe { Options::read(options, count) }?;
+        let client = Arc::new(Client {
+            platform: platform.clone(),
+            version,
+            devices: OnceLock::new(),
+            memories: OnceLock::new(),
+            work: Thread::start("fake-device")?,
+            copies: Thread::start("fake-copies")?,
+        });
+        let handle = insert(Kind::Client, client.clone(), 0);
+        let device = |index: usize| {
+            let words = format!("{platform} device {index}");
+            let device = Device { index, client: handle, kind: platform.clone(), words };
+            insert(Kind::Device, Arc::new(device), handle)
+        };
+        let devices: Vec<Handle> = (0..devices as usize).map(device).collect();
+        let memory = |(index, device): (usize, &Handle)| {
+            let memory = Memory { index, words: format!("memory of device {index}"), device: [*device] };
+            insert(Kind::Memory, Arc::new(memory), handle)
+        };
+        let memories = devices.iter().enumerate().map(memory).collect();
+        client.memories.set(memories).expect("it was just made");
+        client.devices.set(devices).expect("it was just made");
+        Ok(handle)
+    }
+
+    pub(crate) fn devices(&self) -> &[Handle] {
+        self.devices.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn memories(&self) -> &[Handle] {
+        self.memories.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether buffers lie in memory that the host can read.
+    pub(crate) fn is_cpu(&self) -> bool {
+        self.platform == "cpu"
+    }
+
+    /// Does all that was started and ends the threads.
+    pub(crate) fn finish(&self) {
+        self.work.finish();
+        self.copies.finish();
+    }
+}
+
+/// A C string with a length.
+pub(crate) unsafe fn text(start: *const c_char, len: usize) -> String {
+    String::from_utf8_lossy(unsafe { list(start.cast::<u8>(), len) }).into_owned()
+}
+
+/// A C array; an empty one may have no address.
+pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
+    if start.is_null() || len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(start, len) } }
+}
+
+/// Numbers of `PJRT_Buffer_Type`, in the order of [`DType::ALL`]; the last ones are later than the header of `pjrt-sys`.
+const TYPES: [PJRT_Buffer_Type; 28] = [
+    PJRT_Buffer_Type_PJRT_Buffer_Type_PRED,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_S8,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_S16,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_S32,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_S64,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_U8,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_U16,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_U32,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_U64,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F16,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_BF16,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F32,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F64,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_S2,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_S4,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_U2,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_U4,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_C64,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_C128,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F8E4M3FN,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F8E5M2,
+    26,
+    27,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F8E4M3FNUZ,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F8E5M2FNUZ,
+    PJRT_Buffer_Type_PJRT_Buffer_Type_F8E4M3B11FNUZ,
+    28,
+    29,
+];
+
+pub(crate) fn number_of(dtype: DType) -> PJRT_Buffer_Type {
+    let place = DType::ALL.iter().position(|other| *other == dtype).expect("all of them are there");
+    TYPES[place]
+}
+
+/// A type from C's numbers.
+pub(crate) unsafe fn type_of(
+    number: PJRT_Buffer_Type,
+    dims: *const i64,
+    rank: usize,
+) -> Result<TensorType, Failure> {
+    let place = TYPES.iter().position(|other| *other == number);
+    let dtype = place.map(|place| DType::ALL[place]);
+    let dtype = dtype.ok_or_else(|| Failure::new(UNIMPLEMENTED, format!("element type {number}")))?;
+    let dims: Result<Vec<u64>, _> =
+        unsafe { list(dims, rank) }.iter().map(|dim| u64::try_from(*dim)).collect();
+    let dims = dims.map_err(|error| Failure::invalid(format!("a size: {error}")))?;
+    TensorType::of(dtype, &dims).map_err(|error| Failure::invalid(error.to_string()))
+}

@@ -1,0 +1,203 @@
+//! Every object that the caller holds, by handles that are never used twice.
+//!
+//! A handle is a number that looks like a pointer: nothing lies there. So a handle that was destroyed stays known as such for ever,
+//! whatever was made since, and no mistake of the caller's touches memory.
+//!
+//! Invariants, each of which ends the process with a message when the caller breaks it:
+//! - R1. A handle is used only while its object lives, for the kind of object that it is.
+//! - R2. An object is destroyed once, and not while a call uses it on any thread.
+//! - R3. A client is destroyed after all that was made with it.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use crate::world::lock;
+
+/// What a handle stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Client = 1,
+    Device,
+    Memory,
+    Executable,
+    LoadedExecutable,
+    Buffer,
+    Event,
+    Error,
+    Serialized,
+}
+
+/// Kinds with the names that tests ask by. Devices and memories are parts of their client.
+pub(crate) const KINDS: [(Kind, &str); 9] = [
+    (Kind::Client, "client"),
+    (Kind::Device, "device"),
+    (Kind::Memory, "memory"),
+    (Kind::Executable, "executable"),
+    (Kind::LoadedExecutable, "loaded_executable"),
+    (Kind::Buffer, "buffer"),
+    (Kind::Event, "event"),
+    (Kind::Error, "error"),
+    (Kind::Serialized, "serialized"),
+];
+
+impl Kind {
+    fn is_part(self) -> bool {
+        matches!(self, Kind::Device | Kind::Memory)
+    }
+
+    fn place(self) -> usize {
+        self as usize - 1
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(KINDS[self.place()].1)
+    }
+}
+
+/// What a handle is, as C has it.
+pub(crate) type Handle = usize;
+
+struct Slot {
+    object: Arc<dyn Any + Send + Sync>,
+    /// The client that it was made with; 0 for none.
+    client: Handle,
+    /// Calls that use it now.
+    users: u32,
+}
+
+struct Registry {
+    live: BTreeMap<Handle, Slot>,
+    created: [u64; KINDS.len()],
+    destroyed: [u64; KINDS.len()],
+    next: usize,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    live: BTreeMap::new(),
+    created: [0; KINDS.len()],
+    destroyed: [0; KINDS.len()],
+    next: 1,
+});
+
+/// Handles are this far apart, with the kind in between: aligned, and far below any address.
+const STRIDE: usize = 256;
+
+fn kind_of(handle: Handle) -> Option<Kind> {
+    let number = handle % STRIDE / 16;
+    KINDS.iter().map(|row| row.0).find(|kind| *kind as usize == number && handle.is_multiple_of(16))
+}
+
+/// Ends the process: the caller has broken a rule, and there is no safe way on.
+pub(crate) fn die(message: &str) -> ! {
+    eprintln!("fake plugin: {message}");
+    std::process::abort()
+}
+
+/// A handle for an object that the caller owns from now on; `client` is the one it was made with, 0 for none.
+pub(crate) fn insert<T: Any + Send + Sync>(kind: Kind, object: Arc<T>, client: Handle) -> Handle {
+    let mut registry = lock(&REGISTRY);
+    let handle = registry.next * STRIDE + kind as usize * 16;
+    registry.next += 1;
+    registry.created[kind.place()] += 1;
+    registry.live.insert(handle, Slot { object, client, users: 0 });
+    handle
+}
+
+/// Says why a handle cannot be used, and ends the process.
+fn refuse(registry: &Registry, function: &str, kind: Kind, handle: Handle) -> ! {
+    let number = handle / STRIDE;
+    let what = match kind_of(handle).filter(|_| number < registry.next && number > 0) {
+        None if handle == 0 => format!("a null pointer for a {kind}"),
+        None => format!("{handle:#x} for a {kind}, which is no handle"),
+        Some(other) if other != kind => format!("{other} #{number} for a {kind}"),
+        Some(_) => format!("{kind} #{number}, which was destroyed"),
+    };
+    die(&format!("{function} got {what}"))
+}
+
+/// An object in use by a call.
+pub(crate) struct Held<T> {
+    object: Arc<T>,
+    pub(crate) handle: Handle,
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.object
+    }
+}
+
+impl<T> Held<T> {
+    pub(crate) fn shared(&self) -> &Arc<T> {
+        &self.object
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if let Some(slot) = lock(&REGISTRY).live.get_mut(&self.handle) {
+            slot.users -= 1;
+        }
+    }
+}
+
+/// The object of a handle, until the call is done with it.
+pub(crate) fn hold<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Handle) -> Held<T> {
+    let mut registry = lock(&REGISTRY);
+    if kind_of(handle) != Some(kind) || !registry.live.contains_key(&handle) {
+        refuse(&registry, function, kind, handle);
+    }
+    let slot = registry.live.get_mut(&handle).expect("it was just seen");
+    slot.users += 1;
+    let object = Arc::clone(&slot.object).downcast().expect("the kind says the type");
+    Held { object, handle }
+}
+
+/// Takes a handle back, for good.
+pub(crate) fn remove<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Handle) -> Arc<T> {
+    let mut registry = lock(&REGISTRY);
+    if kind_of(handle) != Some(kind) || !registry.live.contains_key(&handle) {
+        refuse(&registry, function, kind, handle);
+    }
+    let number = handle / STRIDE;
+    let users = registry.live[&handle].users;
+    if users > 0 {
+        die(&format!("{function} destroys {kind} #{number} while {users} other calls use it"));
+    }
+    let left = || registry.live.iter().filter(|(other, slot)| slot.client == handle && **other != handle);
+    let made = left().filter_map(|(other, _)| kind_of(*other)).filter(|kind| !kind.is_part());
+    if kind == Kind::Client
+        && let Some(first) = made.clone().next()
+    {
+        let count = made.count();
+        die(&format!(
+            "{function} destroys client #{number} before {count} objects made with it, a {first} among them"
+        ));
+    }
+    let parts: Vec<Handle> = left().map(|(other, _)| *other).collect();
+    for part in parts.into_iter().filter(|_| kind == Kind::Client) {
+        registry.live.remove(&part);
+        if let Some(kind) = kind_of(part) {
+            registry.destroyed[kind.place()] += 1;
+        }
+    }
+    registry.destroyed[kind.place()] += 1;
+    let slot = registry.live.remove(&handle).expect("it was just seen");
+    slot.object.downcast().expect("the kind says the type")
+}
+
+/// Objects made so far, and those destroyed; of all kinds if `kind` is none.
+pub(crate) fn count(kind: Option<Kind>) -> (u64, u64) {
+    let registry = lock(&REGISTRY);
+    match kind {
+        Some(kind) => (registry.created[kind.place()], registry.destroyed[kind.place()]),
+        None => (registry.created.iter().sum(), registry.destroyed.iter().sum()),
+    }
+}

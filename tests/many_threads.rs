@@ -1,0 +1,102 @@
+//! Ten thousand threads record on one engine, on its stream and on streams of their own; and what a stream takes that does nothing.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::Builder;
+
+use fuseline::{Engine, Stream};
+use support::vector;
+
+/// Bytes that are allocated now.
+static HELD: AtomicI64 = AtomicI64::new(0);
+
+struct Counted;
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+// SAFETY: holds because every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: holds because the caller's promise is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: holds because the caller's promise is the same.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// One at a time: memory is counted for the whole process.
+static ONE: Mutex<()> = Mutex::new(());
+
+const STACK: usize = 64 << 10;
+
+#[test]
+fn ten_thousand_threads_record_at_once() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    const THREADS: usize = 10_000;
+    let engine = support::config().build_reference().unwrap();
+    let x = vector(&engine, &[1.0, 2.0]);
+    // All of them are there before the first begins.
+    let (start, right) = (Arc::new(Barrier::new(THREADS)), Arc::new(AtomicU32::new(0)));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let (engine, x, start, right) = (engine.clone(), x.clone(), start.clone(), right.clone());
+            let run = move || {
+                let number = number as f32;
+                start.wait();
+                let shared = ((&x * f64::from(number)).unwrap() + 1.0).unwrap();
+                let own = engine.new_stream();
+                let y = own.tensor(&[number], &[1]).unwrap();
+                let y = (y.neg().unwrap() - 1.0).unwrap();
+                let is_right = shared.to_vec::<f32>().unwrap() == [number + 1.0, 2.0 * number + 1.0]
+                    && y.to_vec::<f32>().unwrap() == [-number - 1.0];
+                right.fetch_add(u32::from(is_right), Ordering::Relaxed);
+            };
+            Builder::new().stack_size(STACK).spawn(run).expect("a thread")
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(right.load(Ordering::Relaxed) as usize, THREADS);
+    let counters = engine.counters();
+    assert_eq!((counters.poisoned, counters.panics), (0, 0), "{counters:?}");
+    println!("{counters:?}");
+}
+
+/// Bytes of one of so many things that are made.
+fn each<T>(number: usize, make: impl Fn() -> T) -> (i64, Vec<T>) {
+    let mut all = Vec::with_capacity(number);
+    let before = HELD.load(Ordering::Relaxed);
+    all.extend((0..number).map(|_| make()));
+    ((HELD.load(Ordering::Relaxed) - before) / number as i64, all)
+}
+
+#[test]
+fn an_idle_stream_is_small() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let engine = Engine::reference();
+    let (fresh, streams) = each(1_000, || engine.new_stream());
+    let used = |stream: &Stream| {
+        let x = stream.tensor(&[1.0f32], &[1]).unwrap();
+        assert_eq!((x.neg().unwrap() + 1.0).unwrap().item::<f32>().unwrap(), 0.0);
+    };
+    used(&streams[0]);
+    let before = HELD.load(Ordering::Relaxed);
+    streams[1..].iter().for_each(used);
+    engine.synchronize().unwrap();
+    let used = fresh + (HELD.load(Ordering::Relaxed) - before) / (streams.len() as i64 - 1);
+    println!("a stream takes {fresh} B, and {used} B when it has been used");
+    assert!(fresh <= 4 << 10, "a stream that does nothing takes {fresh} B");
+    drop(streams);
+}

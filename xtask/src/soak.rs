@@ -1,0 +1,354 @@
+//! `cargo xtask soak`: the long runs, one after the other, with what each found in a table at the end.
+//!
+//! A long run is an ignored test, or a fuzz target; [`SOAKS`] lists the tests, and a new one is a line there. A test says its figures
+//! in lines that begin with `figures:`, and `skipped:` why it could not run here. How long a run is follows from `FUSELINE_MINUTES` and from what
+//! its line sets. Fuzz targets are run by cargo-fuzz; without it they are skipped, with a line that says so (`mutations` needs
+//! nothing).
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::host::Host;
+use crate::time;
+
+/// A long run of an ignored test.
+struct Soak {
+    /// Its name on the command line.
+    name: &'static str,
+    what: &'static str,
+    /// The test binary and the test, as `cargo test` takes them.
+    binary: &'static str,
+    test: &'static str,
+    /// Variables that say how long it is, besides `FUSELINE_MINUTES`.
+    vars: &'static [(&'static str, &'static str)],
+}
+
+/// The long runs: name, what it shows, the test, its length.
+const SOAKS: &[Soak] = &[
+    Soak {
+        name: "memory-reference",
+        what: "slope of memory over 10,000 regions on the reference device, results compared",
+        binary: "soak_memory",
+        test: "soak_on_the_reference_device",
+        vars: &[],
+    },
+    Soak {
+        name: "memory-plugin",
+        what: "the same on the CPU plugin",
+        binary: "soak_memory",
+        test: "soak_on_the_plugin",
+        vars: &[],
+    },
+    Soak {
+        name: "hostile-sizes",
+        what: "ten million calls with hostile sizes and attributes, within 1 MiB each",
+        binary: "hostile",
+        test: "soak_hostile_sizes_are_answered_without_memory",
+        vars: &[("FUSELINE_HOSTILE", "10000000")],
+    },
+    Soak {
+        name: "allocations",
+        what: "every allocation of five scenarios refused, each in a process of its own",
+        binary: "allocation",
+        test: "soak_every_allocation_is_refused",
+        vars: &[],
+    },
+    Soak {
+        name: "mutations",
+        what: "every fuzz target on inputs changed at random, without coverage, for the minutes given each",
+        binary: "fuzz_regressions",
+        test: "soak_mutations",
+        vars: &[],
+    },
+];
+
+/// What a run did.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Passed(Vec<String>),
+    Skipped(String),
+    Failed(String),
+}
+
+/// What `--list` prints.
+fn list(targets: &[String]) -> String {
+    let tests = SOAKS.iter().map(|soak| (soak.name.to_owned(), soak.what.to_owned()));
+    let fuzz = targets.iter().map(|name| {
+        (format!("fuzz-{name}"), format!("cargo fuzz run {name}, for the minutes given (needs cargo-fuzz)"))
+    });
+    tests.chain(fuzz).map(|(name, what)| format!("{name:<20}{what}\n")).collect()
+}
+
+/// The fuzz targets, by their files.
+fn targets(host: &Host) -> anyhow::Result<Vec<String>> {
+    let folder = host.root.join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| format!("{} cannot be read", folder.display()))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        names.extend(name.strip_suffix(".rs").map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq)]
+struct Wanted {
+    list: bool,
+    /// Minutes of each run that goes by time.
+    minutes: Option<f64>,
+    names: Vec<String>,
+}
+
+fn parse(arguments: &[OsString]) -> anyhow::Result<Wanted> {
+    let mut wanted = Wanted::default();
+    let mut arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--list" => wanted.list = true,
+            "--minutes" => {
+                let minutes = arguments.next().and_then(|text| text.parse::<f64>().ok());
+                let minutes = minutes.filter(|minutes| *minutes > 0.0 && minutes.is_finite());
+                wanted.minutes = Some(minutes.context("--minutes takes a number above 0")?);
+            }
+            flag if flag.starts_with('-') => bail!("soak has no option {flag}, only --list and --minutes N"),
+            _ => wanted.names.push(argument),
+        }
+    }
+    Ok(wanted)
+}
+
+/// Runs the long runs of these names, or all.
+pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let targets = targets(host)?;
+    let wanted = parse(arguments)?;
+    if wanted.list {
+        print!("{}", list(&targets));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let known = |name: &String| {
+        SOAKS.iter().any(|soak| soak.name == *name)
+            || name.strip_prefix("fuzz-").is_some_and(|name| targets.iter().any(|target| target == name))
+    };
+    if let Some(unknown) = wanted.names.iter().find(|name| !known(name)) {
+        bail!("there is no long run {unknown}, only\n{}", list(&targets));
+    }
+    crate::set_up(host)?;
+    let is_wanted = |name: &str| wanted.names.is_empty() || wanted.names.iter().any(|wanted| wanted == name);
+    let mut rows = Vec::new();
+    let mut add = |name: String, run: &mut dyn FnMut() -> Ended| {
+        println!("\n=== {name}");
+        let start = Instant::now();
+        let ended = run();
+        rows.push((name, start.elapsed(), ended));
+    };
+    for soak in SOAKS.iter().filter(|soak| is_wanted(soak.name)) {
+        add(soak.name.to_owned(), &mut || test(host, soak, wanted.minutes));
+    }
+    for target in &targets {
+        let name = format!("fuzz-{target}");
+        if is_wanted(&name) {
+            add(name, &mut || fuzz(host, target, wanted.minutes.unwrap_or(1.0)));
+        }
+    }
+    println!("\nlong runs of {}\n{}", today(host), table(&rows));
+    let failed = rows.iter().any(|(_, _, ended)| matches!(ended, Ended::Failed(_)));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The date, and which commit was run.
+fn today(host: &Host) -> String {
+    let said = |program: &str, arguments: &[&str]| {
+        let output = host.command(program).args(arguments).stderr(Stdio::null()).output().ok();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    };
+    let (day, commit) = (said("date", &["-u", "+%Y-%m-%d"]), said("git", &["rev-parse", "--short", "HEAD"]));
+    format!("{day}, commit {commit}, {}", host.platform())
+}
+
+fn table(rows: &[(String, Duration, Ended)]) -> String {
+    let mut text = String::new();
+    for (name, took, ended) in rows {
+        let (word, lines) = match ended {
+            Ended::Passed(figures) => ("passed", figures.clone()),
+            Ended::Skipped(why) => ("skipped", vec![why.clone()]),
+            Ended::Failed(why) => ("FAILED", vec![why.clone()]),
+        };
+        text += &format!("{name:<20}{word:<9}{:>13}\n", time::human(*took));
+        for line in lines {
+            text += &format!("    {line}\n");
+        }
+    }
+    text
+}
+
+/// Runs an ignored test.
+fn test(host: &Host, soak: &Soak, minutes: Option<f64>) -> Ended {
+    let mut command = host.cargo();
+    command.args(["test", "--locked", "--release", "--test", soak.binary, "--"]);
+    command.args(["--ignored", "--exact", soak.test, "--nocapture"]);
+    command.envs(soak.vars.iter().copied());
+    if let Some(minutes) = minutes {
+        command.env("FUSELINE_MINUTES", minutes.to_string());
+    }
+    match spoken(command) {
+        Ok((true, lines)) => judge(&lines),
+        Ok((false, lines)) => Ended::Failed(lines.last().cloned().unwrap_or_default()),
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+/// What stands behind a mark, in each line that has it.
+fn after(lines: &[String], mark: &str) -> Vec<String> {
+    lines.iter().filter_map(|line| Some(line.split_once(mark)?.1.trim().to_owned())).collect()
+}
+
+/// What a test that passed said. One that is not there passes too, and says nothing.
+fn judge(lines: &[String]) -> Ended {
+    if let Some(why) = after(lines, "skipped: ").into_iter().next() {
+        return Ended::Skipped(why);
+    }
+    let figures = after(lines, "figures: ");
+    match figures.is_empty() {
+        true => Ended::Failed("it says no figures: is there such a test?".to_owned()),
+        false => Ended::Passed(figures),
+    }
+}
+
+/// Runs a fuzz target.
+fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
+    if host.which("cargo-fuzz").is_none() {
+        let why = "there is no cargo-fuzz (cargo install cargo-fuzz)";
+        println!("skipped: {why}");
+        return Ended::Skipped(why.to_owned());
+    }
+    let seconds = (minutes * 60.0).ceil() as u64;
+    let mut command = host.cargo();
+    // Only what is flagged so is built with it: libFuzzer's flags are not for stable compilers.
+    command.env("RUSTC_BOOTSTRAP", "1").arg("fuzz");
+    // New inputs stay out of the committed ones.
+    let scratch = host.root.join("fuzz/target/corpus").join(target);
+    if let Err(error) = std::fs::create_dir_all(&scratch) {
+        return Ended::Failed(error.to_string());
+    }
+    command.arg("run").arg(target).arg(&scratch).arg(host.root.join("fuzz/corpus").join(target)).arg("--");
+    command.args([
+        &format!("-max_total_time={seconds}"),
+        "-timeout=20",
+        "-len_control=0",
+        "-print_final_stats=1",
+    ]);
+    match spoken(command) {
+        Ok((true, lines)) => match executions(&lines) {
+            Some(count) => Ended::Passed(vec![format!("{count} executions, 0 failures")]),
+            None => Ended::Failed("libFuzzer does not say how many executions there were".to_owned()),
+        },
+        Ok((false, lines)) => {
+            let artifact = lines.iter().rev().find(|line| line.contains("Test unit written to"));
+            Ended::Failed(artifact.or(lines.last()).cloned().unwrap_or_default())
+        }
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+/// What libFuzzer counts at its end.
+fn executions(lines: &[String]) -> Option<u64> {
+    let line = lines.iter().rev().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
+    line.trim().parse().ok()
+}
+
+/// Runs a command, passes on what it says, and keeps it: whether it succeeded, and its lines.
+fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
+    let (reader, writer) = std::io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // The command holds the writing end; the pipe ends when the last holder has.
+    drop(command);
+    let mut lines = Vec::new();
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        println!("{line}");
+        lines.push(line);
+    }
+    Ok((child.wait()?.success(), lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> anyhow::Result<Wanted> {
+        parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_command_line_is_read() {
+        let wanted = |list, minutes, names: &[&str]| Wanted {
+            list,
+            minutes,
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+        };
+        assert_eq!(parsed("").unwrap(), wanted(false, None, &[]));
+        assert_eq!(parsed("--list").unwrap(), wanted(true, None, &[]));
+        assert_eq!(parsed("--minutes 2.5 mutations").unwrap(), wanted(false, Some(2.5), &["mutations"]));
+        for wrong in ["--minutes", "--minutes soon", "--minutes 0", "--hours 3"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_test_said_is_judged() {
+        let lines = |said: &[&str]| said.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+        let figures = judge(&lines(&["running 1 test", "test a ... figures: 3 of 3", "ok"]));
+        assert_eq!(figures, Ended::Passed(vec!["3 of 3".to_owned()]));
+        let skipped = judge(&lines(&["skipped: no plugin", "test a ... ok"]));
+        assert_eq!(skipped, Ended::Skipped("no plugin".to_owned()));
+        // What was renamed must not seem to pass.
+        assert!(matches!(judge(&lines(&["running 0 tests"])), Ended::Failed(_)));
+    }
+
+    #[test]
+    fn executions_are_counted_by_their_line() {
+        let line = "stat::number_of_executed_units: 68387".to_owned();
+        assert_eq!(executions(&["DONE".to_owned(), line]), Some(68_387));
+        assert_eq!(executions(&["DONE".to_owned()]), None);
+    }
+
+    #[test]
+    fn every_long_run_names_a_test_that_is_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        for soak in SOAKS {
+            let path = root.join("tests").join(format!("{}.rs", soak.binary));
+            let code =
+                std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", soak.binary));
+            assert!(
+                code.contains(&format!("fn {}()", soak.test)),
+                "{} has no test {}",
+                soak.binary,
+                soak.test
+            );
+            assert!(
+                code.contains(&format!("cargo xtask soak {}", soak.name)),
+                "{} does not say how it is run",
+                soak.binary
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_run() {
+        let rows = [
+            ("a".to_owned(), Duration::from_secs(3), Ended::Passed(vec!["x".to_owned(), "y".to_owned()])),
+            ("b".to_owned(), Duration::from_secs(4), Ended::Failed("broken".to_owned())),
+        ];
+        let text = table(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("a ") && lines[0].contains("passed"), "{text}");
+        assert_eq!(lines[1..3], ["    x", "    y"]);
+        assert!(lines[3].contains("FAILED") && lines[4] == "    broken", "{text}");
+    }
+}
