@@ -107,6 +107,8 @@ pub struct EngineConfig {
     slack: Bytes,
     deadlines: Deadlines,
     disk: DiskChoice,
+    cache_only: bool,
+    manifest: Option<PathBuf>,
     #[cfg(feature = "shared-cache")]
     shared: Option<SharedConfig>,
 }
@@ -159,6 +161,8 @@ impl EngineConfig {
             replays: true,
             slack: MEMORY_SLACK,
             disk: DiskChoice::Unsaid,
+            cache_only: false,
+            manifest: None,
             #[cfg(feature = "shared-cache")]
             shared: None,
             deadlines: Deadlines::new(),
@@ -329,7 +333,7 @@ impl EngineConfig {
     ///
     /// | variable | values |
     /// |---|---|
-    /// | `FUSELINE_CACHE` | `on`, `off`, `read-only` |
+    /// | `FUSELINE_CACHE` | `on`, `off`, `read-only`, `only` (see [`EngineConfig::cache_only`]) |
     /// | `FUSELINE_CACHE_DIR` | the folder |
     /// | `FUSELINE_CACHE_KEY_FILE` | the file with the key that entries are sealed with |
     /// | `FUSELINE_CACHE_MAX_BYTES` | most bytes of all entries together |
@@ -358,6 +362,26 @@ impl EngineConfig {
     #[must_use]
     pub fn without_disk_cache(mut self) -> EngineConfig {
         self.disk = DiskChoice::Off;
+        self
+    }
+
+    /// Whether regions are loaded from the disk cache and nothing else: none is compiled, interpreted, or padded to other sizes. Default: no,
+    /// unless the variable `FUSELINE_CACHE` is `only`, where [`EngineConfig::disk_cache`] was not called.
+    ///
+    /// The results of a region that nobody has stored fail, with an error that says what the cache has instead and where the ops were recorded.
+    /// [`EngineConfig::manifest`] and `fuseline cache warm` make what such a run needs. Without a disk cache that can be used there is no such
+    /// engine. Not on the reference device.
+    #[must_use]
+    pub fn cache_only(mut self, only: bool) -> EngineConfig {
+        self.cache_only = only;
+        self
+    }
+
+    /// Writes down which regions are asked for, in a file that is appended to: a line for each, with what another process or machine needs to
+    /// compile it ahead of time, by `fuseline cache warm` or [`Engine::warm_cache`]. See [`crate::cache::Manifest`]. Default: nowhere.
+    #[must_use]
+    pub fn manifest(mut self, file: impl Into<PathBuf>) -> EngineConfig {
+        self.manifest = Some(file.into());
         self
     }
 
@@ -499,21 +523,46 @@ impl EngineConfig {
         self.reproducible
     }
 
+    /// Whether nothing but what is in the disk cache may run.
+    pub(crate) fn is_cache_only(&self) -> bool {
+        self.cache_only
+    }
+
+    /// Whether there may be executables beside those that the record asks for.
+    fn is_free_to_compile(&self) -> bool {
+        !self.reproducible && !self.cache_only
+    }
+
+    /// For a device that loads executables, or none: with what variables say of that.
+    pub(crate) fn on_device(mut self, loads: bool) -> EngineConfig {
+        let unsaid = matches!(self.disk, DiskChoice::Unsaid);
+        let by_variable = || DiskCacheConfig::is_only(|name| std::env::var_os(name));
+        self.cache_only = loads && (self.cache_only || unsaid && by_variable());
+        self
+    }
+
+    pub(crate) fn manifest_path(&self) -> Option<&PathBuf> {
+        self.manifest.as_ref()
+    }
+
     pub(crate) fn specialises_scalars(&self) -> bool {
-        self.specialise && !self.reproducible && self.numerics == Numerics::Fast && !self.compares_regions()
+        self.specialise
+            && self.is_free_to_compile()
+            && self.numerics == Numerics::Fast
+            && !self.compares_regions()
     }
 
     pub(crate) fn compiles_quickly(&self) -> bool {
-        self.quick && !self.reproducible && self.numerics == Numerics::Fast && !self.compares_regions()
+        self.quick && self.is_free_to_compile() && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     pub(crate) fn interprets_cold_regions(&self) -> bool {
-        self.interpret_cold && self.numerics == Numerics::Fast && !self.compares_regions()
+        self.interpret_cold && !self.cache_only && self.numerics == Numerics::Fast && !self.compares_regions()
     }
 
     /// Which regions are padded, and to what.
     pub(crate) fn classes(&self) -> (ShapeClasses, Buckets) {
-        let is_fast = self.numerics == Numerics::Fast && !self.reproducible;
+        let is_fast = self.numerics == Numerics::Fast && self.is_free_to_compile();
         let is_free = is_fast && !self.compares_regions() && self.replicas == 1;
         (if is_free { self.classes } else { ShapeClasses::Off }, self.buckets)
     }

@@ -11,6 +11,7 @@ use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, Site, StreamId};
 
+use crate::cache::Recorder;
 use crate::capture::Captures;
 use crate::config::EngineConfig;
 use crate::counters::{Counters, Live};
@@ -54,6 +55,10 @@ pub(crate) struct EngineShared {
     custom_ops: CustomOps,
     /// Executables of other processes, if there is a place for them.
     store: Option<Arc<Store>>,
+    /// Why not, if one was wanted.
+    no_disk: Option<String>,
+    /// Who writes down what is asked for, if somebody wants to know.
+    recorder: Option<Recorder>,
     /// The latest failures, for those who ask the engine rather than the values.
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
@@ -76,6 +81,7 @@ pub(crate) struct EngineShared {
 
 impl EngineShared {
     fn new(config: EngineConfig, device: Device) -> Result<Arc<EngineShared>> {
+        let config = config.on_device(device.pjrt().is_some());
         let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
         let (drive_threads, compile_threads) = config.threads();
         let drive = Pool::start("drive", drive_threads, Priority::Normal, |stream: Arc<StreamShared>| {
@@ -106,10 +112,27 @@ impl EngineShared {
         let compile = Arc::new(compile.map_err(threads)?);
         let reports = Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) };
         let watch = watch(&config, &reports, &drive, &compile, interpret.as_ref()).map_err(threads)?;
-        let store = device.pjrt().and_then(|_| Store::open(&config, &reports.events));
+        let (store, no_disk) = match device.pjrt() {
+            Some(_) => Store::open(&config, &reports.events),
+            None => (None, None),
+        };
+        if config.is_cache_only() && store.as_ref().is_none_or(|store| !store.has_disk()) {
+            return Err(Error::cache_only(
+                no_disk.as_deref().unwrap_or("it was asked for that there is none"),
+            ));
+        }
+        if let Some(why) = &no_disk {
+            reports.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
+        }
+        let recorder = config
+            .manifest_path()
+            .map(|path| Recorder::open(path, device.numerics(), device.replicas(), reports.events.clone()));
+        let recorder = recorder.transpose().map_err(Error::setup)?;
         let shared = Arc::new(EngineShared {
             device,
             store,
+            no_disk,
+            recorder,
             cache: MemoryCache::new(config.cache()),
             known: KnownRegions::new(),
             reports,
@@ -128,6 +151,11 @@ impl EngineShared {
             watch,
             config,
         });
+        if shared.config.is_cache_only()
+            && shared.settled_store().is_none_or(|store| store.environment().is_none())
+        {
+            return Err(Error::cache_only("the plugin's file cannot be read"));
+        }
         shared.prepare_store();
         Ok(shared)
     }
@@ -157,6 +185,19 @@ impl EngineShared {
     /// The executables of other processes, for those who must not wait.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         self.store.as_ref()
+    }
+
+    /// The same, or why there is none.
+    pub(crate) fn needed_store(&self) -> Result<&Arc<Store>> {
+        let why = self.no_disk.as_deref().unwrap_or("there is none for this engine");
+        let is_usable = |store: &&Arc<Store>| store.has_disk() && store.environment().is_some();
+        let store = self.settled_store().filter(is_usable);
+        store.ok_or_else(|| Error::setup(format!("the disk cache is off: {why}")))
+    }
+
+    /// Who writes down what is asked for, if somebody wants to know.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
     }
 
     pub(crate) fn config(&self) -> &EngineConfig {

@@ -201,6 +201,13 @@ impl Error {
     }
 
     #[cold]
+    pub(crate) fn cache_only(why: &str) -> Error {
+        Error::setup(format!(
+            "nothing but what the disk cache has may run (EngineConfig::cache_only or FUSELINE_CACHE=only), and the disk cache is off: {why}"
+        ))
+    }
+
+    #[cold]
     pub(crate) fn no_plugin(what_was_tried: impl Into<String>) -> Error {
         Error(Box::new(Kind::NoPlugin(what_was_tried.into())))
     }

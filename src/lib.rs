@@ -34,6 +34,7 @@
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
 //! | [`promote`] | what operands of different element types and shapes become |
+//! | [`cache`] | executables between processes: manifests, compiling ahead of time, the folder itself |
 //! | [`fft`] | Fourier transforms |
 //! | [`linalg`] | solving, factorising, eigenvalues, on batches of matrices |
 //! | [`nn`] | composites (softmax, attention, Adam, ...) that record primitives |
@@ -80,6 +81,7 @@
 //! | `ndarray` | no | conversions from and to `ndarray` arrays |
 //! | `tracing` | no | events as `tracing` events |
 
+pub mod cache;
 mod capture;
 mod config;
 mod counters;

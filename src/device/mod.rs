@@ -137,6 +137,8 @@ pub(crate) enum Cause {
     Memory,
     /// The executable would need so much memory, much more than the ops one by one. Nothing has failed.
     Oversized(Bytes),
+    /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled too.
+    Uncached,
     /// The plugin does not answer.
     Stuck,
     /// The plugin was not asked, since too many threads are stuck in it.
@@ -156,6 +158,11 @@ impl DeviceError {
     /// An error that is not for want of memory.
     pub(crate) fn new(stage: Stage, message: impl Into<String>) -> DeviceError {
         DeviceError { stage, message: message.into(), cause: Cause::Other }
+    }
+
+    /// Nothing may be compiled, and it cannot be loaded.
+    pub(crate) fn uncached(why: impl Into<String>) -> DeviceError {
+        DeviceError { cause: Cause::Uncached, ..DeviceError::new(Stage::Compile, why) }
     }
 
     fn pjrt(stage: Stage, error: &sys::Error) -> DeviceError {

@@ -105,7 +105,7 @@ pub(super) enum Haste {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remembered {
     All,
-    /// That memory ran out is not.
+    /// That memory ran out is not, nor that nobody has stored the executable.
     ButForMemory,
     /// None: another executable of the region serves.
     Nothing,
@@ -116,7 +116,7 @@ impl Remembered {
         match self {
             _ if error.cause == Cause::Closed => false,
             Remembered::All => true,
-            Remembered::ButForMemory => !error.is_out_of_memory(),
+            Remembered::ButForMemory => !matches!(error.cause, Cause::Memory | Cause::Uncached),
             Remembered::Nothing => false,
         }
     }
@@ -205,7 +205,9 @@ impl Compile {
                     if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
                         let evicted = match error.cause {
                             Cause::Oversized(_) | Cause::Stuck => claim.refuse(error.clone()),
-                            Cause::Memory | Cause::Closed | Cause::Other => claim.fail(error.clone()),
+                            Cause::Memory | Cause::Closed | Cause::Uncached | Cause::Other => {
+                                claim.fail(error.clone())
+                            }
                         };
                         engine.tell_evicted(&evicted);
                     }
@@ -284,6 +286,7 @@ impl Compile {
         let Obtained { executable, source, took, unstored } = obtained;
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
+        self.note(info, engine, Some(source.compile_time(took)));
         if let Some(land) = land {
             let eager = Held::of(info.canon.graph(), &self.request(info)).peak();
             let size = Bytes(executable.bytes());

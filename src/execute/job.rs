@@ -252,8 +252,14 @@ impl Job {
             None => {}
         }
         let found = engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed);
+        // For a run that may compile nothing, and so does neither interpret nor pad.
+        let asked = match &found {
+            Lookup::Claimed(claim) => engine.recorder().map(|_| claim.outputs().clone()),
+            _ => None,
+        };
         let found = match self.by_known_bucket(found, stream) {
             Ok(state) => {
+                self.note_asked(asked, stream);
                 self.state = state;
                 return;
             }
@@ -279,6 +285,7 @@ impl Job {
                     self.tell_miss(claim.is_first(), stream);
                     (claim, sizes) = match self.by_new_bucket(claim, stream) {
                         Ok(state) => {
+                            self.note_asked(asked, stream);
                             self.state = state;
                             return;
                         }
@@ -302,6 +309,8 @@ impl Job {
                     Some(run) => {
                         if run.starts_compile() {
                             self.compile(Some(claim), Haste::Unhurried, stream);
+                        } else {
+                            self.note_asked(asked, stream);
                         }
                         State::Cold(run, None)
                     }
@@ -465,7 +474,9 @@ impl Job {
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
                         Cause::Oversized(_) => self.in_parts(&error, stream),
-                        Cause::Stuck | Cause::Closed | Cause::Other => self.give_up(&error, stream),
+                        Cause::Stuck | Cause::Closed | Cause::Uncached | Cause::Other => {
+                            self.give_up(&error, stream)
+                        }
                     };
                 }
                 State::Known(error) => {
@@ -579,15 +590,15 @@ impl Job {
         Step::Blocked(self)
     }
 
-    /// The region failed as a whole: it runs op by op, or, if it is one op, its results fail.
+    /// The region failed as a whole: it runs op by op, or, if it is one op, or its ops would not be compiled either, its results fail.
     pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Step {
-        if self.ops() > 1 {
+        if self.ops() > 1 && error.cause != Cause::Uncached {
             return self.split(error.message.clone(), stream);
         }
         self.fail_or_pass_on(error, stream)
     }
 
-    /// The region's only op failed: with an error, or because an input of it had.
+    /// The region's only op failed, or all of them: with an error, or because an input of it had.
     pub(super) fn fail_or_pass_on(self, error: &DeviceError, stream: &StreamShared) -> Step {
         // What went wrong first is what to say.
         let failure = self.failed_input();

@@ -269,7 +269,7 @@ impl Job {
         engine.tell_parts(region, &parts, || why.message.clone());
         let whole = match why.cause {
             Cause::Oversized(whole) => Some(whole),
-            Cause::Memory | Cause::Stuck | Cause::Closed | Cause::Other => None,
+            _ => None,
         };
         Step::Parts(parts, whole)
     }

@@ -23,6 +23,7 @@
 //!
 //! The mode of an op was captured when it was recorded; the driver treats regions of all modes alike.
 
+mod ahead;
 mod apart;
 mod classes;
 mod cold;
@@ -56,6 +57,7 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
+pub(crate) use ahead::{Ahead, compile_ahead};
 pub(crate) use classes::Classes;
 pub(crate) use cold::ColdRegions;
 pub(crate) use donated::Donated;

@@ -14,7 +14,8 @@ use crate::stream::StreamShared;
 impl Job {
     /// Notes what of an executable's results the job needs, and has one compiled that returns less if that pays.
     pub(super) fn note_surplus(&self, key: Key, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
-        let is_free = hit.outputs != self.needed && !stream.engine().config().is_reproducible();
+        let config = stream.engine().config();
+        let is_free = hit.outputs != self.needed && !config.is_reproducible() && !config.is_cache_only();
         let Some(surplus) = hit.artifact.surplus().filter(|_| is_free) else { return };
         let canon = &self.info.canon;
         let compile = || compile_time(canon.graph());

@@ -65,7 +65,7 @@ fn slower(graph: &Graph) -> Option<Duration> {
 impl Job {
     /// Has a stopgap replaced that is used again.
     pub(super) fn replace_stopgap(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
-        if !hit.artifact.is_to_be_replaced() {
+        if stream.engine().config().is_cache_only() || !hit.artifact.is_to_be_replaced() {
             return;
         }
         // What this execution keeps, another one may let go: the one that the stopgap was compiled for has.

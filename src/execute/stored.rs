@@ -51,6 +51,16 @@ pub(super) enum Source {
     },
 }
 
+impl Source {
+    /// How long the compile took, whenever that was, of what took so long to come by.
+    pub(super) fn compile_time(self, took: Duration) -> Duration {
+        match self {
+            Source::Compiled => took,
+            Source::Loaded { compile, .. } => compile,
+        }
+    }
+}
+
 /// An executable, and what is to be done when it has been handed out.
 pub(super) struct Obtained {
     pub(super) executable: Executable,
@@ -80,10 +90,10 @@ enum What {
 }
 
 impl Compile {
-    fn ask(&self, how: &How, info: &RegionInfo, store: &Store) -> Option<Asked> {
+    pub(super) fn ask(&self, how: &How, info: &RegionInfo, store: &Store) -> Option<Asked> {
         let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
-        let key = info.reference.key;
-        store.ask(&Wanted { key, canon: &info.canon, outputs: &outputs, aliases: &aliases, how })
+        let wanted = Wanted { canon: &info.canon, outputs: &outputs, aliases: &aliases, how };
+        store.ask(info.reference.key, &wanted)
     }
 
     /// Whether there is an entry for it, as far as that is known without looking.
@@ -104,6 +114,10 @@ impl Compile {
         let store = engine.settled_store();
         let asked = store.and_then(|store| Some((store, self.ask(&final_how, info, store)?)));
         let Some((store, asked)) = asked else {
+            if engine.config().is_cache_only() {
+                // The engine was not made without one.
+                return Err(DeviceError::uncached("the disk cache cannot be used any more"));
+            }
             let (executable, took) = self.compile(info, engine)?;
             return Ok(Obtained { executable, source: Source::Compiled, took, unstored: None });
         };
@@ -113,6 +127,17 @@ impl Compile {
         let loader = Loader { compile: self, info, store, engine, crash: &asked, since };
         if let Some(loaded) = loader.from_disk(&asked, &final_how) {
             return Ok(loaded);
+        }
+        if engine.config().is_cache_only() {
+            // There is nothing to do meanwhile.
+            let record = store.fetch(&asked).and_then(|fetch| fetch.within(LEAST_PATIENCE));
+            if let Some(loaded) = record.and_then(|record| loader.from_shared(&record, &asked)) {
+                return Ok(loaded);
+            }
+            let how = How { quick: true, ..final_how };
+            let quick = self.ask(&how, info, store);
+            let stopgap = quick.and_then(|quick| loader.from_disk(&quick, &how));
+            return stopgap.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
         }
         let (mut in_a_hurry, mut instead_of) = (None, None);
         if let Some(quick) = self.ask(&How { quick: true, ..final_how.clone() }, info, store) {
@@ -224,7 +249,9 @@ impl Loader<'_> {
             self.store.refused(asked, &error.message);
             None
         })?;
-        if took > record.made_in && took > SHORT_LOAD {
+        // Where nothing is compiled there is nothing that would be faster.
+        let may_compile = !self.engine.config().is_cache_only();
+        if may_compile && took > record.made_in && took > SHORT_LOAD {
             self.store.note_not_worth_it(asked, record.made_in, took);
         }
         let source = Source::Loaded { from: CacheTier::Disk, compile: record.made_in };

@@ -15,7 +15,8 @@ impl Job {
     /// Notes which inputs die without their memory being reused, and has an executable compiled that reuses it if that pays. All inputs
     /// have data, and the executable is about to be launched.
     pub(super) fn note_undonated(&self, hit: &Hit<Executable>, stream: &Arc<StreamShared>) {
-        let is_free = !stream.engine().config().is_reproducible();
+        let config = stream.engine().config();
+        let is_free = !config.is_reproducible() && !config.is_cache_only();
         let Some(undonated) = hit.artifact.undonated().filter(|_| is_free) else { return };
         let canon = &self.info.canon;
         let compile = || compile_time(canon.graph());

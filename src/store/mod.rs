@@ -15,7 +15,9 @@
 //! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
 
 mod environment;
+mod missing;
 mod place;
+mod recipe;
 mod shared;
 
 use std::sync::{Arc, OnceLock};
@@ -31,6 +33,7 @@ pub(crate) use self::environment::Environment;
 pub use self::place::DiskCacheConfig;
 #[cfg(feature = "shared-cache")]
 pub(crate) use self::place::shared_of_variables;
+pub(crate) use self::recipe::Recipe;
 pub(crate) use self::shared::Fetching;
 use self::shared::Shared;
 
@@ -100,7 +103,6 @@ impl Asked {
 /// Everything that a compile of a region depends on, but for the environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
-    pub(crate) key: RegionKey,
     pub(crate) canon: &'a CanonRegion,
     pub(crate) outputs: &'a [u32],
     pub(crate) aliases: &'a Aliases,
@@ -108,8 +110,8 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// An injective encoding.
-    fn encode(&self) -> Vec<u8> {
+    /// An injective encoding; [`Recipe::decode`] reads it back.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::with_capacity(self.canon.bytes().len() + 64);
         out.byte(REQUEST);
         out.bytes(self.canon.bytes());
@@ -133,17 +135,30 @@ impl Wanted<'_> {
 }
 
 impl Store {
-    /// Opens what the configuration asks for. What cannot be used is told, and is not used.
-    pub(crate) fn open(config: &EngineConfig, events: &Events) -> Option<Arc<Store>> {
-        let disk = open_disk(config, events);
+    /// Opens what the configuration asks for, and says why there is no disk cache if one was asked for.
+    pub(crate) fn open(config: &EngineConfig, events: &Events) -> (Option<Arc<Store>>, Option<String>) {
+        let (disk, no_disk) = match open_disk(config, events) {
+            Ok(disk) => (disk, None),
+            Err(why) => (None, Some(why)),
+        };
         let shared = Shared::open(config, events);
         if disk.is_none() && shared.is_none() {
-            return None;
+            return (None, no_disk);
         }
         let _crash_note = disk.as_ref().and_then(DiskCache::crash_file).map(CrashNote::new);
         let under_way = Arc::new(UnderWay { count: Mutex::new(0), fewer: Condvar::new() });
         let (here, events) = (OnceLock::new(), events.clone());
-        Some(Arc::new(Store { disk, _crash_note, shared, here, events, under_way }))
+        (Some(Arc::new(Store { disk, _crash_note, shared, here, events, under_way })), no_disk)
+    }
+
+    /// Whether there is a disk cache.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Which environment this is, once that is known.
+    pub(crate) fn environment(&self) -> Option<&Environment> {
+        self.here.get()?.as_ref().map(|here| &here.environment)
     }
 
     /// Something is about to be stored; see [`Store::wait`].
@@ -223,9 +238,9 @@ impl Store {
     }
 
     /// The request for an executable. `None` while it is not known which environment this is, and where that cannot be known.
-    pub(crate) fn ask(&self, wanted: &Wanted<'_>) -> Option<Asked> {
+    pub(crate) fn ask(&self, key: RegionKey, wanted: &Wanted<'_>) -> Option<Asked> {
         let environment = self.here.get()?.as_ref()?.fingerprint;
-        let region = Key::new(*wanted.key.as_bytes());
+        let region = Key::new(*key.as_bytes());
         let bytes: Arc<[u8]> = wanted.encode().into();
         let name = Request { region, environment, bytes: &bytes }.name();
         Some(Asked { region, environment, bytes, name })
@@ -301,16 +316,8 @@ impl Store {
     }
 }
 
-fn open_disk(config: &EngineConfig, events: &Events) -> Option<DiskCache> {
-    let refuse =
-        |why: String| events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
-    let place = match config.disk_cache_place() {
-        Ok(place) => place?,
-        Err(why) => {
-            refuse(why);
-            return None;
-        }
-    };
+fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>, String> {
+    let Some(place) = config.disk_cache_place()? else { return Ok(None) };
     let teller = events.clone();
     let observer = move |told: &Told<'_>| {
         teller.emit(|| Event::CacheTrouble {
@@ -324,7 +331,7 @@ fn open_disk(config: &EngineConfig, events: &Events) -> Option<DiskCache> {
             },
         });
     };
-    DiskCache::open(place, Arc::new(observer)).inspect_err(|off| refuse(off.to_string())).ok()
+    DiskCache::open(place, Arc::new(observer)).map(Some).map_err(|off| off.to_string())
 }
 
 /// What asks for the digest of a plugin's file of this identity.

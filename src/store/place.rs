@@ -88,11 +88,14 @@ impl DiskCacheConfig {
         match variable("FUSELINE_CACHE").as_ref().map(|value| value.to_string_lossy()) {
             None => {}
             Some(value) => match &*value {
-                "" | "on" | "1" => {}
+                // What is then done without is the engine's business.
+                "" | "on" | "1" | "only" => {}
                 "off" | "0" => return Ok(None),
                 "read-only" => config.read_only = true,
                 other => {
-                    return Err(format!("FUSELINE_CACHE is `{other}`; it can be `on`, `off` or `read-only`"));
+                    return Err(format!(
+                        "FUSELINE_CACHE is `{other}`; it can be `on`, `off`, `read-only` or `only`"
+                    ));
                 }
             },
         }
@@ -110,6 +113,21 @@ impl DiskCacheConfig {
             config.max_size = Some(Bytes(bytes));
         }
         Ok(Some(config))
+    }
+
+    /// Whether variables say that nothing but what is stored may run.
+    pub(crate) fn is_only(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+        variable("FUSELINE_CACHE").is_some_and(|value| value == "only")
+    }
+
+    /// The folder that variables name, or the usual one, for those who manage it: it is that one whether or not programs use it.
+    ///
+    /// # Errors
+    /// When a variable cannot be understood.
+    pub fn of_environment() -> crate::Result<DiskCacheConfig> {
+        let but_whether = |name: &str| if name == "FUSELINE_CACHE" { None } else { std::env::var_os(name) };
+        let config = DiskCacheConfig::of_variables(but_whether).map_err(crate::Error::setup)?;
+        Ok(config.unwrap_or_default())
     }
 
     /// With the folders of the user where it does not say any.
@@ -194,6 +212,9 @@ mod tests {
     fn variables_are_read() {
         let of = |set: &[(&str, &str)]| DiskCacheConfig::of_variables(variables(set));
         assert_eq!(of(&[]), Ok(Some(DiskCacheConfig::new())));
+        assert_eq!(of(&[("FUSELINE_CACHE", "only")]), Ok(Some(DiskCacheConfig::new())));
+        let only = |value| DiskCacheConfig::is_only(variables(&[("FUSELINE_CACHE", value)]));
+        assert!(only("only") && !only("on") && !DiskCacheConfig::is_only(variables(&[])));
         assert_eq!(of(&[("FUSELINE_CACHE", "off")]), Ok(None));
         assert_eq!(of(&[("FUSELINE_CACHE", "read-only")]), Ok(Some(DiskCacheConfig::new().read_only(true))));
         let set = [

@@ -25,6 +25,7 @@
 mod dirs;
 mod files;
 mod flight;
+mod look;
 mod marks;
 mod secret;
 mod sweep;
@@ -39,6 +40,7 @@ use std::time::{Duration, Instant};
 
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
+pub use self::look::{Listed, Litter, Unusable, random_key};
 pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
 pub use self::sweep::Swept;
 

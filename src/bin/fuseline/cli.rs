@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fuseline::pjrt::Value;
 use fuseline::{Mode, Numerics};
 
+use crate::cache::args::{CACHE_HELP, CacheArgs};
+
 const EXIT_STATUS: &str = "\
 Exit status:
   0  everything is as it should be
@@ -44,6 +46,9 @@ pub(crate) enum Command {
     /// Measure programs step by step: a transformer, a ResNet block, optimisers, simulations
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Look after the executables that runs keep for each other: compile ahead of time, list, verify, remove, ship
+    #[command(after_help = CACHE_HELP)]
+    Cache(CacheArgs),
     /// Load one plugin and tell what it says; `doctor` asks each candidate in a process of its own
     #[command(hide = true)]
     Probe(ProbeArgs),
@@ -57,6 +62,7 @@ impl Command {
             Command::Explain(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Devices(args) => args.place.device != Some(DeviceChoice::Reference),
             Command::Bench(args) => args.place.device != Some(DeviceChoice::Reference),
+            Command::Cache(args) => args.command.loads_plugin(),
             Command::Doctor(_) | Command::Probe(_) => true,
             Command::Ops(_) | Command::Import(_) => false,
         }
@@ -69,6 +75,7 @@ impl Command {
             Command::Devices(args) => args.json,
             Command::Ops(args) => args.json,
             Command::Bench(args) => args.json,
+            Command::Cache(args) => args.command.wants_json(),
             Command::Explain(_) | Command::Import(_) | Command::Probe(_) => false,
         }
     }

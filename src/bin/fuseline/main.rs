@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cache;
 mod cli;
 mod device;
 mod devices;
@@ -86,6 +87,7 @@ fn dispatch(command: &Command, out: &mut String) -> Result<Status, Failure> {
         Command::Ops(args) => ops::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Bench(args) => bench::run(args, out),
+        Command::Cache(args) => cache::run(args, out),
         Command::Probe(args) => Ok(probe::run(args, out)),
     }
 }

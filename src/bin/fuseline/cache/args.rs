@@ -1,0 +1,350 @@
+//! Options of `fuseline cache`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use crate::cli::Place;
+
+pub(crate) const CACHE_HELP: &str = "\
+The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline. What its entries are
+sealed with is in FUSELINE_CACHE_KEY_FILE, or $XDG_STATE_HOME/fuseline/cache.key, or ~/.local/state/fuseline/cache.key.
+
+Examples:
+  fuseline cache ls                               what there is
+  fuseline cache warm run.jsonl                   compile what a run needs, before it runs
+  fuseline cache explain 5f3a                     what an entry is
+  fuseline cache prune --max-size 500M            make room
+
+Exit status:
+  0  everything is as it should be
+  1  an entry is damaged, a region does not compile, or something could not be done
+  2  the command line is wrong, or there is no such entry";
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    pub(crate) command: CacheCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Compile what a run needs and the cache does not have, for this machine
+    #[command(after_help = WARM_HELP)]
+    Warm(WarmArgs),
+    /// List the entries
+    #[command(after_help = LS_HELP)]
+    Ls(LsArgs),
+    /// Say how many entries there are, how large they are, and for which environments
+    Stats(StatsArgs),
+    /// Open every entry and check it
+    #[command(after_help = VERIFY_HELP)]
+    Verify(VerifyArgs),
+    /// Remove entries
+    #[command(after_help = PRUNE_HELP)]
+    Prune(PruneArgs),
+    /// Tell all about an entry: its ops, what it returns, its environment
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(ExplainArgs),
+    /// Write executables to a bundle, for another machine like this one
+    #[command(after_help = EXPORT_HELP)]
+    Export(ExportArgs),
+    /// Add the executables of a bundle
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
+}
+
+impl CacheCommand {
+    pub(crate) fn loads_plugin(&self) -> bool {
+        match self {
+            CacheCommand::Warm(_) => true,
+            CacheCommand::Explain(args) => args.device.is_some(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            CacheCommand::Warm(args) => args.json,
+            CacheCommand::Ls(args) => args.json,
+            CacheCommand::Stats(args) => args.json,
+            CacheCommand::Verify(args) => args.json,
+            CacheCommand::Prune(args) => args.json,
+            CacheCommand::Explain(args) => args.json,
+            CacheCommand::Export(args) => args.json,
+            CacheCommand::Import(args) => args.json,
+        }
+    }
+}
+
+/// Where the cache is.
+#[derive(Debug, Args)]
+pub(crate) struct CacheDir {
+    /// Folder of the cache [default: that of the programs of this user]
+    #[arg(long = "cache-dir", value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+const WARM_HELP: &str = "\
+A run writes its manifest with EngineConfig::manifest. It is compiled as that run would: with its numeric contract and
+number of replicas, on this machine's plugin and processor. Plugins compile for the devices that they have here; other
+targets are not supported. What an engine sets by EngineConfig::compiler_flag is not in a manifest: such a program calls
+Engine::warm_cache itself.
+
+Examples:
+  fuseline cache warm run.jsonl
+  fuseline cache warm run.jsonl --jobs 8 --device /path/to/plugin.so
+  FUSELINE_CACHE=only ./program                   then runs without compiling anything
+
+Exit status:
+  0  the cache has all of it
+  1  something does not compile or cannot be stored
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct WarmArgs {
+    /// The manifest of a run
+    #[arg(value_name = "MANIFEST")]
+    pub(crate) manifest: PathBuf,
+    /// How many compiles at once [default: as many as a run, which is from 2 to 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+const LS_HELP: &str = "\
+Examples:
+  fuseline cache ls
+  fuseline cache ls --json | jq '.entries | map(.bytes) | add'";
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+const VERIFY_HELP: &str = "\
+A program that finds a damaged entry removes it and compiles: this is for knowing, not for safety.
+
+Exit status:
+  0  every entry is whole
+  1  some are damaged, or cannot be read
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Remove what is damaged
+    #[arg(long)]
+    pub(crate) remove: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+const PRUNE_HELP: &str = "\
+Several options together remove what any of them says. What some process compiles now stays.
+
+Examples:
+  fuseline cache prune --max-size 500M            the least recently used go, until so much is left
+  fuseline cache prune --max-age 30d --dry-run    say what it would remove
+  fuseline cache prune --environment 81c2         what another plugin or processor has made
+  fuseline cache prune --quarantine               try again what has crashed";
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true)
+    .args(["max_size", "max_age", "environment", "quarantine", "all"]))]
+pub(crate) struct PruneArgs {
+    /// Leave at most so many bytes: a number, with K, M or G for 1024, 1024² or 1024³ of them
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// Remove what was not used for so long: a number, with s, m, h or d for seconds, minutes, hours or days
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) max_age: Option<Duration>,
+    /// Remove what belongs to environments whose fingerprints begin so
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    pub(crate) environment: Option<String>,
+    /// Have tried again what is in quarantine
+    #[arg(long)]
+    pub(crate) quarantine: bool,
+    /// Remove every entry
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+const EXPLAIN_HELP: &str = "\
+Examples:
+  fuseline cache explain 5f3a
+  fuseline cache explain 5f3a --module            as a StableHLO module too
+  fuseline cache explain 5f3a --device plugin.so  how its environment differs from that of this plugin here
+
+Exit status:
+  0  it was found
+  1  the cache or the plugin cannot be used
+  2  the command line is wrong, or there is no such entry";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The beginning of a region's key or of an entry's name, as `ls` has them
+    #[arg(value_name = "KEY", value_parser = prefix)]
+    pub(crate) key: String,
+    /// Also print the region as a StableHLO module
+    #[arg(long)]
+    pub(crate) module: bool,
+    /// Compare its environment with that of this PJRT plugin on this machine
+    #[arg(long, value_name = "PLUGIN")]
+    pub(crate) device: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+const EXPORT_HELP: &str = "\
+The bundle is sealed with a key of its own: 32 random bytes in a file that only its owner may use, made if it is not there.
+Whoever has the key can make bundles that run what they like; the key of the cache does not leave.
+
+Examples:
+  fuseline cache export step.bundle --key-file bundle.key
+  fuseline cache export step.bundle 5f3a 81c2 --key-file bundle.key";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The bundle
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Only entries whose region's key or name begins so [default: all]
+    #[arg(value_name = "KEY", value_parser = prefix)]
+    pub(crate) keys: Vec<String>,
+    /// What the bundle is sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+const IMPORT_HELP: &str = "\
+Every entry is checked before the first is added, and sealed anew with the key of this cache. What is there already stays.
+
+Examples:
+  fuseline cache import step.bundle --key-file bundle.key
+
+Exit status:
+  0  the cache has all of it
+  1  something is wrong with the bundle, and nothing was added; or it could not be stored
+  2  the command line is wrong";
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The bundle
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// What the bundle was sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
+}
+
+/// A number, and what follows it.
+fn number(text: &str) -> Option<(u64, &str)> {
+    let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, &text[end..]))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = number(text).and_then(|(number, unit)| {
+        let shift = match unit {
+            "" => 0,
+            "K" | "k" => 10,
+            "M" => 20,
+            "G" => 30,
+            _ => return None,
+        };
+        number.checked_mul(1 << shift)
+    });
+    bytes.ok_or_else(|| "it is a number of bytes, such as 500M".to_owned())
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    let seconds = number(text).and_then(|(number, unit)| {
+        let seconds = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            "d" => 86_400,
+            _ => return None,
+        };
+        number.checked_mul(seconds)
+    });
+    seconds.map(Duration::from_secs).ok_or_else(|| "it is a time, such as 30d or 12h".to_owned())
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    let text = text.to_ascii_lowercase();
+    match text.len() {
+        1..=64 if text.bytes().all(|byte| byte.is_ascii_hexdigit()) => Ok(text),
+        _ => Err("it is the beginning of 64 hexadecimal digits".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_ages_have_units() {
+        assert_eq!((size("0"), size("7"), size("2K"), size("3G")), (Ok(0), Ok(7), Ok(2048), Ok(3 << 30)));
+        assert_eq!(age("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(age("2d"), Ok(Duration::from_secs(172_800)));
+        for wrong in ["", "M", "-1", "1T", "1.5M", "99999999999999999999", "18446744073709551615G"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "1", "d", "1y", "1 d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn keys_are_hexadecimal() {
+        assert_eq!(prefix("5F3a"), Ok("5f3a".to_owned()));
+        for wrong in ["", "xyz", &"0".repeat(65)] {
+            assert!(prefix(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `fuseline cache warm`.
+
+use std::time::{Duration, Instant};
+
+use fuseline::cache::{Manifest, Warmed};
+use fuseline::{EngineConfig, Event};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::args::WarmArgs;
+use super::short;
+use crate::Status;
+use crate::cli::DeviceChoice;
+use crate::failure::Failure;
+use crate::text::{count, milliseconds, note, say, time};
+
+pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> {
+    let manifest = Manifest::read(&args.manifest).map_err(Failure::run)?;
+    if manifest.is_cut_off() {
+        note(format_args!(
+            "fuseline: the last line of {} is not whole, as of a run that was killed; the others count",
+            args.manifest.display()
+        ));
+    }
+    let mut config = EngineConfig::new()
+        .numerics(manifest.numerics())
+        .replicas(manifest.replicas())
+        .disk_cache(args.dir.config()?)
+        .event_sink(|event: &Event| {
+            if let Event::CacheTrouble { what } = event {
+                note(format_args!("fuseline: {what}"));
+            }
+        });
+    if let Some(jobs) = args.jobs {
+        config = config.compile_threads(jobs as usize);
+    }
+    for (name, value) in &args.place.options {
+        config = config.client_option(name, value.clone());
+    }
+    let engine = match &args.place.device {
+        Some(DeviceChoice::Reference) => {
+            return Err(Failure::Input("the reference interpreter compiles nothing".to_owned()));
+        }
+        Some(DeviceChoice::Plugin(path)) => config.plugin(path).build(),
+        None => config.build(),
+    };
+    let engine = engine.map_err(Failure::run)?;
+    let since = Instant::now();
+    let bar = progress(manifest.regions().len() as u64);
+    let warmed = engine.warm_cache(&manifest, |_, _| bar.inc(1)).map_err(Failure::run)?;
+    bar.finish_and_clear();
+    let took = since.elapsed();
+    let compiles = warmed.iter().filter_map(|one| match one {
+        Warmed::Compiled(took) => Some(*took),
+        _ => None,
+    });
+    let compiles: Vec<Duration> = compiles.collect();
+    let present = warmed.iter().filter(|one| **one == Warmed::Present).count();
+    let rows = manifest.regions().iter().zip(&warmed);
+    let failed: Vec<_> = rows
+        .filter_map(|(region, warmed)| match warmed {
+            Warmed::Failed(why) => Some((region, why)),
+            _ => None,
+        })
+        .collect();
+    let is_good = failed.is_empty();
+    if args.json {
+        let failed: Vec<Value> = failed
+            .iter()
+            .map(|(region, why)| json!({"key": region.key(), "ops": region.ops(), "site": region.site(), "why": why}))
+            .collect();
+        let document = json!({
+            "status": if is_good { "ok" } else { "failed" },
+            "regions": warmed.len(),
+            "compiled": compiles.len(),
+            "present": present,
+            "failed": failed,
+            "compile_ms": milliseconds(compiles.iter().sum()),
+            "took_ms": milliseconds(took),
+        });
+        say!(out, "{document:#}");
+    } else {
+        for (region, why) in &failed {
+            let (key, ops) = (short(region.key()), count(region.ops(), "op"));
+            say!(out, "failed: region {key} ({ops}, recorded at {}): {why}", region.site());
+        }
+        say!(
+            out,
+            "{}: {} compiled in {}, {present} already there, {} failed",
+            count(warmed.len(), "region"),
+            compiles.len(),
+            time(took),
+            failed.len()
+        );
+    }
+    Ok(if is_good { Status::Good } else { Status::Bad })
+}
+
+/// A bar on standard error; on anything but a terminal it stays invisible.
+fn progress(regions: u64) -> ProgressBar {
+    let bar = ProgressBar::new(regions);
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} regions, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,275 @@
+//! Bundles: entries on their way from one machine to another one like it.
+//!
+//! ```text
+//! offset  size
+//!      0     8  magic
+//!      8     4  number of entries
+//!     12        for each: length (8), name (32), the entry, sealed with the bundle's key
+//! ```
+//!
+//! Numbers are little-endian. The secret of a user never leaves; a bundle has a key of its own, which the two sides share, and what is
+//! imported is sealed anew with the secret of the user who imports it. Whoever has the key of a bundle can make one that runs what they like.
+//!
+//! Input: a folder, and a key. Output: a file; or entries in the folder. Invariants:
+//! - Of a bundle in which anything is wrong nothing is imported.
+//! - What is imported is executables, by requests of this build, and notes of environments; an entry that is there and good stays.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use fuseline_cache::{Kind, MAX_ENTRY, Name, Record, Sealer, Secret, disk};
+use fuseline_fusion::Bytes;
+
+use super::folder::{EntryFile, Folder};
+use crate::error::{Error, Result};
+use crate::store::{self, Recipe};
+
+const MAGIC: [u8; 8] = *b"FUSEBNDL";
+
+/// Most entries of a bundle.
+const MAX_ENTRIES: u32 = 1_000_000;
+
+/// Purpose of the derived key: a bundle's is never that of a folder, even if somebody gives both the same bytes.
+const KEY: &str = "fuseline cache 2026-11 key of bundles, format 1";
+
+/// What a bundle is sealed with.
+#[derive(Clone)]
+pub struct BundleKey(Sealer);
+
+impl BundleKey {
+    /// From 32 bytes that should be random.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> BundleKey {
+        BundleKey(Sealer::new(&Secret::new(blake3::derive_key(KEY, key))))
+    }
+
+    /// Reads a key: a file of 32 bytes that nobody but its owner may use.
+    ///
+    /// # Errors
+    /// When it is not that.
+    pub fn read(path: impl AsRef<Path>) -> Result<BundleKey> {
+        let path = path.as_ref();
+        let wrong =
+            |why: String| Error::setup(format!("{} cannot be the key of a bundle: {why}", path.display()));
+        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let meta = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        if !meta.is_file() {
+            return Err(wrong("it is not a regular file".to_owned()));
+        }
+        if meta.mode() & 0o077 != 0 {
+            let (mode, path) = (meta.mode() & 0o7777, path.display());
+            return Err(wrong(format!(
+                "others may use it (its mode is {mode:o}): `chmod go= {path}` changes that"
+            )));
+        }
+        let mut bytes = Vec::new();
+        file.take(33).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
+        let key: [u8; 32] = bytes.try_into().map_err(|_| wrong("it does not have 32 bytes".to_owned()))?;
+        Ok(BundleKey::new(&key))
+    }
+
+    /// Makes a key of random bytes, in a file that was not there.
+    ///
+    /// # Errors
+    /// When it was, or cannot be written.
+    pub fn make(path: impl AsRef<Path>) -> Result<BundleKey> {
+        let path = path.as_ref();
+        let failed =
+            |error: std::io::Error| Error::setup(format!("{} cannot be written: {error}", path.display()));
+        let key = disk::random_key().map_err(failed)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        file.write_all(&key).map_err(failed)?;
+        Ok(BundleKey::new(&key))
+    }
+}
+
+impl std::fmt::Debug for BundleKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BundleKey(..)")
+    }
+}
+
+/// What went into a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Executables.
+    pub executables: usize,
+    /// Environments that they belong to.
+    pub environments: usize,
+    /// Length of the bundle.
+    pub bytes: Bytes,
+}
+
+/// What came out of a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Executables that were added.
+    pub added: usize,
+    /// Executables that were there.
+    pub present: usize,
+    /// Environments that were not known here.
+    pub environments: usize,
+}
+
+/// Writes executables to a bundle. `files` are those of a folder; what of them is no executable is left out.
+///
+/// # Errors
+/// When an entry is damaged, or the file cannot be written.
+pub fn export(
+    folder: &Folder,
+    files: &[EntryFile],
+    key: &BundleKey,
+    path: impl AsRef<Path>,
+) -> Result<Exported> {
+    let path = path.as_ref();
+    let failed =
+        |error: std::io::Error| Error::setup(format!("{} cannot be written: {error}", path.display()));
+    let read = |name: &Name| {
+        folder.disk.open_entry(name).map_err(|unusable| {
+            Error::setup(format!(
+                "entry {name} cannot be exported: {unusable}; `fuseline cache verify` tells more"
+            ))
+        })
+    };
+    // Under another name until it is whole.
+    let partial = path.with_extension("partial");
+    let mut exported = Exported::default();
+    let mut environments = BTreeSet::new();
+    let mut file = File::create(&partial).map_err(failed)?;
+    let written = (|| {
+        let mut out = BufWriter::new(&mut file);
+        out.write_all(&MAGIC).map_err(failed)?;
+        // The number of entries, which is not known yet.
+        out.write_all(&[0; 4]).map_err(failed)?;
+        let mut put = |record: &Record| {
+            let bytes = key.0.seal(record);
+            out.write_all(&(bytes.len() as u64).to_le_bytes()).map_err(failed)?;
+            out.write_all(record.name().as_bytes()).map_err(failed)?;
+            out.write_all(&bytes).map_err(failed)
+        };
+        for file in files {
+            let Some(record) = read(&file.name)?.filter(|record| record.kind == Kind::Artifact) else {
+                continue;
+            };
+            put(&record)?;
+            environments.insert(record.environment);
+            exported.executables += 1;
+        }
+        for environment in environments {
+            if let Some(record) = read(&store::Environment::request(environment).name())? {
+                put(&record)?;
+                exported.environments += 1;
+            }
+        }
+        let count = u32::try_from(exported.executables + exported.environments)
+            .ok()
+            .filter(|&count| count <= MAX_ENTRIES)
+            .ok_or_else(|| Error::setup(format!("a bundle has at most {MAX_ENTRIES} entries")))?;
+        out.flush().map_err(failed)?;
+        drop(out);
+        std::os::unix::fs::FileExt::write_all_at(&file, &count.to_le_bytes(), MAGIC.len() as u64)
+            .map_err(failed)?;
+        exported.bytes = Bytes(file.metadata().map_err(failed)?.len());
+        std::fs::rename(&partial, path).map_err(failed)
+    })();
+    if written.is_err() {
+        drop(std::fs::remove_file(&partial));
+    }
+    written.map(|()| exported)
+}
+
+/// Adds the entries of a bundle to a folder.
+///
+/// # Errors
+/// When anything is wrong with the bundle, or it was sealed with another key; then nothing was added. When an entry cannot be stored.
+pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Result<Imported> {
+    let path = path.as_ref();
+    // Once to check all of it, and again, checked again, to take it.
+    each(key, path, |_| Ok(()))?;
+    let mut imported = Imported::default();
+    each(key, path, |record| {
+        let name = record.name();
+        let is_note = record.kind == Kind::Note;
+        if folder.disk.open_entry(&name).is_ok_and(|there| there.is_some()) {
+            imported.present += usize::from(!is_note);
+            return Ok(());
+        }
+        if !folder.disk.store(&record) {
+            return Err(format!("it could not be stored in {}", folder.path().display()));
+        }
+        imported.added += usize::from(!is_note);
+        imported.environments += usize::from(is_note);
+        Ok(())
+    })?;
+    Ok(imported)
+}
+
+/// Reads a bundle, and checks each entry.
+fn each(
+    key: &BundleKey,
+    path: &Path,
+    mut take: impl FnMut(Record) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let wrong = |why: String| Error::setup(format!("{} is not imported: {why}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let mut left = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
+    let mut input = BufReader::new(file);
+    let cut_off = || wrong("it is cut off".to_owned());
+    let mut bytes = |len: u64| {
+        left = left.checked_sub(len).ok_or_else(cut_off)?;
+        let mut bytes = Vec::new();
+        let read =
+            input.by_ref().take(len).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
+        if read as u64 == len { Ok((bytes, left)) } else { Err(cut_off()) }
+    };
+    if bytes(8)?.0 != MAGIC {
+        return Err(wrong("it is no bundle of `fuseline cache export`".to_owned()));
+    }
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+    let count = number(&bytes(4)?.0);
+    if count > u64::from(MAX_ENTRIES) {
+        return Err(wrong(format!("a bundle has at most {MAX_ENTRIES} entries, and it says {count}")));
+    }
+    let mut rest = 0;
+    for place in 1..=count {
+        let wrong = |why: &str| wrong(format!("entry {place} of {count}: {why}"));
+        let len = number(&bytes(8)?.0);
+        if len > MAX_ENTRY {
+            return Err(wrong("it is larger than any entry"));
+        }
+        let name: [u8; 32] = bytes(32)?.0.try_into().map_err(|_| cut_off())?;
+        let (sealed, left) = bytes(len)?;
+        rest = left;
+        let opened = key.0.open(&Name::new(name), sealed);
+        let record = opened.map_err(|damage| {
+            wrong(&format!("{damage}; is the key the one that the bundle was exported with?"))
+        })?;
+        check(&record).map_err(|why| wrong(&why))?;
+        take(record).map_err(|why| wrong(&why))?;
+    }
+    if rest > 0 {
+        return Err(wrong(format!("{rest} bytes follow its last entry")));
+    }
+    Ok(())
+}
+
+/// Whether an entry is one that a bundle may have.
+fn check(record: &Record) -> std::result::Result<(), String> {
+    match record.kind {
+        Kind::Artifact => Recipe::decode(&record.request).map(drop),
+        Kind::Note => match store::Environment::of_note(record) {
+            Some(environment)
+                if environment.fingerprint() == record.environment
+                    && store::Environment::request(record.environment) == record.request() =>
+            {
+                Ok(())
+            }
+            _ => Err("it is a note, and not of an environment".to_owned()),
+        },
+        Kind::NotWorthIt => Err("it is no executable".to_owned()),
+    }
+}

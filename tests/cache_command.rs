@@ -1,0 +1,368 @@
+//! `fuseline cache`, as its users meet it: commands in, exit status and text out, with a folder for each test.
+//!
+//! What fills the folders is the plugin that is found; without one the tests skip aloud, but for those of an empty cache.
+#![allow(missing_docs, reason = "a test")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use fuseline::{DiskCacheConfig, Engine, Result};
+use serde_json::Value;
+
+/// What the tool said.
+struct Answer {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Answer {
+    fn of(output: Output) -> Answer {
+        Answer {
+            status: output.status.code(),
+            out: String::from_utf8(output.stdout).expect("UTF-8"),
+            err: String::from_utf8(output.stderr).expect("UTF-8"),
+        }
+    }
+
+    #[track_caller]
+    fn ends_with(self, status: i32) -> Answer {
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        assert_eq!(self.status, Some(status), "{}\n{}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+
+    #[track_caller]
+    fn says(&self, words: &[&str]) {
+        for words in words {
+            assert!(
+                self.out.contains(words) || self.err.contains(words),
+                "{words:?} is not in\n{}{}",
+                self.out,
+                self.err
+            );
+        }
+    }
+}
+
+/// A cache of one user, whose home this is.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Home {
+        Home(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn place(&self) -> DiskCacheConfig {
+        DiskCacheConfig::new().folder(self.path("cache")).key_file(self.path("state/cache.key"))
+    }
+
+    fn tool(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fuseline"));
+        command.stdin(Stdio::null());
+        command.env_remove("FUSELINE_CACHE").env_remove("FUSELINE_CACHE_BUNDLE_KEY_FILE");
+        command.env("FUSELINE_CACHE_DIR", self.path("cache"));
+        command.env("FUSELINE_CACHE_KEY_FILE", self.path("state/cache.key"));
+        command
+    }
+
+    fn cache(&self, arguments: &[&str]) -> Answer {
+        Answer::of(self.tool().arg("cache").args(arguments).output().expect("the tool starts"))
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        self.cache(&[arguments, &["--json"]].concat()).ends_with(0).json()
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.path("cache/v1/entries")).unwrap();
+        let mut entries: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        entries
+    }
+
+    /// The file of an executable.
+    fn executable(&self) -> PathBuf {
+        let listed = self.json(&["ls"]);
+        self.path("cache/v1/entries").join(listed["entries"][0]["name"].as_str().unwrap())
+    }
+}
+
+/// A program of two regions.
+fn program(engine: &Engine) -> Result<Vec<f32>> {
+    let x = engine.tensor(&[0.1f32, 0.2, 0.3], &[3])?;
+    let mut numbers = ((x.tanh()? * &x)? + &x)?.to_vec::<f32>()?;
+    numbers.extend((x.exp()? - &x)?.to_vec::<f32>()?);
+    Ok(numbers)
+}
+
+/// A manifest of the program. `None` without a plugin.
+fn manifest(root: &Path) -> Option<String> {
+    let path = root.join("run.jsonl");
+    let engine = support::plugin(support::config().without_disk_cache().manifest(&path))?;
+    program(&engine).unwrap();
+    drop(engine);
+    Some(path.into_os_string().into_string().expect("UTF-8"))
+}
+
+/// A home whose cache has the program.
+fn warm() -> Option<Home> {
+    let home = Home::new();
+    let manifest = manifest(home.0.path())?;
+    home.cache(&["warm", &manifest]).ends_with(0);
+    Some(home)
+}
+
+/// Runs the program where nothing may be compiled.
+fn runs(home: &Home) -> Result<Vec<f32>> {
+    program(&support::config().disk_cache(home.place()).cache_only(true).build()?)
+}
+
+#[test]
+fn where_there_is_no_cache_none_is_made() {
+    let home = Home::new();
+    for command in ["ls", "stats", "verify"] {
+        home.cache(&[command]).ends_with(0).says(&["no cache yet"]);
+        home.json(&[command]);
+    }
+    home.cache(&["prune", "--all"]).ends_with(0);
+    home.cache(&["explain", "00"]).ends_with(1).says(&["no cache yet"]);
+    home.cache(&["export", "x", "--key-file", "y"]).ends_with(1);
+    assert!(!home.path("cache").exists() && !home.path("state").exists());
+}
+
+#[test]
+fn command_lines_that_are_wrong_end_with_2() {
+    let home = Home::new();
+    for line in [
+        &["prune"][..],
+        &["prune", "--dry-run"],
+        &["prune", "--max-size", "many"],
+        &["prune", "--max-age", "7"],
+        &["explain", "xyz"],
+        &["export", "file"],
+        &["import", "file"],
+        &["warm", "run.jsonl", "--jobs", "0"],
+        &["warm", "run.jsonl", "--target", "tpu"],
+    ] {
+        home.cache(line).ends_with(2);
+    }
+}
+
+#[test]
+fn manifests_that_are_none_are_told_with_their_lines() {
+    let home = Home::new();
+    let path = home.path("run.jsonl");
+    std::fs::write(&path, "{\"fuseline_manifest\":1,\"numerics\":\"fast\",\"replicas\":1}\n{}\n").unwrap();
+    let path = path.to_str().unwrap();
+    home.cache(&["warm", path]).ends_with(1).says(&["run.jsonl:2: a region has a `request`"]);
+    let document = home.cache(&["warm", path, "--json"]).ends_with(1).json();
+    assert_eq!(document["status"], "failed");
+    home.cache(&["warm", "/no/such/file"]).ends_with(1).says(&["cannot be opened"]);
+}
+
+#[test]
+fn what_is_warmed_is_listed_verified_explained_and_runs() {
+    let home = Home::new();
+    let Some(manifest) = manifest(home.0.path()) else { return };
+    let first = home.json(&["warm", &manifest, "--jobs", "1"]);
+    assert_eq!((&first["regions"], &first["compiled"], &first["present"]), (&2.into(), &2.into(), &0.into()));
+    let second = home.json(&["warm", &manifest]);
+    assert_eq!((&second["compiled"], &second["present"]), (&0.into(), &2.into()), "{second}");
+    home.cache(&["warm", &manifest])
+        .ends_with(0)
+        .says(&["2 regions: 0 compiled", "2 already there, 0 failed"]);
+    assert_eq!(runs(&home).unwrap().len(), 6);
+
+    let listed = home.json(&["ls"]);
+    let entries = listed["entries"].as_array().unwrap();
+    let mut ops: Vec<u64> = entries.iter().map(|entry| entry["ops"].as_u64().unwrap()).collect();
+    ops.sort_unstable();
+    assert_eq!(ops, [2, 3]);
+    home.cache(&["ls"]).ends_with(0).says(&["KEY", "ENVIRONMENT"]);
+    let stats = home.json(&["stats"]);
+    assert_eq!(stats["kinds"]["executable"]["entries"], 2, "{stats}");
+    assert_eq!((&stats["environments"][0]["entries"], &stats["orphans"]), (&2.into(), &0.into()), "{stats}");
+    home.cache(&["stats"]).ends_with(0).says(&["platform cpu", "numerics fast"]);
+    assert!(home.json(&["verify"])["damaged"].as_array().unwrap().is_empty());
+
+    let three = entries.iter().find(|entry| entry["ops"] == 3).unwrap();
+    for name in ["key", "name"] {
+        let key = &three[name].as_str().unwrap()[..12];
+        home.cache(&["explain", key, "--module"]).ends_with(0).says(&[
+            "tanh(in0)",
+            "multiply(%0, in0)",
+            "%2: f32[3]",
+            "platform: cpu",
+            "stablehlo.tanh",
+        ]);
+        let document = home.json(&["explain", key]);
+        assert_eq!(
+            (&document[0]["outputs"][0], &document[0]["name"]),
+            (&2.into(), &three["name"]),
+            "{document}"
+        );
+    }
+    home.cache(&["explain", "0123456789"]).ends_with(2).says(&["no entry"]);
+    let plugin = support::plugin(support::config().without_disk_cache()).unwrap();
+    let plugin = plugin.pjrt_device().unwrap().client().plugin().path().to_str().unwrap().to_owned();
+    let key = three["key"].as_str().unwrap();
+    home.cache(&["explain", key, "--device", &plugin]).ends_with(0).says(&["that of this machine"]);
+}
+
+#[test]
+fn damage_is_found_and_removed() {
+    let Some(home) = warm() else { return };
+    let executable = home.executable();
+    let mut bytes = std::fs::read(&executable).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&executable, bytes).unwrap();
+    let name = executable.file_name().unwrap().to_str().unwrap();
+    home.cache(&["verify"]).ends_with(1).says(&[name, "was changed", "1 damaged"]);
+    assert!(executable.exists());
+    home.cache(&["export", home.path("b").to_str().unwrap(), &name[..16], "--key-file", "k"]).ends_with(2);
+    home.cache(&["verify", "--remove"]).ends_with(1).says(&["removed 1 entry"]);
+    assert!(!executable.exists());
+    home.cache(&["verify"]).ends_with(0);
+}
+
+#[test]
+fn prune_takes_what_it_is_told() {
+    let Some(home) = warm() else { return };
+    let before = home.entries();
+    let environment = home.json(&["ls"])["entries"][0]["environment"].as_str().unwrap().to_owned();
+    for line in [
+        &["prune", "--all", "--dry-run"][..],
+        &["prune", "--max-size", "0", "--dry-run"],
+        &["prune", "--max-size", "1G"],
+        &["prune", "--max-age", "1d"],
+        &["prune", "--environment", &"0".repeat(64)],
+        &["prune", "--quarantine"],
+    ] {
+        home.cache(line).ends_with(0);
+        assert_eq!(home.entries(), before, "{line:?}");
+    }
+    let would = home.json(&["prune", "--max-size", "0", "--dry-run"]);
+    assert_eq!(would["removed"].as_array().unwrap().len(), before.len());
+    // The note of the plugin's file has no environment of the two.
+    let removed = home.json(&["prune", "--environment", &environment[..20]]);
+    assert_eq!(removed["removed"].as_array().unwrap().len(), 3, "{removed}");
+    assert_eq!(home.entries().len(), before.len() - 3);
+    home.cache(&["prune", "--all"]).ends_with(0);
+    assert!(home.entries().is_empty());
+}
+
+/// The least recently used go first.
+#[test]
+fn prune_leaves_the_latest() {
+    let Some(home) = warm() else { return };
+    let oldest = home.executable();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 40);
+    std::fs::File::options().write(true).open(&oldest).unwrap().set_modified(long_ago).unwrap();
+    let total: u64 = home.entries().iter().map(|entry| entry.metadata().unwrap().len()).sum();
+    let would = home.json(&["prune", "--max-size", &(total - 1).to_string(), "--dry-run"]);
+    let name = oldest.file_name().unwrap().to_str().unwrap();
+    assert_eq!(would["removed"], Value::from(vec![name]));
+    assert_eq!(home.json(&["prune", "--max-age", "30d"])["removed"], Value::from(vec![name]));
+    assert!(!oldest.exists());
+}
+
+#[test]
+fn a_bundle_carries_executables_to_another_cache() {
+    let Some(home) = warm() else { return };
+    let (bundle, key) = (home.path("step.bundle"), home.path("bundle.key"));
+    let (bundle, key) = (bundle.to_str().unwrap(), key.to_str().unwrap());
+    let exported = home.json(&["export", bundle, "--key-file", key]);
+    assert_eq!((&exported["executables"], &exported["environments"]), (&2.into(), &1.into()), "{exported}");
+    let one = home.executable();
+    let one = &one.file_name().unwrap().to_str().unwrap()[..16];
+    let part = home.path("part.bundle");
+    let exported = home.json(&["export", part.to_str().unwrap(), one, "--key-file", key]);
+    assert_eq!(exported["executables"], 1);
+    home.cache(&["export", bundle, "0123456789", "--key-file", key]).ends_with(2);
+
+    let other = Home::new();
+    let taken = other.json(&["import", part.to_str().unwrap(), "--key-file", key]);
+    assert_eq!((&taken["added"], &taken["present"]), (&1.into(), &0.into()), "{taken}");
+    let before: Vec<_> = other.entries().iter().map(|entry| std::fs::read(entry).unwrap()).collect();
+    let mut import = other.tool();
+    import.args(["cache", "import", bundle, "--json"]).env("FUSELINE_CACHE_BUNDLE_KEY_FILE", key);
+    let taken = Answer::of(import.output().unwrap()).ends_with(0).json();
+    assert_eq!((&taken["added"], &taken["present"]), (&1.into(), &1.into()), "{taken}");
+    let after: Vec<_> = other.entries().iter().map(|entry| std::fs::read(entry).unwrap()).collect();
+    assert!(before.iter().all(|entry| after.contains(entry)), "an entry was written again");
+    assert_eq!(runs(&other).unwrap(), runs(&home).unwrap());
+    // The key of the user is in neither.
+    let secret = std::fs::read(home.path("state/cache.key")).unwrap();
+    let bytes = std::fs::read(bundle).unwrap();
+    assert!(!bytes.windows(secret.len()).any(|window| window == secret));
+    assert_ne!(secret, std::fs::read(other.path("state/cache.key")).unwrap());
+}
+
+#[test]
+fn of_a_bundle_that_is_wrong_nothing_is_imported() {
+    let Some(home) = warm() else { return };
+    let (bundle, key) = (home.path("step.bundle"), home.path("bundle.key"));
+    let (bundle, key) = (bundle.to_str().unwrap(), key.to_str().unwrap());
+    home.cache(&["export", bundle, "--key-file", key]).ends_with(0);
+    let good = std::fs::read(bundle).unwrap();
+    let other = Home::new();
+    let refused = |bytes: &[u8], key: &str, words: &str| {
+        std::fs::write(bundle, bytes).unwrap();
+        other.cache(&["import", bundle, "--key-file", key]).ends_with(1).says(&[words]);
+        assert!(other.entries().is_empty());
+    };
+    let changed = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    refused(&changed(0), key, "no bundle");
+    refused(&changed(8), key, "");
+    refused(&changed(12), key, "entry 1 of 3");
+    refused(&changed(20), key, "entry 1 of 3: it belongs under another name");
+    refused(&changed(good.len() / 2), key, "of 3: it ");
+    refused(&changed(good.len() - 1), key, "entry 3 of 3: it was changed, or written with another cache key");
+    refused(&good[..good.len() - 1], key, "cut off");
+    refused(&good[..5], key, "cut off");
+    refused(&[&good[..], b"x"].concat(), key, "1 bytes follow");
+    let another = home.path("another.key");
+    std::fs::copy(home.path("state/cache.key"), &another).unwrap();
+    refused(&good, another.to_str().unwrap(), "is the key the one that the bundle was exported with?");
+    // A key that others may read is none.
+    std::fs::set_permissions(key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    refused(&good, key, "chmod go=");
+}
+
+/// The variable, for programs that know nothing of it.
+#[test]
+fn the_tool_runs_only_what_is_there() {
+    let home = Home::new();
+    if support::plugin(support::config().without_disk_cache()).is_none() {
+        return;
+    }
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/programs/elementwise_chain.json");
+    let run = |only: &str| {
+        let mut tool = home.tool();
+        tool.arg("run").arg(&program).arg("--json").env("FUSELINE_CACHE", only);
+        Answer::of(tool.output().unwrap())
+    };
+    run("only").ends_with(1).says(&["not in the disk cache", "has no executables"]);
+    run("on").ends_with(0);
+    let document = run("only").ends_with(0).json();
+    assert_eq!(document["counters"]["compiles"], 0, "{document}");
+    assert!(document["counters"]["loads"].as_u64() >= Some(1), "{document}");
+    run("off").ends_with(0);
+}
