@@ -126,7 +126,8 @@ fn a_region_that_compiles_after_some_failures_is_a_whole_again() {
 #[test]
 fn in_strict_mode_a_compile_that_fails_is_an_error_of_its_op() {
     let plugin = FakePlugin::alone();
-    let engine = plugin.config().mode(Mode::Strict).build().unwrap();
+    // One thread, which compiles in the order of the ops.
+    let engine = plugin.config().mode(Mode::Strict).compile_threads(1).build().unwrap();
     plugin.plan(&format!("{COMPILE}@2 = fail(UNIMPLEMENTED, \"planned: no such kernel\")"));
     let x = vector(&engine, &[1.0, 2.0]);
     let before = x.add(&x).unwrap();
