@@ -33,6 +33,7 @@ pub(crate) enum Stage {
     LoomWeakened,
     Shuttle,
     Tsan,
+    Asan,
 }
 
 /// Which stages to run.
@@ -45,7 +46,7 @@ pub(crate) enum Selection {
 
 impl Stage {
     /// Every stage, in the order of a run.
-    pub(crate) const ALL: [Stage; 12] = [
+    pub(crate) const ALL: [Stage; 13] = [
         Stage::Fmt,
         Stage::Tidy,
         Stage::Deny,
@@ -58,6 +59,7 @@ impl Stage {
         Stage::LoomWeakened,
         Stage::Shuttle,
         Stage::Tsan,
+        Stage::Asan,
     ];
 
     /// Its name on the command line.
@@ -75,6 +77,7 @@ impl Stage {
             Stage::LoomWeakened => "loom-weakened",
             Stage::Shuttle => "shuttle",
             Stage::Tsan => "tsan",
+            Stage::Asan => "asan",
         }
     }
 
@@ -92,6 +95,7 @@ impl Stage {
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
             Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
+            Stage::Asan => "the same tests under the address and the leak sanitizer",
         }
     }
 
@@ -118,6 +122,7 @@ impl Stage {
             Stage::LoomWeakened => models::loom_weakened(host),
             Stage::Shuttle => models::shuttle(host),
             Stage::Tsan => models::tsan(host),
+            Stage::Asan => models::asan(host),
         }
     }
 }

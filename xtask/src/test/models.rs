@@ -1,4 +1,4 @@
-//! Concurrency checkers: loom, shuttle and the thread sanitizer.
+//! Concurrency checkers: loom, shuttle and the sanitizers.
 //!
 //! Each builds the library's tests in a configuration of its own. Tests belong to a checker by their names: `loom_*`,
 //! `shuttle_*`, `stress_*`.
@@ -40,22 +40,39 @@ pub(crate) fn shuttle(host: &Host) -> Tally {
 }
 
 /// Stress tests under the thread sanitizer. Its runtime comes with stable Rust; the flag that selects it does not, which
-/// is why this build alone sets `RUSTC_BOOTSTRAP`.
+/// is why these builds alone set `RUSTC_BOOTSTRAP`.
 pub(crate) fn tsan(host: &Host) -> Tally {
+    sanitized(host, "tsan", "thread", "TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1")
+}
+
+/// The same tests under the address sanitizer, and what is left at their ends under the leak sanitizer, which is part of it.
+pub(crate) fn asan(host: &Host) -> Tally {
+    sanitized(host, "asan", "address", "LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1")
+}
+
+/// Runs the stress tests under a sanitizer, with its suppressions.
+fn sanitized(
+    host: &Host,
+    stage: &str,
+    sanitizer: &str,
+    variable: &str,
+    suppressions: &str,
+    options: &str,
+) -> Tally {
     if host.os != "linux" || host.arch != "x86_64" || cfg!(not(target_env = "gnu")) {
         return Tally::skipped(
-            "tsan",
+            stage,
             format!("only on Linux with glibc on x86_64, and this is {}", host.platform()),
         );
     }
-    let command =
-        test_build(host, "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer").map(|mut command| {
-            command.env("RUSTC_BOOTSTRAP", "1");
-            command
-        });
-    let suppressions = host.root.join("ci/tsan.supp");
-    let options = format!("suppressions=\"{}\":second_deadlock_stack=1", suppressions.display());
-    run(host, "stress_", command, &[("TSAN_OPTIONS", &options)])
+    let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
+    let command = test_build(host, &flags).map(|mut command| {
+        command.env("RUSTC_BOOTSTRAP", "1");
+        command
+    });
+    let suppressions = host.root.join(suppressions);
+    let options = format!("suppressions=\"{}\":{options}", suppressions.display());
+    run(host, "stress_", command, &[(variable, &options)])
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
