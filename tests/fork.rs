@@ -243,7 +243,7 @@ fn a_child_may_have_the_first_engine() {
 
 /// `cargo test --test fork -- --ignored`.
 #[test]
-#[ignore = "a soak test"]
+#[ignore = "soak: `cargo xtask soak forks`"]
 fn soak_children_are_told() {
     forks_under_load(|| support::config().build_reference().unwrap(), 1_000);
 }

@@ -421,7 +421,7 @@ fn a_failure_on_the_plugin_reaches_its_dependants() {
 
 /// For hours: `FUSELINE_PROGRAMS=100 FUSELINE_SEED=1 cargo test --release --test poison -- --ignored`.
 #[test]
-#[ignore = "a soak test"]
+#[ignore = "soak: `cargo xtask soak poison`"]
 fn soak_a_failure_reaches_its_dependants() {
     on_reference(false, 10_000, &[true, false]);
     on_reference(true, 10_000, &[false, false, true, false]);

@@ -130,7 +130,7 @@ fn random_damage_of_a_large_entry_is_found() {
 
 /// `cargo test -p fuseline-cache --test disk_damage -- --ignored much`, some minutes.
 #[test]
-#[ignore = "some minutes"]
+#[ignore = "soak: `cargo xtask soak disk-damage`"]
 fn much_random_damage_of_a_large_entry_is_found() {
     damages_of_a_large_entry(10_000, 2);
 }

@@ -87,7 +87,7 @@ fn writers_that_are_killed_leave_whole_entries() {
 
 /// `cargo test -p fuseline-cache --test disk_processes -- --ignored thousand`, a minute or two.
 #[test]
-#[ignore = "some minutes"]
+#[ignore = "soak: `cargo xtask soak disk-kills`"]
 fn a_thousand_writers_that_are_killed_leave_whole_entries() {
     kill_writers(334, 2);
 }
@@ -195,7 +195,7 @@ fn eight_processes_share_a_folder() {
 
 /// `cargo test -p fuseline-cache --test disk_processes -- --ignored for_long`, ten minutes.
 #[test]
-#[ignore = "ten minutes"]
+#[ignore = "soak: `cargo xtask soak disk-folder`"]
 fn eight_processes_share_a_folder_for_long() {
     share(Duration::from_secs(600), 2);
 }

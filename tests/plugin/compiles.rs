@@ -60,7 +60,7 @@ fn sixty_four_threads_that_want_one_new_region_compile_it_once() {
 }
 
 #[test]
-#[ignore = "soak: cargo test --release --test plugin ten_thousand_new_regions -- --ignored"]
+#[ignore = "soak: `cargo xtask soak plugin-compiles`"]
 fn ten_thousand_new_regions_are_compiled_once_each() {
     let plugin = FakePlugin::alone();
     for _ in 0..20 {

@@ -74,7 +74,7 @@ fn an_op_that_fails_takes_what_depends_on_it_and_nothing_else() {
 }
 
 #[test]
-#[ignore = "soak: cargo test --release --test plugin ops_that_fail_in_ten_thousand -- --ignored"]
+#[ignore = "soak: `cargo xtask soak plugin-poison`"]
 fn ops_that_fail_in_ten_thousand_programs() {
     single_ops(&FakePlugin::alone(), 1_000..11_000);
 }

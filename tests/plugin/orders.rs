@@ -162,7 +162,7 @@ fn things_are_dropped_in_any_order() {
 }
 
 #[test]
-#[ignore = "soak: cargo test --release --test plugin ten_thousand_orders -- --ignored"]
+#[ignore = "soak: `cargo xtask soak plugin-orders`"]
 fn ten_thousand_orders() {
     in_any_order(&FakePlugin::alone(), 1_000..11_000);
 }
@@ -221,7 +221,7 @@ fn an_engine_is_dropped_with_work_in_flight() {
 }
 
 #[test]
-#[ignore = "soak: cargo test --release --test plugin dropped_ten_thousand_times -- --ignored"]
+#[ignore = "soak: `cargo xtask soak plugin-ends`"]
 fn an_engine_is_dropped_ten_thousand_times() {
     at_any_moment(&FakePlugin::alone(), 1_000..11_000);
 }

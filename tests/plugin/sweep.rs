@@ -193,7 +193,7 @@ fn every_function_fails_in_every_way() {
 }
 
 #[test]
-#[ignore = "soak: cargo test --release --test plugin every_call_fails -- --ignored"]
+#[ignore = "soak: `cargo xtask soak plugin-sweep`"]
 fn every_call_fails_in_every_way() {
     sweep(&FakePlugin::alone(), 1_000);
 }

@@ -90,7 +90,9 @@ impl Stage {
             Stage::Doc => "the documentation builds without a warning or a broken link",
             Stage::Nextest => "unit and integration tests, each in its own process",
             Stage::Doctest => "examples in the documentation",
-            Stage::Features => "the crate builds without warnings with none, each, every two and all of its features",
+            Stage::Features => {
+                "the crate builds without warnings with none, each, every two and all of its features"
+            }
             Stage::Loom => "models of the lock-free parts (tests `loom_*`), all schedules",
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
