@@ -1,5 +1,7 @@
 //! Manifests, compiling ahead of time, and runs that compile nothing.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,7 +1,7 @@
 //! `fuseline cache`, as its users meet it: commands in, exit status and text out, with a folder for each test.
 //!
 //! What fills the folders is the plugin that is found; without one the tests skip aloud, but for those of an empty cache.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
