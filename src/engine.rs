@@ -64,7 +64,7 @@ pub(crate) struct EngineShared {
     mode: AtomicU32,
     streams: AtomicU32,
     /// What is in flight of each stream, for those who wait for memory.
-    flows: Mutex<Vec<Weak<Flow>>>,
+    flows: Mutex<Living<Flow>>,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Arc<Workers<Work>>,
     /// What is interpreted until it is compiled, if anything is.
@@ -141,7 +141,7 @@ impl EngineShared {
             failures: Mutex::new(VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
-            flows: Mutex::new(Vec::new()),
+            flows: Mutex::new(Living::new()),
             drive,
             compile,
             cold,
@@ -294,14 +294,12 @@ impl EngineShared {
 
     /// A stream has been made.
     pub(crate) fn note_flow(&self, flow: &Arc<Flow>) {
-        let mut flows = self.flows.lock();
-        flows.retain(|flow| flow.strong_count() > 0);
-        flows.push(Arc::downgrade(flow));
+        self.flows.lock().push(flow);
     }
 
     /// What is in flight of each stream.
     pub(crate) fn flows(&self) -> Vec<Arc<Flow>> {
-        self.flows.lock().iter().filter_map(Weak::upgrade).collect()
+        self.flows.lock().all()
     }
 
     /// Whether somebody looks at events.
@@ -425,11 +423,36 @@ fn watch(
     Watch::start(period, look).map(Some)
 }
 
+/// What is alive of what was put in.
+struct Living<T> {
+    all: Vec<Weak<T>>,
+    /// With so many it is worth leaving out those that are gone: to look at all of them each time would take ten thousand streams a minute.
+    sweep_at: usize,
+}
+
+impl<T> Living<T> {
+    fn new() -> Living<T> {
+        Living { all: Vec::new(), sweep_at: 16 }
+    }
+
+    fn push(&mut self, new: &Arc<T>) {
+        if self.all.len() >= self.sweep_at {
+            self.all.retain(|one| one.strong_count() > 0);
+            self.sweep_at = 16.max(2 * self.all.len());
+        }
+        self.all.push(Arc::downgrade(new));
+    }
+
+    fn all(&self) -> Vec<Arc<T>> {
+        self.all.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 struct Handle {
     shared: Arc<EngineShared>,
     stream: Stream,
     /// Streams that were opened, for [`Engine::synchronize`].
-    streams: Mutex<Vec<Weak<StreamShared>>>,
+    streams: Mutex<Living<StreamShared>>,
 }
 
 impl Drop for Handle {
@@ -509,7 +532,9 @@ impl Engine {
         Error::unless_forked(&Site::Unknown)?;
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
-        let streams = Mutex::new(vec![Arc::downgrade(stream.shared())]);
+        let mut streams = Living::new();
+        streams.push(stream.shared());
+        let streams = Mutex::new(streams);
         Ok(Engine(Arc::new(Handle { shared, stream, streams })))
     }
 
@@ -537,9 +562,7 @@ impl Engine {
         if is_forked() {
             return stream;
         }
-        let mut streams = self.0.streams.lock();
-        streams.retain(|stream| stream.strong_count() > 0);
-        streams.push(Arc::downgrade(stream.shared()));
+        self.0.streams.lock().push(stream.shared());
         stream
     }
 
@@ -566,7 +589,7 @@ impl Engine {
 
     pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
         Error::unless_forked(site)?;
-        let streams: Vec<_> = self.0.streams.lock().iter().filter_map(Weak::upgrade).collect();
+        let streams = self.0.streams.lock().all();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
         streams.iter().try_for_each(|stream| stream.synchronize(None, site))
     }

@@ -53,6 +53,8 @@ fn use_all(all: Inherited) -> u8 {
         move || forked(value.abs())
     });
     let checks = [
+        // What comes next in a step that is replayed.
+        forked(a + 1.0),
         forked(a + b),
         forked(a.neg()),
         forked(c * 2.0),

@@ -1,4 +1,4 @@
-//! Ten thousand threads record on one engine, on its stream and on streams of their own; and what a stream takes that does nothing.
+//! Thousands of threads record on one engine, on its stream and on streams of their own; and what a stream takes that does nothing.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
@@ -41,14 +41,24 @@ static ONE: Mutex<()> = Mutex::new(());
 const STACK: usize = 64 << 10;
 
 #[test]
+fn many_threads_record_at_once() {
+    threads_record_at_once(2_000);
+}
+
+/// `cargo test --test many_threads -- --ignored`.
+#[test]
+#[ignore = "takes up to a minute on two cores"]
 fn ten_thousand_threads_record_at_once() {
+    threads_record_at_once(10_000);
+}
+
+fn threads_record_at_once(count: usize) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    const THREADS: usize = 10_000;
     let engine = support::config().build_reference().unwrap();
     let x = vector(&engine, &[1.0, 2.0]);
     // All of them are there before the first begins. A barrier would have them all contend for its lock when it opens.
     let (start, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let threads: Vec<_> = (0..THREADS)
+    let threads: Vec<_> = (0..count)
         .map(|number| {
             let (engine, x, start, right) = (engine.clone(), x.clone(), start.clone(), right.clone());
             let run = move || {
@@ -72,7 +82,7 @@ fn ten_thousand_threads_record_at_once() {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert_eq!(right.load(Ordering::Relaxed) as usize, THREADS);
+    assert_eq!(right.load(Ordering::Relaxed) as usize, count);
     let counters = engine.counters();
     assert_eq!((counters.poisoned, counters.panics), (0, 0), "{counters:?}");
     println!("{counters:?}");
