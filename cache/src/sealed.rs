@@ -25,8 +25,8 @@
 //! Input: records and a secret. Output: bytes; or a record, or what is wrong with the bytes.
 //!
 //! Invariants:
-//! - K1: bytes are opened only as what was sealed with the same secret, for the same name and environment, whole.
-//! - K2: opening allocates nothing that a header asks for: lengths have to be those of the bytes.
+//! - DK1: bytes are opened only as what was sealed with the same secret, for the same name and environment, whole.
+//! - DK2: opening allocates nothing that a header asks for: lengths have to be those of the bytes.
 
 use std::fmt;
 use std::time::Duration;
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(sealer().open(&empty.name(), sealer().seal(&empty)), Ok(empty));
     }
 
-    /// K1: every bit of an entry, every shorter one, and longer ones.
+    /// DK1: every bit of an entry, every shorter one, and longer ones.
     #[test]
     fn nothing_else_is_opened() {
         let (record, sealer) = (record(), sealer());
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(sealer.open(&record.name(), bytes), Err(Damage::Mac));
     }
 
-    /// K2.
+    /// DK2.
     #[test]
     fn lengths_beyond_the_bytes_are_refused() {
         let sealer = sealer();

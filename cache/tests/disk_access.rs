@@ -1,4 +1,4 @@
-//! Who else may look into the folders: what is not the user's alone is not used (K3), and says what to do about it.
+//! Who else may look into the folders: what is not the user's alone is not used (DK3), and says what to do about it.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

@@ -1,4 +1,4 @@
-//! Whatever is done to an entry on the disk: it is a miss, it is told, it is gone, and the next store heals the place (K1, K2, K7).
+//! Whatever is done to an entry on the disk: it is a miss, it is told, it is gone, and the next store heals the place (DK1, DK2, DK7).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

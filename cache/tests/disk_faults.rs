@@ -1,4 +1,4 @@
-//! Calls of the file system that fail, in every place and every way (K9), and processes that end after any of them (K6).
+//! Calls of the file system that fail, in every place and every way (DK9), and processes that end after any of them (DK6).
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -376,7 +376,7 @@ fn a_forked_process_removes_nothing_of_its_parent() {
     assert_eq!((root.list("marks"), root.list("flights")), (marks, flights));
 }
 
-/// K6: the process ends after any call of a store.
+/// DK6: the process ends after any call of a store.
 #[test]
 fn a_store_that_ends_anywhere_leaves_a_whole_entry_or_none() {
     for sync in [false, true] {

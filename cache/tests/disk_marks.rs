@@ -1,4 +1,4 @@
-//! What a process crashed on is not tried again for a time (K4, K5); what one was doing that was killed costs an entry at most.
+//! What a process crashed on is not tried again for a time (DK4, DK5); what one was doing that was killed costs an entry at most.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

@@ -1,4 +1,4 @@
-//! Room is made in the order in which entries were last used (K8), and what is in use is left alone.
+//! Room is made in the order in which entries were last used (DK8), and what is in use is left alone.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;

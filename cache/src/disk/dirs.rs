@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants:
-//! - K3: a folder is used only if it is the user's own and nobody else may look into it or change it, and if none of those above it lets others
+//! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change it, and if none of those above it lets others
 //!   exchange what is in it. It is opened once; everything else is named relative to what was opened, and no link is followed.
 
 use std::io;

@@ -9,8 +9,8 @@
 //! that it was loading are removed, in case it was their fault, and nothing else is held against them.
 //!
 //! Invariants:
-//! - K4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found, and perhaps a few more that were under way.
-//! - K5: what is in quarantine ends no process before its time is over. Each further death makes the time eight times as long.
+//! - DK4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found, and perhaps a few more that were under way.
+//! - DK5: what is in quarantine ends no process before its time is over. Each further death makes the time eight times as long.
 
 use std::fmt;
 use std::io;

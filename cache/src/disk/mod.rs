@@ -16,11 +16,11 @@
 //!
 //! # Invariants
 //!
-//! - K1, K2: `sealed.rs`; K3: `dirs.rs`; K4, K5: `marks.rs`.
-//! - K6: an entry is under its name whole, or not at all, whenever the process ends.
-//! - K7: after a load that found damage there is no such entry, and a store puts one there.
-//! - K8: entries leave in the order in which they were last used, those first that are too old; none whose flight is under way.
-//! - K9: no failure of a call of the file system is more than a miss. It is told once for each kind of call and failure.
+//! - DK1, DK2: `sealed.rs`; DK3: `dirs.rs`; DK4, DK5: `marks.rs`.
+//! - DK6: an entry is under its name whole, or not at all, whenever the process ends.
+//! - DK7: after a load that found damage there is no such entry, and a store puts one there.
+//! - DK8: entries leave in the order in which they were last used, those first that are too old; none whose flight is under way.
+//! - DK9: no failure of a call of the file system is more than a miss. It is told once for each kind of call and failure.
 
 mod dirs;
 mod files;
