@@ -413,9 +413,9 @@ fn watch(
             next[0] = compile.give_up(now, limit, tell, tell_closed);
         }
         if let Some(limit) = limits.call {
-            next[1] = drive.give_up(now, limit, limits.most_stuck, |stuck| tell("drive", stuck));
+            next[1] = drive.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("drive", stuck));
             next[2] = interpret.as_ref().and_then(|pool| {
-                pool.give_up(now, limit, limits.most_stuck, |stuck| tell("interpret", stuck))
+                pool.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("interpret", stuck))
             });
         }
         next.into_iter().flatten().min()

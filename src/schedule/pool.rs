@@ -187,12 +187,14 @@ impl<T: Item> Pool<T> {
     }
 
     /// Gives up the threads that have been at one item for `limit` or longer: each is replaced, as long as no more than `most` are stuck, then
-    /// told, and its item refused. Returns when the next of those at work will be late.
+    /// told, and its item refused. `before` is called when they count as stuck and none is replaced yet. Returns when the next of those at work
+    /// will be late.
     pub(crate) fn give_up(
         &self,
         now: Instant,
         limit: Duration,
         most: usize,
+        before: impl FnOnce(),
         tell: impl Fn(Stuck),
     ) -> Option<Instant> {
         let (mut late, mut next) = (Vec::new(), None::<Instant>);
@@ -209,6 +211,9 @@ impl<T: Item> Pool<T> {
             }
         }
         drop(state);
+        if !late.is_empty() {
+            before();
+        }
         for (took, stuck, refusal) in late {
             let is_replaced = stuck <= most && self.add_thread().is_ok();
             tell(Stuck { took, stuck, is_replaced });

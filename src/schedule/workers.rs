@@ -18,6 +18,7 @@
 //! - A5: a thread that does not come back is given up after a time: another takes its place, and who waits for its work is told. With so many
 //!   stuck, no work is begun that could end so until one comes back; it is refused at once.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use super::pool::{Item, Pool, Priority, Refusal, Refused, Stuck};
@@ -144,14 +145,24 @@ impl<T: Item> Workers<T> {
         let was_closed = self.closed().is_some();
         // The last of them is replaced too: there is other work.
         let most = self.most_stuck;
-        let awaited = self.awaited.give_up(now, limit, most, |stuck| tell("compile", stuck));
-        let unhurried = self.unhurried.give_up(now, limit, most, |stuck| tell("later", stuck));
-        if let Some(refused @ Refused::Closed(stuck)) = self.closed() {
+        // What is queued is taken before there is another thread that would begin it.
+        let taken = RefCell::new((None, Vec::new()));
+        let take = || {
+            if let Some(refused) = self.closed() {
+                let (why, items) = &mut *taken.borrow_mut();
+                *why = Some(refused);
+                items.extend(self.awaited.take_back(Item::is_refusable));
+                items.extend(self.unhurried.take_back(Item::is_refusable).into_iter().map(|(_, item)| item));
+            }
+        };
+        let awaited = self.awaited.give_up(now, limit, most, take, |stuck| tell("compile", stuck));
+        let unhurried = self.unhurried.give_up(now, limit, most, take, |stuck| tell("later", stuck));
+        take();
+        if let (Some(refused @ Refused::Closed(stuck)), items) = taken.into_inner() {
             if !was_closed {
                 tell_closed(stuck);
             }
-            let unhurried = self.unhurried.take_back(Item::is_refusable).into_iter().map(|(_, item)| item);
-            for mut item in self.awaited.take_back(Item::is_refusable).into_iter().chain(unhurried) {
+            for mut item in items {
                 let refusal = item.take_refusal();
                 drop(item);
                 if let Some(refusal) = refusal {
