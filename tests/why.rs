@@ -14,7 +14,7 @@ use fuseline::{
     with_mode,
 };
 use programs::Case;
-use support::{Gate, Log, block_on, on_engines, plugin, vector};
+use support::{Gate, Log, block_on, on_engines, plugin, vector, wait_until};
 
 /// The next line of this file, as call sites print it.
 #[track_caller]
@@ -101,10 +101,13 @@ fn what_a_region_waits_for_is_told_and_when_it_is_done() {
         log.take();
         let x = vector(engine, &[1.0; 8]);
         let y = (&x + &x)?;
-        // The driver is there before the compile has ended: this thread is it.
+        // The driver, which no call with a deadline is, is there before the compile has ended.
         let shut = gate.shut();
         assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
         assert!(engine.stream().synchronize_for(Duration::ZERO).unwrap_err().is_timeout());
+        wait_until(engine, |counters| counters.compiles_asked > 0);
+        // From then on it waits, a few instructions later, which nothing tells.
+        std::thread::sleep(Duration::from_millis(200));
         drop(shut);
         y.wait()?;
         engine.synchronize()?;

@@ -53,6 +53,9 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// Entries that are used are touched, no more than this often: a write to the file system for each load would be too many.
 const TOUCH_EVERY: Duration = Duration::from_secs(3600);
 
+/// How many files are made for an entry if sweeps take one after the other.
+const MOST_TEMPS: u32 = 10;
+
 /// For how long nothing is stored after a store failed, at first; twice as long after each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(3600);
@@ -513,10 +516,7 @@ impl DiskCache {
 
     fn write(&self, name: &Name, bytes: &[u8]) -> Result<(), (&'static str, io::Error)> {
         let (files, dirs) = (&*self.files, self.dirs());
-        let temp = random_name().map_err(|error| ("make a random name", error))?;
-        let file = files.create(&dirs.temp, &temp).map_err(|error| ("make an entry", error))?;
-        // As long as it is locked no sweep takes it. Where locks do not work it may, and then the entry is missed.
-        drop(files.try_lock(&file));
+        let (temp, file) = self.create_temp(&dirs)?;
         let written = write_all(files, &file, bytes)
             .map_err(|error| ("write an entry", error))
             .and_then(|()| match self.config.sync {
@@ -542,6 +542,22 @@ impl DiskCache {
             return files.sync(&dirs.entries).map_err(|error| ("wait for the name of an entry", error));
         }
         written
+    }
+
+    /// Makes a file for an entry, locked, so that no sweep takes it. Where locks do not work one may, and then the entry is missed.
+    fn create_temp(&self, dirs: &Dirs) -> Result<(String, OwnedFd), (&'static str, io::Error)> {
+        let files = &*self.files;
+        for _ in 0..MOST_TEMPS {
+            let temp = random_name().map_err(|error| ("make a random name", error))?;
+            let file = files.create(&dirs.temp, &temp).map_err(|error| ("make an entry", error))?;
+            match files.try_lock(&file) {
+                // A sweep has come between the two calls, and takes it or has taken it.
+                Ok(false) => {}
+                Ok(true) if files.stat(&file).is_ok_and(|stat| stat.links == 0) => {}
+                Ok(true) | Err(_) => return Ok((temp, file)),
+            }
+        }
+        Err(("lock an entry", io::ErrorKind::WouldBlock.into()))
     }
 
     /// Removes an entry. Whether there was one.

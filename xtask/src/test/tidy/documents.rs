@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_architecture_may_reach_the_limit_and_not_pass_it() {
-        let long = "x\n".repeat(351);
+        let long = "x\n".repeat(MOST_LINES + 1);
         assert_eq!(architecture_length(&architecture(&long[2..])), Verdict::Passed);
         assert!(matches!(architecture_length(&architecture(&long)), Verdict::Failed(_)));
     }
