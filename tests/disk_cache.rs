@@ -1,4 +1,5 @@
 //! Executables of other processes: what a second engine finds that a first one has compiled.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 mod support;
 

@@ -145,6 +145,8 @@ fn what_is_interpreted_is_waited_for_too() {
     let y = (&x + &x).unwrap();
     let shut = gate.shut();
     assert!(y.to_literal_for(Duration::ZERO).unwrap_err().is_timeout());
+    wait_until(&engine, |counters| counters.interpreted > 0);
+    std::thread::sleep(Duration::from_millis(200));
     drop(shut);
     y.wait().unwrap();
     let events = log.take();

@@ -125,24 +125,24 @@ impl Compile {
             return Err(DeviceError::new(Stage::Compile, quarantine.to_string()));
         }
         let loader = Loader { compile: self, info, store, engine, crash: &asked, since };
-        if let Some(loaded) = loader.from_disk(&asked, &final_how) {
+        if let Some(loaded) = loader.load_kept(&asked, &final_how) {
             return Ok(loaded);
         }
         if engine.config().is_cache_only() {
             // There is nothing to do meanwhile.
             let record = store.fetch(&asked).and_then(|fetch| fetch.within(LEAST_PATIENCE));
-            if let Some(loaded) = record.and_then(|record| loader.from_shared(&record, &asked)) {
+            if let Some(loaded) = record.and_then(|record| loader.load_fetched(&record, &asked)) {
                 return Ok(loaded);
             }
             let how = How { quick: true, ..final_how };
             let quick = self.ask(&how, info, store);
-            let stopgap = quick.and_then(|quick| loader.from_disk(&quick, &how));
+            let stopgap = quick.and_then(|quick| loader.load_kept(&quick, &how));
             return stopgap.ok_or_else(|| DeviceError::uncached(store.missing(&asked, info)));
         }
         let (mut in_a_hurry, mut instead_of) = (None, None);
         if let Some(quick) = self.ask(&How { quick: true, ..final_how.clone() }, info, store) {
             if self.how.quick {
-                if let Some(loaded) = loader.from_disk(&quick, &self.how) {
+                if let Some(loaded) = loader.load_kept(&quick, &self.how) {
                     return Ok(loaded);
                 }
                 in_a_hurry = Some(quick);
@@ -155,7 +155,7 @@ impl Compile {
         let flight = match store.join(asked_for, (estimate * PATIENCE).max(LEAST_PATIENCE)) {
             Joined::Mine(flight) => Some(flight),
             Joined::Alone => None,
-            Joined::Made(_) => match loader.from_disk(asked_for, &self.how) {
+            Joined::Made(_) => match loader.load_kept(asked_for, &self.how) {
                 Some(loaded) => return Ok(loaded),
                 None => None,
             },
@@ -163,7 +163,7 @@ impl Compile {
         let fetch = store.fetch(&asked);
         if let Some(fetch) = &fetch {
             if let Some(record) = fetch.within(estimate / HEAD_START)
-                && let Some(loaded) = loader.from_shared(&record, &asked)
+                && let Some(loaded) = loader.load_fetched(&record, &asked)
             {
                 return Ok(loaded);
             }
@@ -202,7 +202,7 @@ impl Compile {
                 let asked = engine.store().and_then(|store| Some((store, compile.ask(&how, &info, store)?)));
                 let Some((store, asked)) = asked else { return };
                 let loader = Loader { compile: &compile, info: &info, store, engine, crash: &asked, since };
-                let Some(loaded) = loader.from_shared(&record, &asked) else { return };
+                let Some(loaded) = loader.load_fetched(&record, &asked) else { return };
                 if let Some(land) = landing.take() {
                     compile.finish(loaded, Some(land), &info, engine);
                 }
@@ -242,7 +242,7 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     /// Loads what the disk has, if it has something that is worth it.
-    fn from_disk(&self, asked: &Asked, how: &How) -> Option<Obtained> {
+    fn load_kept(&self, asked: &Asked, how: &How) -> Option<Obtained> {
         let record = self.store.load(asked)?;
         let (executable, took) = self.load(&record, how).unwrap_or_else(|error| {
             // It was sealed here and is not damaged, so the plugin does not load what it has made.
@@ -259,7 +259,7 @@ impl Loader<'_> {
     }
 
     /// Loads what came from the shared tier.
-    fn from_shared(&self, record: &Arc<Record>, asked: &Asked) -> Option<Obtained> {
+    fn load_fetched(&self, record: &Arc<Record>, asked: &Asked) -> Option<Obtained> {
         let how = How { quick: false, ..self.compile.how.clone() };
         // What a plugin elsewhere has made and this one does not load is a miss.
         let (executable, _) = self.load(record, &how).ok().flatten()?;

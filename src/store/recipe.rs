@@ -115,6 +115,7 @@ fn scalar(input: &mut Reader<'_>) -> Result<Scalar, DecodeError> {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use fuseline_fusion::{Attrs, Graph, OpCode};
     use proptest::prelude::*;

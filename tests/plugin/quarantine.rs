@@ -35,7 +35,7 @@ fn is_in_quarantine() {
         _ => false,
     };
     assert!(events.iter().any(refused), "{events:?}");
-    assert!(!events.iter().any(|event| obtained(event)), "{events:?}");
+    assert!(!events.iter().any(obtained), "{events:?}");
     assert_eq!(counters.fallbacks, 1, "{counters:?}");
 }
 
