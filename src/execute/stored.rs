@@ -26,7 +26,7 @@ use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
 use crate::pjrt;
-use crate::store::{Asked, Store, Storing, Wanted};
+use crate::store::{Asked, Fetching, Store, Storing, Wanted};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
@@ -173,7 +173,7 @@ impl Compile {
         let (mut executable, took) = self.compile(info, engine)?;
         drop(mark);
         // What comes now is too late.
-        drop(fetch);
+        fetch.into_iter().for_each(Fetching::take_back);
         self.watch(&mut executable, &asked, store);
         let unstored = executable.pjrt().cloned().map(|pjrt| {
             let (asked, what) = (in_a_hurry.unwrap_or(asked), What::Compiled(pjrt));

@@ -67,6 +67,11 @@ mod with {
             self.0.within(time)?.hit().cloned()
         }
 
+        /// Nobody wants to know any more.
+        pub(crate) fn take_back(self) {
+            drop(self.0);
+        }
+
         /// Has a function called with an entry that comes later, unless this is dropped before.
         pub(crate) fn then(&self, f: impl FnOnce(Arc<Record>) + Send + 'static) {
             self.0.subscribe(move |fetched| {
@@ -126,6 +131,10 @@ mod without {
 
         pub(crate) fn then(&self, _: impl FnOnce(Arc<Record>) + Send + 'static) {
             match *self {}
+        }
+
+        pub(crate) fn take_back(self) {
+            match self {}
         }
     }
 }

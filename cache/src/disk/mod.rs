@@ -1,7 +1,7 @@
 //! The disk tier: artifacts of earlier processes.
 //!
-//! What is read from here runs as native code, so it is read only from a folder that is the user's alone ([`dirs`]) and believed only if it was
-//! sealed with the user's secret ([`crate::sealed`]). Whatever else is found is a miss, and is removed, so that the place heals with the
+//! What is read from here runs as native code, so it is read only from a folder that is the user's alone (`dirs.rs`) and believed only if it was
+//! sealed with the user's secret (`sealed.rs`). Whatever else is found is a miss, and is removed, so that the place heals with the
 //! next artifact. Entries appear whole: they are written under another name first. No wait for the disk (`fsync`) by default, which takes 10 ms: a
 //! power cut may leave an entry cut off or of zeros, and such entries are found out as any other damage.
 //!
@@ -10,9 +10,9 @@
 //!
 //! # Many processes
 //!
-//! They share the folder, without anything that runs for it. Of those that miss one entry at once, one makes it ([`flight`]). Locks are the file
+//! They share the folder, without anything that runs for it. Of those that miss one entry at once, one makes it (`flight.rs`). Locks are the file
 //! system's (`flock`), which go with their process; where they do not work every process is on its own. What a killed process leaves is
-//! taken by the next sweep, which knows it by its lock. What a process crashed on is not tried again ([`marks`]).
+//! taken by the next sweep, which knows it by its lock. What a process crashed on is not tried again (`marks.rs`).
 //!
 //! # Invariants
 //!
