@@ -4,63 +4,11 @@
 //! [`Name`]: a hash of everything that it depends on, the environment and the [`Request`]. The request itself stands in the entry too and is
 //! compared, so that two requests with one name would cost a compile and never a result.
 
-use std::fmt;
-
-use crate::key::Key;
+use crate::key::{Key, hash};
 
 /// Purposes of hashes, by which one is never mistaken for another (BLAKE3's key derivation).
 const NAME: &str = "fuseline cache 2026-11 name of an entry";
 const ENVIRONMENT: &str = "fuseline cache 2026-11 environment";
-
-macro_rules! hash {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name([u8; 32]);
-
-        impl $name {
-            /// Wraps a hash.
-            #[must_use]
-            pub const fn new(hash: [u8; 32]) -> $name {
-                $name(hash)
-            }
-
-            /// The hash.
-            #[must_use]
-            pub const fn as_bytes(&self) -> &[u8; 32] {
-                &self.0
-            }
-
-            /// Reads what `Display` writes: 64 lower-case hexadecimal digits.
-            #[must_use]
-            pub fn parse(text: &str) -> Option<$name> {
-                let digit = |digit: u8| match digit {
-                    b'0'..=b'9' => Some(digit - b'0'),
-                    b'a'..=b'f' => Some(digit - b'a' + 10),
-                    _ => None,
-                };
-                let mut hash = [0; 32];
-                let text: &[u8; 64] = text.as_bytes().try_into().ok()?;
-                for (byte, [high, low]) in hash.iter_mut().zip(text.as_chunks().0) {
-                    *byte = digit(*high)? << 4 | digit(*low)?;
-                }
-                Some($name(hash))
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-    };
-}
 
 hash! {
     /// Identity of an entry outside the process.
