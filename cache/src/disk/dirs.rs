@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::files::{Files, Stat};
-use super::{Off, Why, is_link};
+use super::{Off, Why, is_absent, is_link};
 use crate::sealed::FORMAT;
 
 /// The open folders.
@@ -108,7 +108,7 @@ fn make(files: &dyn Files, path: &Path) -> io::Result<bool> {
     match files.make_root(path) {
         Ok(()) => Ok(true),
         Err(error) if is_there(&error) => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if is_absent(&error) => {
             let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
                 return Err(error);
             };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, is_gone};
+use super::{DiskCache, is_absent, is_gone};
 use crate::name::{Name, Request};
 use crate::sealed::Record;
 
@@ -44,7 +44,7 @@ pub enum Joined {
 pub(super) fn is_held(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<bool> {
     match files.open_to_lock(&dirs.flights, name) {
         Ok(file) => files.try_lock(&file).map(|free| !free),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if is_absent(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io
 pub(super) fn take_left_behind(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     let file = match files.open_to_lock(dir, name) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     // Without a name it is not the file that now has this name, which may be somebody's.

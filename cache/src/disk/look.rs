@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::files::Files;
 use super::marks::Quarantine;
-use super::{DiskCache, Unread, flight};
+use super::{DiskCache, Unread, flight, is_absent};
 use crate::name::Name;
 use crate::sealed::Record;
 
@@ -50,20 +50,6 @@ impl fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// 32 bytes that nobody can guess, for a key.
-///
-/// # Errors
-/// The operating system's.
-pub fn random_key() -> io::Result<[u8; 32]> {
-    let mut key = [0; 32];
-    getrandom::fill(&mut key).map_err(io::Error::other)?;
-    Ok(key)
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-}
-
 impl DiskCache {
     /// The entries that there are now, by name.
     ///
@@ -77,7 +63,7 @@ impl DiskCache {
             match self.files().stat_at(&dirs.entries, &text) {
                 Ok(stat) => entries.push(Listed { name, size: stat.size, used: stat.modified }),
                 // Somebody has removed it since.
-                Err(error) if is_gone(&error) => {}
+                Err(error) if is_absent(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -123,7 +109,7 @@ impl DiskCache {
         self.quarantined.lock().remove(name);
         match self.files().unlink(&self.dirs().quarantine, &name.to_string()) {
             Ok(()) => Ok(true),
-            Err(error) if is_gone(&error) => Ok(false),
+            Err(error) if is_absent(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -143,7 +129,7 @@ impl DiskCache {
             for name in files.list(dir)? {
                 let file = match files.open(dir, &name) {
                     Ok(file) => file,
-                    Err(error) if is_gone(&error) => continue,
+                    Err(error) if is_absent(&error) => continue,
                     Err(error) => return Err(error),
                 };
                 // The lock is given back at once.

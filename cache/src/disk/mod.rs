@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
-pub use self::look::{Listed, Litter, Unusable, random_key};
+pub use self::look::{Listed, Litter, Unusable};
 pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
 pub use self::sweep::Swept;
 
@@ -428,7 +428,7 @@ impl DiskCache {
         let (files, dirs) = (&self.files, self.dirs());
         let file = match files.open(&dirs.entries, &name.to_string()) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if is_absent(&error) => return Ok(None),
             Err(error) if is_link(&error) => return Err(Unread::Refused("it is a link")),
             Err(error) => return Err(Unread::Io("open an entry", error)),
         };
@@ -565,7 +565,7 @@ impl DiskCache {
         self.known.lock().remove(name);
         match clear(&*self.files, &self.dirs(), &name.to_string()) {
             Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) if is_absent(&error) => false,
             Err(error) => {
                 self.trouble("remove an entry", &error);
                 false
@@ -649,7 +649,7 @@ impl DiskCache {
                 Ok(Some(quarantine)) => drop(self.quarantined.lock().insert(name, quarantine)),
                 Ok(None) => {}
                 // A sweep has ended it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if is_absent(&error) => {}
                 Err(error) => self.trouble("read the quarantine", &error),
             }
         }
@@ -685,9 +685,14 @@ fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
+/// What a call says of a name that nothing has.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
 /// What a call says in a folder that somebody has removed.
 fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle)
+    is_absent(error) || error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }
 
 /// Clears what is under the name of an entry, whatever it is. A folder with something in it is put aside, where it does no harm.
@@ -716,9 +721,21 @@ fn write_all(files: &dyn Files, file: &OwnedFd, mut bytes: &[u8]) -> io::Result<
     Ok(())
 }
 
+/// 32 bytes that nobody can guess, for a key.
+///
+/// # Errors
+/// The operating system's.
+pub fn random_key() -> io::Result<[u8; 32]> {
+    random()
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut random = [0; N];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(random)
+}
+
 /// A name that nothing else has.
 fn random_name() -> io::Result<String> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(random::<16>()?.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use super::dirs::{Missing, open_private, private, split};
 use super::files::Files;
 use super::marks::read_up_to;
-use super::{Off, Why, flight, is_link, random_name, write_all};
+use super::{Off, Why, flight, is_absent, is_link, random, random_name, write_all};
 use crate::sealed::Secret;
 
 const LEN: usize = 32;
@@ -58,8 +58,7 @@ fn make(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
 
 /// Writes a secret; what is returned holds its lock.
 fn write(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    let mut secret = [0; LEN];
-    getrandom::fill(&mut secret).map_err(io::Error::other)?;
+    let secret: [u8; LEN] = random()?;
     let file = files.create(dir, name)?;
     drop(files.try_lock(&file));
     write_all(files, &file, &secret)?;
@@ -92,7 +91,7 @@ fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Opt
     let refuse = |why| Err(Off { path: path.to_owned(), why });
     let file = match files.open(dir, name) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_absent(&error) => return Ok(None),
         Err(error) if is_link(&error) => return refuse(Why::KeyFile("it is a link")),
         Err(error) => return Err(broken(error)),
     };

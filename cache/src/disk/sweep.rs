@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, clear, flight, is_gone, is_link, marks};
+use super::{DiskCache, clear, flight, is_absent, is_gone, is_link, marks};
 use crate::name::Name;
 use crate::sync::Ordering;
 
@@ -123,7 +123,7 @@ impl DiskCache {
     /// Whether it is no longer there.
     fn evict(&self, dirs: &Dirs, name: &str) -> bool {
         match clear(&*self.files, dirs, name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error) if !is_absent(&error) => {
                 self.trouble("remove an entry", &error);
                 return false;
             }
@@ -163,7 +163,7 @@ impl DiskCache {
             match removed {
                 Ok(()) => taken += 1,
                 // An entry that was being written has its name now.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if is_absent(&error) => {}
                 Err(error) => self.trouble("take what was left behind", &error),
             }
         }
@@ -185,7 +185,7 @@ impl DiskCache {
                 other => other.map(drop),
             };
             if let Err(error) = ended
-                && error.kind() != io::ErrorKind::NotFound
+                && !is_absent(&error)
             {
                 self.trouble("end a quarantine", &error);
             }
@@ -199,7 +199,7 @@ impl DiskCache {
         for name in self.names(&dirs.entries, "list the entries")? {
             match self.files.stat_at(&dirs.entries, &name) {
                 Ok(stat) => entries.push(Aged { name, used: stat.modified.min(now), size: stat.size }),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if is_absent(&error) => {}
                 Err(error) => self.trouble("look at an entry", &error),
             }
         }
