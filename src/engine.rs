@@ -27,8 +27,11 @@ use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::fork::is_forked;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Living, Mutex};
 use crate::tensor::{Tensor, here};
+
+/// With fewer streams it is not looked which are alive.
+const LEAST_LIVING: usize = 16;
 
 /// What a thread of a pool does.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
@@ -141,7 +144,7 @@ impl EngineShared {
             failures: Mutex::new(VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
-            flows: Mutex::new(Living::new()),
+            flows: Mutex::new(Living::new(LEAST_LIVING)),
             drive,
             compile,
             cold,
@@ -294,12 +297,12 @@ impl EngineShared {
 
     /// A stream has been made.
     pub(crate) fn note_flow(&self, flow: &Arc<Flow>) {
-        self.flows.lock().push(flow);
+        self.flows.lock().push(Arc::downgrade(flow));
     }
 
     /// What is in flight of each stream.
     pub(crate) fn flows(&self) -> Vec<Arc<Flow>> {
-        self.flows.lock().all()
+        self.flows.lock().iter().collect()
     }
 
     /// Whether somebody looks at events.
@@ -423,31 +426,6 @@ fn watch(
     Watch::start(period, look).map(Some)
 }
 
-/// What is alive of what was put in.
-struct Living<T> {
-    all: Vec<Weak<T>>,
-    /// With so many it is worth leaving out those that are gone: to look at all of them each time would take ten thousand streams a minute.
-    sweep_at: usize,
-}
-
-impl<T> Living<T> {
-    fn new() -> Living<T> {
-        Living { all: Vec::new(), sweep_at: 16 }
-    }
-
-    fn push(&mut self, new: &Arc<T>) {
-        if self.all.len() >= self.sweep_at {
-            self.all.retain(|one| one.strong_count() > 0);
-            self.sweep_at = 16.max(2 * self.all.len());
-        }
-        self.all.push(Arc::downgrade(new));
-    }
-
-    fn all(&self) -> Vec<Arc<T>> {
-        self.all.iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
 struct Handle {
     shared: Arc<EngineShared>,
     stream: Stream,
@@ -532,8 +510,8 @@ impl Engine {
         Error::unless_forked(&Site::Unknown)?;
         let shared = EngineShared::new(config, device)?;
         let stream = Engine::open_stream(&shared);
-        let mut streams = Living::new();
-        streams.push(stream.shared());
+        let mut streams = Living::new(LEAST_LIVING);
+        streams.push(Arc::downgrade(stream.shared()));
         let streams = Mutex::new(streams);
         Ok(Engine(Arc::new(Handle { shared, stream, streams })))
     }
@@ -562,7 +540,7 @@ impl Engine {
         if is_forked() {
             return stream;
         }
-        self.0.streams.lock().push(stream.shared());
+        self.0.streams.lock().push(Arc::downgrade(stream.shared()));
         stream
     }
 
@@ -589,7 +567,7 @@ impl Engine {
 
     pub(crate) fn synchronize_at(&self, site: &Site) -> Result<()> {
         Error::unless_forked(site)?;
-        let streams = self.0.streams.lock().all();
+        let streams: Vec<_> = self.0.streams.lock().iter().collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
         streams.iter().try_for_each(|stream| stream.synchronize(None, site))
     }

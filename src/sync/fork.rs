@@ -23,19 +23,18 @@ mod real {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
+    use crate::sync::Living;
+
     /// What stays alive in a child.
     type Kept = Weak<dyn Send + Sync>;
 
-    #[derive(Default)]
     struct List {
-        kept: Vec<Kept>,
-        /// With so many it is worth leaving out those that are gone.
-        sweep_at: usize,
+        kept: Living<dyn Send + Sync>,
         has_plugin: bool,
     }
 
     static FORKED: AtomicBool = AtomicBool::new(false);
-    static LIST: Mutex<List> = Mutex::new(List { kept: Vec::new(), sweep_at: 64, has_plugin: false });
+    static LIST: Mutex<List> = Mutex::new(List { kept: Living::new(64), has_plugin: false });
 
     thread_local! {
         /// The lock on the list, while this thread forks.
@@ -56,12 +55,7 @@ mod real {
     /// Has something stay alive in a child (B2).
     pub(crate) fn keep_in_child(kept: Kept) {
         watch();
-        let mut list = list();
-        if list.kept.len() >= list.sweep_at {
-            list.kept.retain(|kept| kept.strong_count() > 0);
-            list.sweep_at = 64.max(2 * list.kept.len());
-        }
-        list.kept.push(kept);
+        list().kept.push(kept);
     }
 
     /// A plugin is open, and its threads stay.
@@ -101,7 +95,7 @@ mod real {
         let mut is_used = true;
         if let Some(list) = &list {
             is_used = list.has_plugin;
-            for kept in list.kept.iter().filter_map(Weak::upgrade) {
+            for kept in list.kept.iter() {
                 is_used = true;
                 std::mem::forget(kept);
             }

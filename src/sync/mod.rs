@@ -38,6 +38,7 @@ pub(crate) fn weakened(name: &str) -> bool {
 }
 
 pub(crate) mod fork;
+mod living;
 #[cfg(loom)]
 mod loom_impl;
 #[cfg(shuttle)]
@@ -45,6 +46,7 @@ mod shuttle_impl;
 #[cfg(not(any(loom, shuttle)))]
 mod std_impl;
 
+pub(crate) use living::Living;
 #[cfg(loom)]
 pub(crate) use loom_impl::*;
 #[cfg(shuttle)]
