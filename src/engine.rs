@@ -167,13 +167,15 @@ impl EngineShared {
     fn prepare_store(self: &Arc<Self>) {
         let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
         store.settle_quickly(device, self.config.client_options());
-        let engine = Arc::downgrade(self);
-        let settle = move || {
-            if let Some(engine) = engine.upgrade() {
-                engine.settled_store();
-            }
-        };
-        self.compile.push(settle.into());
+        if store.environment().is_none() {
+            let engine = Arc::downgrade(self);
+            let settle = move || {
+                if let Some(engine) = engine.upgrade() {
+                    engine.settled_store();
+                }
+            };
+            self.compile.push(settle.into());
+        }
         let store = store.clone();
         self.compile.push_unhurried(None, (move || store.sweep(true)).into());
     }

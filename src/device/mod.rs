@@ -238,6 +238,13 @@ pub(crate) struct How {
     pub(crate) quick: bool,
 }
 
+impl How {
+    /// The same, with all that the compiler has.
+    pub(crate) fn at_leisure(&self) -> How {
+        How { quick: false, ..self.clone() }
+    }
+}
+
 /// An executable that another one is to take the place of, if it is used again.
 struct Stopgap(AtomicBool);
 

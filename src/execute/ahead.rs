@@ -6,18 +6,17 @@
 //! - E11: what is noted is what a run asks for that compiles nothing: regions as they were recorded, with the results and inputs of the execution
 //!   that asked, neither compiled in a hurry nor padded, whatever this run did instead.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_cache::{Kind, OutputSet};
 use fuseline_fusion::RegionSeq;
 
-use super::compile::{Compile, Otherwise};
+use super::compile::{Compile, Otherwise, guarded};
 use super::job::Job;
 use super::landing::Landing;
 use super::stored::{Obtained, Source};
-use crate::device::{How, aliases};
+use crate::device::aliases;
 use crate::engine::EngineShared;
 use crate::error::RegionRef;
 use crate::schedule::{Refused, Work};
@@ -38,7 +37,7 @@ impl Compile {
     /// Writes down what was asked for, if somebody wants to know. `took`: how long its compile did, if it was compiled.
     pub(super) fn note(&self, info: &RegionInfo, engine: &EngineShared, took: Option<Duration>) {
         let Some(recorder) = engine.recorder() else { return };
-        let how = How { quick: false, ..self.how.clone() };
+        let how = self.how.at_leisure();
         let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
         let wanted = Wanted { canon: &info.canon, outputs: &outputs, aliases: &aliases, how: &how };
         recorder.note(info, &wanted.encode(), took);
@@ -49,10 +48,8 @@ impl Job {
     /// Writes the region down that runs by other means now, with the results that it was asked for; if somebody wants to know.
     pub(super) fn note_asked(&self, outputs: Option<OutputSet>, stream: &StreamShared) {
         let Some(outputs) = outputs else { return };
-        let (dying, how) = (self.dying(), How::default());
-        let compile = Compile { outputs, dying, how, otherwise: Otherwise::Parts(None) };
         // On this thread: the program may end as soon as it has the results, and takes the others along.
-        compile.note(&self.info, stream.engine(), None);
+        self.compile_of(outputs).note(&self.info, stream.engine(), None);
     }
 }
 
@@ -65,9 +62,9 @@ pub(crate) fn compile_ahead(
 ) {
     let (owner, refused) = (stream.clone(), told.clone());
     let work = move || {
-        let made = catch_unwind(AssertUnwindSafe(|| make(&recipe, &owner)));
+        let made = guarded(|| Ok(make(&recipe, &owner)));
         drop(owner);
-        told(made.unwrap_or_else(|_| Err("the compiler layer panicked".to_owned())));
+        told(made.unwrap_or_else(|error| Err(error.message)));
     };
     let refusal = move |why| {
         refused(Err(match why {

@@ -357,7 +357,7 @@ impl Compile {
 }
 
 /// A compile, of which a panic is an error.
-fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+pub(super) fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
     let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
 }

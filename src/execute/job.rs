@@ -293,9 +293,8 @@ impl Job {
                     };
                 }
                 let cold = cold.filter(|_| !self.was_cold);
-                let stored = self.is_stored(&claim, stream);
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
-                    Some(run) if stored => {
+                    Some(run) if self.is_stored(&claim, stream) => {
                         // Another process has compiled it: it is loaded, and interpreted at most while that takes.
                         let slot = self.compile(Some(claim), Haste::Awaited, stream);
                         if let Some(cold) = cold {
@@ -335,13 +334,14 @@ impl Job {
     fn is_stored(&self, claim: &Claim<Executable, DeviceError>, stream: &StreamShared) -> bool {
         let engine = stream.engine();
         let Some(store) = engine.store().filter(|_| !engine.config().is_reproducible()) else { return false };
-        let compile = Compile {
-            outputs: claim.outputs().clone(),
-            dying: self.dying(),
-            how: How::default(),
-            otherwise: Otherwise::Parts(None),
-        };
-        compile.is_stored(&self.info, store)
+        let compile = self.compile_of(claim.outputs().clone());
+        compile.ask(&compile.how, &self.info, store).is_some_and(|asked| store.may_have(&asked))
+    }
+
+    /// A compile of the region by itself, with all that the compiler has.
+    pub(super) fn compile_of(&self, outputs: OutputSet) -> Compile {
+        let (dying, how) = (self.dying(), How::default());
+        Compile { outputs, dying, how, otherwise: Otherwise::Parts(None) }
     }
 
     /// Whether it runs as its units while its executable is not there.

@@ -96,11 +96,6 @@ impl Compile {
         store.ask(info.reference.key, &wanted)
     }
 
-    /// Whether there is an entry for it, as far as that is known without looking.
-    pub(super) fn is_stored(&self, info: &RegionInfo, store: &Store) -> bool {
-        self.ask(&self.how, info, store).is_some_and(|asked| store.may_have(&asked))
-    }
-
     /// The executable: loaded if somebody has made it, compiled otherwise.
     pub(super) fn obtain(
         &self,
@@ -110,7 +105,7 @@ impl Compile {
     ) -> Result<Obtained, DeviceError> {
         let engine = stream.engine();
         let since = Instant::now();
-        let final_how = How { quick: false, ..self.how.clone() };
+        let final_how = self.how.at_leisure();
         let store = engine.settled_store();
         let asked = store.and_then(|store| Some((store, self.ask(&final_how, info, store)?)));
         let Some((store, asked)) = asked else {
@@ -198,7 +193,7 @@ impl Compile {
             let pool = stream.engine().compile_pool().clone();
             let load = move || {
                 let engine = stream.engine();
-                let how = How { quick: false, ..compile.how.clone() };
+                let how = compile.how.at_leisure();
                 let asked = engine.store().and_then(|store| Some((store, compile.ask(&how, &info, store)?)));
                 let Some((store, asked)) = asked else { return };
                 let loader = Loader { compile: &compile, info: &info, store, engine, crash: &asked, since };
@@ -260,7 +255,7 @@ impl Loader<'_> {
 
     /// Loads what came from the shared tier.
     fn load_fetched(&self, record: &Arc<Record>, asked: &Asked) -> Option<Obtained> {
-        let how = How { quick: false, ..self.compile.how.clone() };
+        let how = self.compile.how.at_leisure();
         // What a plugin elsewhere has made and this one does not load is a miss.
         let (executable, _) = self.load(record, &how).ok().flatten()?;
         let source = Source::Loaded { from: CacheTier::Shared, compile: record.made_in };

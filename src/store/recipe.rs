@@ -55,7 +55,7 @@ impl Recipe {
 
     /// The same, compiled with all that the compiler has.
     pub(crate) fn at_leisure(&self) -> Recipe {
-        Recipe { how: How { quick: false, ..self.how.clone() }, ..self.clone() }
+        Recipe { how: self.how.at_leisure(), ..self.clone() }
     }
 }
 
