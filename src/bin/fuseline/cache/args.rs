@@ -66,16 +66,26 @@ impl CacheCommand {
 
     pub(crate) fn wants_json(&self) -> bool {
         match self {
-            CacheCommand::Warm(args) => args.json,
-            CacheCommand::Ls(args) => args.json,
-            CacheCommand::Stats(args) => args.json,
-            CacheCommand::Verify(args) => args.json,
-            CacheCommand::Prune(args) => args.json,
-            CacheCommand::Explain(args) => args.json,
-            CacheCommand::Export(args) => args.json,
-            CacheCommand::Import(args) => args.json,
+            CacheCommand::Warm(args) => args.common.json,
+            CacheCommand::Ls(args) => args.common.json,
+            CacheCommand::Stats(args) => args.common.json,
+            CacheCommand::Verify(args) => args.common.json,
+            CacheCommand::Prune(args) => args.common.json,
+            CacheCommand::Explain(args) => args.common.json,
+            CacheCommand::Export(args) => args.common.json,
+            CacheCommand::Import(args) => args.common.json,
         }
     }
+}
+
+/// What every command has.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dir: CacheDir,
 }
 
 /// Where the cache is.
@@ -110,11 +120,8 @@ pub(crate) struct WarmArgs {
     /// How many compiles at once [default: as many as a run, which is from 2 to 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Option<u32>,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
     #[command(flatten)]
     pub(crate) place: Place,
 }
@@ -126,20 +133,14 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 const VERIFY_HELP: &str = "\
@@ -155,11 +156,8 @@ pub(crate) struct VerifyArgs {
     /// Remove what is damaged
     #[arg(long)]
     pub(crate) remove: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 const PRUNE_HELP: &str = "\
@@ -193,11 +191,8 @@ pub(crate) struct PruneArgs {
     /// Only say what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 const EXPLAIN_HELP: &str = "\
@@ -222,11 +217,8 @@ pub(crate) struct ExplainArgs {
     /// Compare its environment with that of this PJRT plugin on this machine
     #[arg(long, value_name = "PLUGIN")]
     pub(crate) device: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 const EXPORT_HELP: &str = "\
@@ -248,11 +240,8 @@ pub(crate) struct ExportArgs {
     /// What the bundle is sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 const IMPORT_HELP: &str = "\
@@ -274,11 +263,8 @@ pub(crate) struct ImportArgs {
     /// What the bundle was sealed with [default: FUSELINE_CACHE_BUNDLE_KEY_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) dir: CacheDir,
+    pub(crate) common: Common,
 }
 
 /// A number, and what follows it.

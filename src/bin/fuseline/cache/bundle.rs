@@ -11,7 +11,7 @@ use crate::text::{count, note, say};
 
 pub(super) fn export(args: &ExportArgs, out: &mut String) -> Result<Status, Failure> {
     let key_file = key_file(args.key_file.as_ref())?;
-    let folder = args.dir.look_into()?;
+    let folder = args.common.dir.look_into()?;
     let opened = Opened::of(&folder)?;
     let mut files: Vec<EntryFile> = Vec::new();
     let mut unmet: Vec<&String> = args.keys.iter().collect();
@@ -41,7 +41,7 @@ pub(super) fn export(args: &ExportArgs, out: &mut String) -> Result<Status, Fail
     };
     let exported = cache::export(&folder, &files, &key, &args.file).map_err(Failure::run)?;
     let Exported { executables, environments, bytes } = exported;
-    if args.json {
+    if args.common.json {
         let document = json!({"executables": executables, "environments": environments, "bytes": bytes.0});
         say!(out, "{document:#}");
     } else {
@@ -53,10 +53,10 @@ pub(super) fn export(args: &ExportArgs, out: &mut String) -> Result<Status, Fail
 
 pub(super) fn import(args: &ImportArgs, out: &mut String) -> Result<Status, Failure> {
     let key = BundleKey::read(key_file(args.key_file.as_ref())?).map_err(Failure::run)?;
-    let folder = args.dir.open()?;
+    let folder = args.common.dir.open()?;
     let Imported { added, present, environments } =
         cache::import(&folder, &key, &args.file).map_err(Failure::run)?;
-    if args.json {
+    if args.common.json {
         say!(out, "{:#}", json!({"added": added, "present": present, "environments": environments}));
     } else {
         say!(out, "added {}, {present} already there", count(added, "executable"));

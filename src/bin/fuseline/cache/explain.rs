@@ -15,7 +15,7 @@ use crate::story::attributes;
 use crate::text::{count, say, time};
 
 pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failure> {
-    let folder = args.dir.look_into()?;
+    let folder = args.common.dir.look_into()?;
     let opened = Opened::of(&folder)?;
     let meant: Vec<&(EntryFile, Entry)> =
         opened.entries.iter().filter(|(file, entry)| is_meant(file, entry, &args.key)).collect();
@@ -29,7 +29,7 @@ pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
         )));
     }
     let here = match &args.device {
-        Some(plugin) => Some(here(plugin, args.dir.config()?)?),
+        Some(plugin) => Some(here(plugin, args.common.dir.config()?)?),
         None => None,
     };
     let all: Vec<Entry> = meant.iter().map(|(_, entry)| entry.clone()).collect();
@@ -38,7 +38,7 @@ pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
     for (file, entry) in meant {
         let there = known.get(entry.environment());
         let in_quarantine = quarantine.iter().find(|one| one.name() == file.name()).map(ToString::to_string);
-        if args.json {
+        if args.common.json {
             let differences = differences(here.as_ref(), there);
             let mut document = entry_json(file, entry);
             document["outputs"] = json!(entry.outputs());
@@ -57,12 +57,12 @@ pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
         }
     }
     for one in crashed.iter().filter(|one| opened.entries.iter().all(|(file, _)| file.name() != one.name())) {
-        match args.json {
+        match args.common.json {
             true => documents.push(json!({"name": one.name(), "kind": null, "quarantine": one.to_string()})),
             false => say!(out, "entry {}: there is none; {one}", short(&one.name())),
         }
     }
-    if args.json {
+    if args.common.json {
         say!(out, "{:#}", Value::Array(documents));
     }
     Ok(Status::Good)

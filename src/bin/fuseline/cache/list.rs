@@ -13,14 +13,14 @@ use crate::failure::Failure;
 use crate::text::{count, milliseconds, note, say, time};
 
 pub(super) fn ls(args: &LsArgs, out: &mut String) -> Result<Status, Failure> {
-    let Some(folder) = args.dir.look()? else {
-        return Ok(empty(args.json, out));
+    let Some(folder) = args.common.dir.look()? else {
+        return Ok(empty(args.common.json, out));
     };
     let mut opened = Opened::of(&folder)?;
     // Notes are no one's work; `stats` counts them.
     opened.entries.retain(|(_, entry)| entry.kind() != EntryKind::Note);
     opened.entries.sort_by_key(|(file, _)| std::cmp::Reverse(file.used));
-    if args.json {
+    if args.common.json {
         let entries: Vec<Value> =
             opened.entries.iter().map(|(file, entry)| entry_json(file, entry)).collect();
         let document = json!({
@@ -101,8 +101,8 @@ fn table<const N: usize>(rows: &[[String; N]], out: &mut String) {
 }
 
 pub(super) fn stats(args: &StatsArgs, out: &mut String) -> Result<Status, Failure> {
-    let Some(folder) = args.dir.look()? else {
-        return Ok(empty(args.json, out));
+    let Some(folder) = args.common.dir.look()? else {
+        return Ok(empty(args.common.json, out));
     };
     let opened = Opened::of(&folder)?;
     let (orphans, strangers) = folder.litter().map_err(Failure::run)?;
@@ -126,7 +126,7 @@ pub(super) fn stats(args: &StatsArgs, out: &mut String) -> Result<Status, Failur
         let said = names.iter().filter_map(|name| parts.get(name).map(|value| format!("{name} {value}")));
         Some(said.collect::<Vec<_>>().join(", "))
     };
-    if args.json {
+    if args.common.json {
         let sums = |(entries, bytes): (usize, u64)| json!({"entries": entries, "bytes": bytes});
         let kinds: BTreeMap<&str, Value> =
             kinds.iter().map(|(kind, &sum)| (kind.name(), sums(sum))).collect();
@@ -186,17 +186,17 @@ pub(super) fn entries(number: usize) -> String {
 }
 
 pub(super) fn verify(args: &VerifyArgs, out: &mut String) -> Result<Status, Failure> {
-    let Some(folder) = args.dir.look()? else {
-        return Ok(empty(args.json, out));
+    let Some(folder) = args.common.dir.look()? else {
+        return Ok(empty(args.common.json, out));
     };
     let opened = Opened::of(&folder)?;
     let mut removed = 0;
     if args.remove && !opened.damaged.is_empty() {
-        let folder = args.dir.open()?;
+        let folder = args.common.dir.open()?;
         removed = opened.damaged.iter().filter(|(file, _)| folder.remove(file)).count();
     }
     let good = opened.entries.len();
-    if args.json {
+    if args.common.json {
         let document = json!({"good": good, "damaged": damaged_json(&opened), "removed": removed});
         say!(out, "{document:#}");
     } else {

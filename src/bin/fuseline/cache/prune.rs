@@ -15,8 +15,8 @@ use crate::text::say;
 
 pub(super) fn run(args: &PruneArgs, out: &mut String) -> Result<Status, Failure> {
     // To look is enough for saying what would be done, and for finding out that there is nothing.
-    let Some(mut folder) = args.dir.look()? else {
-        match args.json {
+    let Some(mut folder) = args.common.dir.look()? else {
+        match args.common.json {
             true => {
                 say!(out, "{:#}", json!({"removed": [], "bytes": 0, "released": [], "dry_run": args.dry_run}))
             }
@@ -27,7 +27,7 @@ pub(super) fn run(args: &PruneArgs, out: &mut String) -> Result<Status, Failure>
     let chosen = choose(args, &folder)?;
     let quarantine = if args.quarantine { folder.quarantine() } else { Vec::new() };
     if !args.dry_run {
-        folder = args.dir.open()?;
+        folder = args.common.dir.open()?;
     }
     let mut removed = Vec::new();
     for file in chosen {
@@ -42,7 +42,7 @@ pub(super) fn run(args: &PruneArgs, out: &mut String) -> Result<Status, Failure>
         }
     }
     let bytes = removed.iter().map(|file| file.size.0).sum();
-    if args.json {
+    if args.common.json {
         let names: Vec<String> = removed.iter().map(EntryFile::name).collect();
         let document =
             json!({"removed": names, "bytes": bytes, "released": released, "dry_run": args.dry_run});

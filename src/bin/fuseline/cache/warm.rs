@@ -25,7 +25,7 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
     let mut config = EngineConfig::new()
         .numerics(manifest.numerics())
         .replicas(manifest.replicas())
-        .disk_cache(args.dir.config()?)
+        .disk_cache(args.common.dir.config()?)
         .event_sink(|event: &Event| {
             if let Event::CacheTrouble { what } = event {
                 note(format_args!("fuseline: {what}"));
@@ -64,7 +64,7 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
         })
         .collect();
     let is_good = failed.is_empty();
-    if args.json {
+    if args.common.json {
         let failed: Vec<Value> = failed
             .iter()
             .map(|(region, why)| json!({"key": region.key(), "ops": region.ops(), "site": region.site(), "why": why}))
