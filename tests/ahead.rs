@@ -8,16 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fuseline::cache::{Manifest, Warmed};
-use fuseline::{DiskCacheConfig, Engine, EngineConfig, Event, Numerics, Result, Tensor};
-use support::Log;
-
-fn place(root: &Path) -> DiskCacheConfig {
-    DiskCacheConfig::new().folder(root.join("cache")).key_file(root.join("state/cache.key"))
-}
-
-fn vector(engine: &Engine, numbers: &[f32]) -> Tensor {
-    engine.tensor(numbers, &[numbers.len() as u64]).expect("a vector")
-}
+use fuseline::{Engine, EngineConfig, Event, Numerics, Result};
+use support::{Log, place, vector};
 
 /// A small program of two regions.
 fn program(engine: &Engine) -> Result<Vec<f32>> {

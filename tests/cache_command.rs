@@ -3,54 +3,16 @@
 //! What fills the folders is the plugin that is found; without one the tests skip aloud, but for those of an empty cache.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/answer.rs"]
+mod answer;
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use answer::Answer;
 use fuseline::{DiskCacheConfig, Engine, Result};
 use serde_json::Value;
-
-/// What the tool said.
-struct Answer {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Answer {
-    fn of(output: Output) -> Answer {
-        Answer {
-            status: output.status.code(),
-            out: String::from_utf8(output.stdout).expect("UTF-8"),
-            err: String::from_utf8(output.stderr).expect("UTF-8"),
-        }
-    }
-
-    #[track_caller]
-    fn ends_with(self, status: i32) -> Answer {
-        assert!(!self.err.contains("panicked"), "{}", self.err);
-        assert_eq!(self.status, Some(status), "{}\n{}", self.out, self.err);
-        self
-    }
-
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
-    }
-
-    #[track_caller]
-    fn says(&self, words: &[&str]) {
-        for words in words {
-            assert!(
-                self.out.contains(words) || self.err.contains(words),
-                "{words:?} is not in\n{}{}",
-                self.out,
-                self.err
-            );
-        }
-    }
-}
 
 /// A cache of one user, whose home this is.
 struct Home(tempfile::TempDir);
@@ -65,7 +27,7 @@ impl Home {
     }
 
     fn place(&self) -> DiskCacheConfig {
-        DiskCacheConfig::new().folder(self.path("cache")).key_file(self.path("state/cache.key"))
+        support::place(self.0.path())
     }
 
     fn tool(&self) -> Command {
@@ -133,11 +95,11 @@ fn runs(home: &Home) -> Result<Vec<f32>> {
 fn where_there_is_no_cache_none_is_made() {
     let home = Home::new();
     for command in ["ls", "stats", "verify"] {
-        home.cache(&[command]).ends_with(0).says(&["no cache yet"]);
+        home.cache(&[command]).ends_with(0).mentions(&["no cache yet"]);
         home.json(&[command]);
     }
     home.cache(&["prune", "--all"]).ends_with(0);
-    home.cache(&["explain", "00"]).ends_with(1).says(&["no cache yet"]);
+    home.cache(&["explain", "00"]).ends_with(1).mentions(&["no cache yet"]);
     home.cache(&["export", "x", "--key-file", "y"]).ends_with(1);
     assert!(!home.path("cache").exists() && !home.path("state").exists());
 }
@@ -166,10 +128,10 @@ fn manifests_that_are_none_are_told_with_their_lines() {
     let path = home.path("run.jsonl");
     std::fs::write(&path, "{\"fuseline_manifest\":1,\"numerics\":\"fast\",\"replicas\":1}\n{}\n").unwrap();
     let path = path.to_str().unwrap();
-    home.cache(&["warm", path]).ends_with(1).says(&["run.jsonl:2: a region has a `request`"]);
+    home.cache(&["warm", path]).ends_with(1).mentions(&["run.jsonl:2: a region has a `request`"]);
     let document = home.cache(&["warm", path, "--json"]).ends_with(1).json();
     assert_eq!(document["status"], "failed");
-    home.cache(&["warm", "/no/such/file"]).ends_with(1).says(&["cannot be opened"]);
+    home.cache(&["warm", "/no/such/file"]).ends_with(1).mentions(&["cannot be opened"]);
 }
 
 #[test]
@@ -182,7 +144,7 @@ fn what_is_warmed_is_listed_verified_explained_and_runs() {
     assert_eq!((&second["compiled"], &second["present"]), (&0.into(), &2.into()), "{second}");
     home.cache(&["warm", &manifest])
         .ends_with(0)
-        .says(&["2 regions: 0 compiled", "2 already there, 0 failed"]);
+        .mentions(&["2 regions: 0 compiled", "2 already there, 0 failed"]);
     assert_eq!(runs(&home).unwrap().len(), 6);
 
     let listed = home.json(&["ls"]);
@@ -190,17 +152,17 @@ fn what_is_warmed_is_listed_verified_explained_and_runs() {
     let mut ops: Vec<u64> = entries.iter().map(|entry| entry["ops"].as_u64().unwrap()).collect();
     ops.sort_unstable();
     assert_eq!(ops, [2, 3]);
-    home.cache(&["ls"]).ends_with(0).says(&["KEY", "ENVIRONMENT"]);
+    home.cache(&["ls"]).ends_with(0).mentions(&["KEY", "ENVIRONMENT"]);
     let stats = home.json(&["stats"]);
     assert_eq!(stats["kinds"]["executable"]["entries"], 2, "{stats}");
     assert_eq!((&stats["environments"][0]["entries"], &stats["orphans"]), (&2.into(), &0.into()), "{stats}");
-    home.cache(&["stats"]).ends_with(0).says(&["platform cpu", "numerics fast"]);
+    home.cache(&["stats"]).ends_with(0).mentions(&["platform cpu", "numerics fast"]);
     assert!(home.json(&["verify"])["damaged"].as_array().unwrap().is_empty());
 
     let three = entries.iter().find(|entry| entry["ops"] == 3).unwrap();
     for name in ["key", "name"] {
         let key = &three[name].as_str().unwrap()[..12];
-        home.cache(&["explain", key, "--module"]).ends_with(0).says(&[
+        home.cache(&["explain", key, "--module"]).ends_with(0).mentions(&[
             "tanh(in0)",
             "multiply(%0, in0)",
             "%2: f32[3]",
@@ -214,11 +176,11 @@ fn what_is_warmed_is_listed_verified_explained_and_runs() {
             "{document}"
         );
     }
-    home.cache(&["explain", "0123456789"]).ends_with(2).says(&["no entry"]);
+    home.cache(&["explain", "0123456789"]).ends_with(2).mentions(&["no entry"]);
     let plugin = support::plugin(support::config().without_disk_cache()).unwrap();
     let plugin = plugin.pjrt_device().unwrap().client().plugin().path().to_str().unwrap().to_owned();
     let key = three["key"].as_str().unwrap();
-    home.cache(&["explain", key, "--device", &plugin]).ends_with(0).says(&["that of this machine"]);
+    home.cache(&["explain", key, "--device", &plugin]).ends_with(0).mentions(&["that of this machine"]);
 }
 
 #[test]
@@ -230,10 +192,10 @@ fn damage_is_found_and_removed() {
     bytes[middle] ^= 1;
     std::fs::write(&executable, bytes).unwrap();
     let name = executable.file_name().unwrap().to_str().unwrap();
-    home.cache(&["verify"]).ends_with(1).says(&[name, "was changed", "1 damaged"]);
+    home.cache(&["verify"]).ends_with(1).mentions(&[name, "was changed", "1 damaged"]);
     assert!(executable.exists());
     home.cache(&["export", home.path("b").to_str().unwrap(), &name[..16], "--key-file", "k"]).ends_with(2);
-    home.cache(&["verify", "--remove"]).ends_with(1).says(&["removed 1 entry"]);
+    home.cache(&["verify", "--remove"]).ends_with(1).mentions(&["removed 1 entry"]);
     assert!(!executable.exists());
     home.cache(&["verify"]).ends_with(0);
 }
@@ -321,7 +283,7 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     let other = Home::new();
     let refused = |bytes: &[u8], key: &str, words: &str| {
         std::fs::write(bundle, bytes).unwrap();
-        other.cache(&["import", bundle, "--key-file", key]).ends_with(1).says(&[words]);
+        other.cache(&["import", bundle, "--key-file", key]).ends_with(1).mentions(&[words]);
         assert!(other.entries().is_empty());
     };
     let changed = |at: usize| {
@@ -359,7 +321,7 @@ fn the_tool_runs_only_what_is_there() {
         tool.arg("run").arg(&program).arg("--json").env("FUSELINE_CACHE", only);
         Answer::of(tool.output().unwrap())
     };
-    run("only").ends_with(1).says(&["not in the disk cache", "has no executables"]);
+    run("only").ends_with(1).mentions(&["not in the disk cache", "has no executables"]);
     run("on").ends_with(0);
     let document = run("only").ends_with(0).json();
     assert_eq!(document["counters"]["compiles"], 0, "{document}");

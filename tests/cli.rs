@@ -4,11 +4,15 @@
 //! not.
 #![allow(missing_docs, reason = "a test")]
 
+#[path = "support/answer.rs"]
+mod answer;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use answer::Answer;
 use fuseline::{DType, Engine, Literal, Result, Tensor, nn};
 use serde_json::Value;
 
@@ -32,44 +36,6 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
-    }
-}
-
-/// What the tool said.
-struct Answer {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Answer {
-    fn of(output: Output) -> Answer {
-        Answer {
-            status: output.status.code(),
-            out: String::from_utf8(output.stdout).expect("UTF-8"),
-            err: String::from_utf8(output.stderr).expect("UTF-8"),
-        }
-    }
-
-    /// Checks the exit status, and that nothing panicked.
-    #[track_caller]
-    fn ends_with(self, status: i32) -> Answer {
-        assert!(!self.err.contains("panicked"), "{}", self.err);
-        assert_eq!(self.status, Some(status), "{}\n{}", self.out, self.err);
-        self
-    }
-
-    /// The answer as one document; nothing else may stand on standard output.
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
-    }
-
-    #[track_caller]
-    fn says(&self, words: &[&str]) {
-        for words in words {
-            assert!(self.out.contains(words), "{words:?} is not in\n{}", self.out);
-        }
     }
 }
 

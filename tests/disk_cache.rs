@@ -7,20 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use fuseline::{Bytes, Counters, DiskCacheConfig, Engine, EngineConfig, Event, Numerics, Result, Tensor};
-use support::Log;
-
-fn place(root: &Path) -> DiskCacheConfig {
-    DiskCacheConfig::new().folder(root.join("cache")).key_file(root.join("state/cache.key"))
-}
+use fuseline::{Bytes, Counters, Engine, EngineConfig, Event, Numerics, Result};
+use support::{Log, config as eager, place, vector};
 
 /// An engine on the plugin, if there is one.
 fn engine(root: &Path, log: &Log, config: EngineConfig) -> Option<Engine> {
     support::plugin(config.disk_cache(place(root)).event_sink(log.sink()))
-}
-
-fn vector(engine: &Engine, numbers: &[f32]) -> Tensor {
-    engine.tensor(numbers, &[numbers.len() as u64]).expect("a vector")
 }
 
 /// A small program of two regions; what it gives is a function of `x` alone.
@@ -33,11 +25,6 @@ fn program(engine: &Engine) -> Result<Vec<f32>> {
     let mut numbers = y.to_vec::<f32>()?;
     numbers.extend((y.exp()? * 2.0)?.to_vec::<f32>()?);
     Ok(numbers)
-}
-
-/// Every region is compiled when it first comes.
-fn eager() -> EngineConfig {
-    EngineConfig::new().interpret_cold_regions(false).quick_compiles(false)
 }
 
 fn troubles(log: &Log) -> Vec<String> {

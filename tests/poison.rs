@@ -27,6 +27,7 @@ use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use support::script::Origin;
 use support::{number, plugin_for};
 
 /// Streams that a program records on.
@@ -36,14 +37,6 @@ const STREAMS: usize = 3;
 const WORDS: &str = "the device is on fire";
 
 // ----- scripts -----
-
-/// How a program's input comes to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    Upload,
-    Constant,
-    Lifted,
-}
 
 /// One thing that a program does.
 #[derive(Clone, Copy, Debug)]
@@ -82,11 +75,7 @@ fn script(sampled: Sampled, stages: &[Stage], entropy: &mut dyn Entropy) -> Scri
             if live.contains(id) {
                 continue;
             }
-            let origin = match entropy.draw(8) {
-                6 => Origin::Constant,
-                7 if fuseline::fusion::Scalar::of(&value.data).is_some() => Origin::Lifted,
-                _ => Origin::Upload,
-            };
+            let origin = Origin::drawn(value, entropy);
             live.push(*id);
             steps.push(Step::Bring(*id, origin, entropy.draw(streams) as usize));
         }

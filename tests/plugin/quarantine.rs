@@ -3,10 +3,10 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
-use fuseline::{Counters, DiskCacheConfig, Event};
+use fuseline::{Counters, Event};
 
-use crate::support::Log;
 use crate::support::fakeplugin::{FakePlugin, in_child};
+use crate::support::{Log, place};
 use crate::{is_right, three};
 
 const PLAN: &str = "FUSELINE_FAKE_PLAN";
@@ -19,8 +19,7 @@ fn run() -> (Vec<Event>, Counters) {
     let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
     let plugin = FakePlugin::alone();
     let log = Log::default();
-    let place = DiskCacheConfig::new().folder(root.join("cache")).key_file(root.join("state/key"));
-    let engine = plugin.config().disk_cache(place).event_sink(log.sink()).build().unwrap();
+    let engine = plugin.config().disk_cache(place(&root)).event_sink(log.sink()).build().unwrap();
     is_right(&three(&engine.tensor(&[3.0f32], &[1]).unwrap()).unwrap(), &[3.0]);
     let counters = engine.counters();
     drop(engine);

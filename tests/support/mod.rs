@@ -15,14 +15,15 @@ pub(crate) mod script;
 pub(crate) mod special;
 
 use std::env;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
 use fuseline::{
-    Counters, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, Origin, Result,
-    ShapeClasses, Stage, Tensor, with_mode,
+    Counters, DiskCacheConfig, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, Origin,
+    Result, ShapeClasses, Stage, Tensor, with_mode,
 };
 
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
@@ -58,6 +59,11 @@ impl Log {
 /// `tests/cold.rs` has what is interpreted first.
 pub(crate) fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
+}
+
+/// A disk cache in a folder of the test's, apart from its key as the user's is.
+pub(crate) fn place(root: &Path) -> DiskCacheConfig {
+    DiskCacheConfig::new().folder(root.join("cache")).key_file(root.join("state/cache.key"))
 }
 
 /// An engine on the plugin that is found; says so loudly where there is none.

@@ -21,6 +21,16 @@ pub(crate) enum Origin {
     Lifted,
 }
 
+impl Origin {
+    pub(crate) fn drawn(value: &ProgramValue, entropy: &mut dyn Entropy) -> Origin {
+        match entropy.draw(8) {
+            6 => Origin::Constant,
+            7 if fuseline::fusion::Scalar::of(&value.data).is_some() => Origin::Lifted,
+            _ => Origin::Upload,
+        }
+    }
+}
+
 /// One thing that a program does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
@@ -48,11 +58,7 @@ pub(crate) fn script(sampled: &Sampled, entropy: &mut dyn Entropy) -> Vec<Step> 
     for (index, op) in program.ops.iter().enumerate() {
         for id in &op.operands {
             let Some(value) = waiting.get(id).filter(|_| !live.contains(id)) else { continue };
-            let origin = match entropy.draw(8) {
-                6 => Origin::Constant,
-                7 if fuseline::fusion::Scalar::of(&value.data).is_some() => Origin::Lifted,
-                _ => Origin::Upload,
-            };
+            let origin = Origin::drawn(value, entropy);
             live.push(*id);
             steps.push(Step::Bring(*id, origin, entropy.draw(streams) as usize));
         }
