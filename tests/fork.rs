@@ -32,6 +32,26 @@ struct Inherited {
 /// Hears what becomes of a value.
 type Tell = Box<dyn FnOnce(Result<()>) + Send>;
 
+/// What a function gives on another thread. Not one of the standard library's: that takes a lock of its own as it starts, which a thread that
+/// started in the parent at the moment of the fork holds for ever.
+fn on_thread(ask: impl FnOnce() -> bool + Send + 'static) -> bool {
+    type Ask = Box<dyn FnOnce() -> bool + Send>;
+    extern "C" fn begin(ask: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: holds because that is what `on_thread` has let go of, and nobody else has it.
+        let ask = unsafe { Box::from_raw(ask.cast::<Ask>()) };
+        std::ptr::without_provenance_mut(usize::from(ask()))
+    }
+    let ask: Box<Ask> = Box::new(Box::new(ask));
+    let (mut thread, mut answer) = (0, std::ptr::null_mut());
+    let ask = Box::into_raw(ask).cast();
+    // SAFETY: holds because the function takes what it is given here, and the thread's number is a local variable.
+    let started = unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), begin, ask) };
+    assert_eq!(started, 0, "a thread starts");
+    // SAFETY: holds because the thread was started, and nobody else waits for it.
+    let joined = unsafe { libc::pthread_join(thread, &raw mut answer) };
+    joined == 0 && answer.addr() == 1
+}
+
 /// Uses everything; the number of the first use that does not say what it has to, or 0.
 fn use_all(all: Inherited) -> u8 {
     let Inherited { engine, session, values, read, own, id } = all;
@@ -47,11 +67,9 @@ fn use_all(all: Inherited) -> u8 {
         told.load(Ordering::SeqCst)
     };
     let other = engine.new_stream();
-    // Ended by another thread that is not there any more.
-    let late = std::thread::Builder::new().spawn({
-        let value = a.clone();
-        move || forked(value.abs())
-    });
+    // By a thread that the child has started itself.
+    let value = a.clone();
+    let is_late_told = on_thread(move || forked(value.abs()));
     let checks = [
         // What comes next in a step that is replayed.
         forked(a + 1.0),
@@ -86,7 +104,7 @@ fn use_all(all: Inherited) -> u8 {
         forked(session.read(id)),
         forked(session.record(fuseline::embed::StreamHandle::from_raw(1), Call::new(OpCode::Negate, &[id]))),
         forked(session.release(id)),
-        late.is_ok_and(|late| late.join().is_ok_and(|is_forked| is_forked)),
+        is_late_told,
     ];
     stream.flush();
     engine.clear_cache();
@@ -108,7 +126,10 @@ fn fork(all: Inherited, exits: bool) -> Option<i32> {
     if child == 0 {
         let status = use_all(all).into();
         if exits {
-            std::process::exit(status);
+            // With all that is registered for the end of the process, but not by the standard library's function, which takes the lock that
+            // `on_thread` speaks of.
+            // SAFETY: holds because nobody else ends the process at the same time: it has no other thread.
+            unsafe { libc::exit(status) }
         }
         // SAFETY: holds because the function may be called at any time.
         unsafe { libc::_exit(status) }
