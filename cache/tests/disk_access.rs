@@ -34,9 +34,13 @@ fn refuses(root: &Root, path: &Path, is_so: impl Fn(&Why) -> bool) {
     root.assert_quiet();
 }
 
+fn key_folder(root: &Root) -> std::path::PathBuf {
+    root.dir.path().join("state")
+}
+
 fn folders(root: &Root) -> Vec<std::path::PathBuf> {
     let within = ["entries", "temp", "flights", "marks", "quarantine"].map(|name| root.folder(name));
-    let mut folders = vec![root.path(), root.path().join("v1"), root.dir.path().join("state")];
+    let mut folders = vec![root.path(), root.path().join("v1"), key_folder(root)];
     folders.extend(within);
     folders
 }
@@ -74,7 +78,16 @@ fn folders_that_others_may_use_are_refused() {
             let root = used();
             let folder = folders(&root).remove(place);
             set_mode(&folder, bits);
-            refuses(&root, &folder, |why| matches!(why, Why::Mode(mode) if *mode == bits));
+            // Whoever may see that there is a key has not read it; who may change its folder can put another there.
+            if folder == key_folder(&root) {
+                if bits & 0o022 == 0 {
+                    assert!(root.open_with(root.config()).is_ok(), "{bits:o}");
+                    continue;
+                }
+                refuses(&root, &folder, |why| matches!(why, Why::OthersChange(mode) if *mode == bits));
+            } else {
+                refuses(&root, &folder, |why| matches!(why, Why::Mode(mode) if *mode == bits));
+            }
             // What is said helps.
             set_mode(&folder, bits & 0o700);
             let cache = root.open();
@@ -287,6 +300,58 @@ fn crash_of(root: &Root, stage: Stage, request: &str) -> fuseline_cache::Name {
     bytes[48..80].copy_from_slice(name.as_bytes());
     fs::write(root.folder("marks").join("f".repeat(32)), bytes).unwrap();
     name
+}
+
+/// A key that somebody else made: of a fleet, of a bundle.
+#[test]
+fn a_key_that_was_given_is_checked() {
+    type Put = fn(&Path);
+    let rows: [(&str, Option<&str>, Put); 12] = [
+        ("as it should be", None, |_| {}),
+        ("to read only", None, |path| set_mode(path, 0o400)),
+        ("a link to it", None, |path| {
+            fs::rename(path, path.with_extension("aside")).unwrap();
+            symlink(path.with_extension("aside"), path).unwrap();
+        }),
+        ("absent", Some("could not read"), |path| fs::remove_file(path).unwrap()),
+        ("short", Some("does not have 32 bytes"), |path| fs::write(path, [1; 31]).unwrap()),
+        ("long", Some("does not have 32 bytes"), |path| fs::write(path, [1; 33]).unwrap()),
+        ("for everybody", Some("others may use"), |path| set_mode(path, 0o604)),
+        ("for the group to write", Some("others may use"), |path| set_mode(path, 0o620)),
+        ("folder", Some("not a regular file"), |path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+        ("pipe", Some("not a regular file"), |path| {
+            fs::remove_file(path).unwrap();
+            pipe(path);
+        }),
+        ("endless", Some("not a regular file"), |path| {
+            fs::remove_file(path).unwrap();
+            symlink("/dev/zero", path).unwrap();
+        }),
+        ("another user's", Some("belongs to user"), |path| {
+            chown(path, Some(SOMEBODY_ELSE), None).unwrap();
+        }),
+    ];
+    for (what, wrong, put) in rows {
+        if what == "another user's" && !is_root() {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        fs::write(&path, [7; 32]).unwrap();
+        set_mode(&path, 0o600);
+        put(&path);
+        match (fuseline_cache::disk::read_key(&path), wrong) {
+            (Ok(key), None) => assert_eq!(key, [7; 32], "{what}"),
+            (Err(off), Some(words)) => {
+                assert!(off.to_string().contains(words), "{what}: {off}");
+                assert_eq!(off.path, path, "{what}");
+            }
+            (result, _) => panic!("{what}: {:?}", result.map(|_| "a key")),
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use fuseline_cache::{Kind, MAX_ENTRY, Name, Record, Sealer, Secret, disk};
@@ -46,29 +46,14 @@ impl BundleKey {
         BundleKey(Sealer::new(&Secret::new(blake3::derive_key(KEY, key))))
     }
 
-    /// Reads a key: a file of 32 bytes that nobody but its owner may use.
+    /// Reads a key: a file of 32 bytes that nobody but its owner may use (see [`read_key`](disk::read_key)).
     ///
     /// # Errors
     /// When it is not that.
     pub fn read(path: impl AsRef<Path>) -> Result<BundleKey> {
-        let path = path.as_ref();
-        let wrong =
-            |why: String| Error::setup(format!("{} cannot be the key of a bundle: {why}", path.display()));
-        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-        let meta = file.metadata().map_err(|error| wrong(error.to_string()))?;
-        if !meta.is_file() {
-            return Err(wrong("it is not a regular file".to_owned()));
-        }
-        if meta.mode() & 0o077 != 0 {
-            let (mode, path) = (meta.mode() & 0o7777, path.display());
-            return Err(wrong(format!(
-                "others may use it (its mode is {mode:o}): `chmod go= {path}` changes that"
-            )));
-        }
-        let mut bytes = Vec::new();
-        file.take(33).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
-        let key: [u8; 32] = bytes.try_into().map_err(|_| wrong("it does not have 32 bytes".to_owned()))?;
-        Ok(BundleKey::new(&key))
+        disk::read_key(path.as_ref())
+            .map(|key| BundleKey::new(&key))
+            .map_err(|off| Error::setup(off.to_string()))
     }
 
     /// Makes a key of random bytes, in a file that was not there.

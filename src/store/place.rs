@@ -1,6 +1,8 @@
 //! Where executables are kept between processes, as the user says it.
 
 use std::ffi::OsString;
+#[cfg(feature = "shared-cache")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -175,12 +177,8 @@ pub(crate) fn shared_of_variables(
     let Some(file) = set("FUSELINE_SHARED_CACHE_KEY_FILE") else {
         return Err("FUSELINE_SHARED_CACHE needs FUSELINE_SHARED_CACHE_KEY_FILE: a file with the 32 bytes of the fleet's key".to_owned());
     };
-    let shown = PathBuf::from(&file);
-    let bytes =
-        std::fs::read(&file).map_err(|error| format!("{} cannot be read: {error}", shown.display()))?;
-    let key: [u8; 32] = bytes.try_into().map_err(|bytes: Vec<u8>| {
-        format!("{} has {} bytes, and a key has 32", shown.display(), bytes.len())
-    })?;
+    let key = fuseline_cache::disk::read_key(Path::new(&file))
+        .map_err(|off| format!("the shared cache has no key: {off}"))?;
     let mut config = fuseline_cache::shared::SharedConfig::new(url, Secret::new(key));
     config.read_only = set("FUSELINE_SHARED_CACHE_READ_ONLY").is_some_and(|value| value != "0");
     Ok(Some(config))

@@ -11,7 +11,8 @@
 //!
 //! Invariants:
 //! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change it, and if none of those above it lets others
-//!   exchange what is in it. It is opened once; everything else is named relative to what was opened, and no link is followed.
+//!   exchange what is in it. It is opened once; everything else is named relative to what was opened, and no link is followed. The folder of the
+//!   key's file may be looked into by others, and may be root's: what they may not is change it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,6 +21,9 @@ use std::path::{Path, PathBuf};
 use super::files::{Files, Stat};
 use super::{Off, Why, is_absent, is_link};
 use crate::sealed::FORMAT;
+
+/// Who may do everything anyway.
+pub(super) const ROOT: u32 = 0;
 
 /// The open folders.
 #[derive(Debug)]
@@ -38,10 +42,19 @@ pub(super) enum Missing {
     Refuse,
 }
 
+/// What others may do in a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// Nothing, and it is the user's own.
+    Nothing,
+    /// Look into it; and it may be root's.
+    Look,
+}
+
 impl Dirs {
     /// Opens the folders below `root`.
     pub(super) fn open(files: &dyn Files, root: &Path, missing: Missing) -> Result<Dirs, Off> {
-        let top = open_private(files, root, missing)?;
+        let top = open_folder(files, root, missing, Others::Nothing)?;
         let within = |at: &OwnedFd, above: &Path, name: &str| {
             let path = above.join(name);
             let made = match missing {
@@ -53,7 +66,7 @@ impl Dirs {
                 },
             };
             let dir = files.open_dir(at, name).map_err(|error| not_opened(path.clone(), error))?;
-            check(files, &dir, &path, made)?;
+            check(files, &dir, &path, made, Others::Nothing)?;
             Ok(dir)
         };
         let name = format!("v{FORMAT}");
@@ -82,8 +95,13 @@ fn not_opened(path: PathBuf, error: io::Error) -> Off {
     }
 }
 
-/// Opens a folder that only the user may use, by path; makes it, and those above it, if it is not there and may be made.
-pub(super) fn open_private(files: &dyn Files, path: &Path, missing: Missing) -> Result<OwnedFd, Off> {
+/// Opens a folder that others may not change, by path; makes it, and those above it, if it is not there and may be made.
+pub(super) fn open_folder(
+    files: &dyn Files,
+    path: &Path,
+    missing: Missing,
+    others: Others,
+) -> Result<OwnedFd, Off> {
     let made = match missing {
         Missing::Make => make(files, path).map_err(|error| Off::io("make", path.to_owned(), error))?,
         Missing::Refuse => false,
@@ -99,7 +117,7 @@ pub(super) fn open_private(files: &dyn Files, path: &Path, missing: Missing) -> 
         }
     }
     let dir = files.open_root(path).map_err(|error| not_opened(path.to_owned(), error))?;
-    check(files, &dir, path, made)?;
+    check(files, &dir, path, made, others)?;
     Ok(dir)
 }
 
@@ -122,18 +140,28 @@ fn make(files: &dyn Files, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn check(files: &dyn Files, dir: &OwnedFd, path: &Path, made: bool) -> Result<(), Off> {
+fn check(files: &dyn Files, dir: &OwnedFd, path: &Path, made: bool, others: Others) -> Result<(), Off> {
     let broken = |error| Off::io("look at", path.to_owned(), error);
     if made {
         // Whatever mask the process has.
         files.set_mode(dir, 0o700).map_err(broken)?;
     }
     let stat = files.stat(dir).map_err(broken)?;
-    match private(&stat, files.user()) {
-        _ if !stat.is_dir => Err(Off { path: path.to_owned(), why: Why::NoFolder }),
-        Some(why) => Err(Off { path: path.to_owned(), why }),
-        None => Ok(()),
-    }
+    let why = match others {
+        _ if !stat.is_dir => Some(Why::NoFolder),
+        Others::Nothing => private(&stat, files.user()),
+        Others::Look if stat.owner == ROOT => writable(&stat),
+        Others::Look if stat.owner != files.user() => {
+            Some(Why::Owner { owner: stat.owner, user: files.user() })
+        }
+        Others::Look => writable(&stat),
+    };
+    why.map_or(Ok(()), |why| Err(Off { path: path.to_owned(), why }))
+}
+
+/// Whether others may change a folder.
+fn writable(stat: &Stat) -> Option<Why> {
+    (stat.mode & 0o022 != 0).then_some(Why::OthersChange(stat.mode))
 }
 
 /// Why a file or folder is not the user's alone.

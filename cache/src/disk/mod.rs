@@ -42,6 +42,7 @@ pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
 pub use self::look::{Listed, Litter, Unusable};
 pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
+pub use self::secret::read_key;
 pub use self::sweep::Swept;
 
 use self::dirs::{Dirs, Missing};
@@ -128,6 +129,8 @@ pub enum Why {
     Mode(u32),
     /// Others may exchange what is in it.
     OthersWrite,
+    /// Others may change what is in the folder of the key; its mode.
+    OthersChange(u32),
     /// It cannot be the secret.
     KeyFile(&'static str),
 }
@@ -153,7 +156,13 @@ impl fmt::Display for Off {
             Why::OthersWrite => {
                 write!(f, "everybody may exchange what is in {path}: the cache needs another folder")
             }
-            Why::KeyFile(why) => write!(f, "{path} cannot be the key of the cache: {why}"),
+            Why::OthersChange(mode) => {
+                write!(
+                    f,
+                    "others may change what is in {path} (its mode is {mode:o}): `chmod go-w {path}` changes that"
+                )
+            }
+            Why::KeyFile(why) => write!(f, "{path} cannot be a key: {why}"),
         }
     }
 }

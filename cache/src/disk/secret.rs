@@ -4,11 +4,16 @@
 //! written to a file of another name and then linked to its own: it is there whole or not at all, and of several processes that make it at
 //! once all use the same.
 
-use std::io;
+use std::fs;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use super::dirs::{Missing, open_private, private, split};
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+use super::dirs::{Missing, Others, ROOT, open_folder, private, split};
 use super::files::Files;
 use super::marks::read_up_to;
 use super::{Off, Why, flight, is_absent, is_link, random, random_name, write_all};
@@ -23,7 +28,7 @@ const ATTEMPTS: u32 = 100;
 pub(super) fn read_or_make(files: &dyn Files, path: &Path, missing: Missing) -> Result<Secret, Off> {
     let (folder, name) = split(path)
         .ok_or_else(|| Off { path: path.to_owned(), why: Why::KeyFile("its path has no name") })?;
-    let dir = open_private(files, &folder, missing)?;
+    let dir = open_folder(files, &folder, missing, Others::Look)?;
     for _ in 0..ATTEMPTS {
         match (read(files, &dir, name, path)?, missing) {
             (Some(Found { secret, links }), _) => {
@@ -78,6 +83,35 @@ fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
             drop(files.unlink(dir, temp));
         }
     }
+}
+
+/// Reads a key that somebody else made and put there, such as that of a fleet or of a bundle: a file of 32 bytes. The path is theirs to choose, so
+/// it may go by way of links; the file must be the user's, and nobody else may use it, or root's, and at most its group may read it.
+///
+/// # Errors
+/// When it is not that, or cannot be read.
+pub fn read_key(path: &Path) -> Result<[u8; LEN], Off> {
+    let refuse = |why| Off { path: path.to_owned(), why };
+    let broken = |error| Off::io("read", path.to_owned(), error);
+    // A pipe is not waited for.
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(broken)?;
+    let meta = file.metadata().map_err(broken)?;
+    let (owner, mode, user) = (meta.uid(), meta.mode() & 0o7777, geteuid().as_raw());
+    if !meta.is_file() {
+        return Err(refuse(Why::KeyFile("it is not a regular file")));
+    }
+    if owner != user && owner != ROOT {
+        return Err(refuse(Why::Owner { owner, user }));
+    }
+    // Where secrets are mounted for a user that is not root, they reach it by the group.
+    let others = if owner == user { 0o077 } else { 0o037 };
+    if mode & others != 0 {
+        return Err(refuse(Why::Mode(mode)));
+    }
+    let mut bytes = Vec::with_capacity(LEN + 1);
+    file.take(LEN as u64 + 1).read_to_end(&mut bytes).map_err(broken)?;
+    bytes.try_into().map_err(|_| refuse(Why::KeyFile("it does not have 32 bytes")))
 }
 
 struct Found {
