@@ -194,10 +194,15 @@ impl EngineShared {
 
     /// The same, or why there is none.
     pub(crate) fn needed_store(&self) -> Result<&Arc<Store>> {
-        let why = self.no_disk.as_deref().unwrap_or("there is none for this engine");
+        let why = self.no_disk().unwrap_or("there is none for this engine");
         let is_usable = |store: &&Arc<Store>| store.has_disk() && store.environment().is_some();
         let store = self.settled_store().filter(is_usable);
         store.ok_or_else(|| Error::setup(format!("the disk cache is off: {why}")))
+    }
+
+    /// Why there is no disk cache, if one was asked for.
+    pub(crate) fn no_disk(&self) -> Option<&str> {
+        self.no_disk.as_deref()
     }
 
     /// Who writes down what is asked for, if somebody wants to know.

@@ -328,3 +328,39 @@ fn the_tool_runs_only_what_is_there() {
     assert!(document["counters"]["loads"].as_u64() >= Some(1), "{document}");
     run("off").ends_with(0);
 }
+
+#[test]
+fn a_second_process_compiles_nothing_of_what_a_first_one_did() {
+    let home = Home::new();
+    let bench = |options: &[&str]| {
+        let mut command = home.tool();
+        // One that others use is neither filled nor of use.
+        command.args(["bench", "--restart", "--only", "mlp/64", "--time", "0.001"]).args(options);
+        Answer::of(command.output().expect("the tool starts"))
+    };
+    bench(&["--device", "reference"]).ends_with(2).mentions(&["compiles nothing"]);
+    if support::plugin(support::config()).is_none() {
+        return;
+    }
+    let said = bench(&["--json", "--compile-first"]).ends_with(0).json();
+    let program = &said["programs"][0];
+    assert_eq!(program["name"], "mlp/64-128-10");
+    assert!(program["cold"]["compiles"].as_u64() > Some(0), "{said}");
+    assert_eq!(program["warm"]["compiles"], 0, "{said}");
+    assert!(said["device"]["platform"].is_string(), "{said}");
+    assert!(!home.path("cache").exists());
+}
+
+#[test]
+fn a_cache_that_cannot_be_used_is_told_by_who_measures_with_it() {
+    let home = Home::new();
+    std::fs::create_dir(home.path("state")).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(home.path("state"), open).unwrap();
+    if support::plugin(support::config()).is_none() {
+        return;
+    }
+    let mut command = home.tool();
+    command.args(["bench", "--only", "mlp/64", "--mode", "fused", "--time", "0.001"]);
+    Answer::of(command.output().unwrap()).ends_with(0).mentions(&["the disk cache is off", "go-w"]);
+}

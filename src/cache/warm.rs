@@ -28,6 +28,13 @@ impl Engine {
         store.environment().cloned().map(Environment::new)
     }
 
+    /// Why this engine keeps no executables on the disk although it was to: a folder that others may use, a full disk, a variable of the environment
+    /// that cannot be understood. `None` if it does, and if it was told not to. [`Event::CacheTrouble`](crate::Event::CacheTrouble) tells the same.
+    #[must_use]
+    pub fn why_no_disk_cache(&self) -> Option<&str> {
+        self.shared().no_disk()
+    }
+
     /// Compiles what a manifest has and the disk cache has not, on the engine's compile threads, and waits for it. Returns what became of each
     /// region, in the manifest's order; `each` is told as they end, with their places. What cannot be compiled fails nothing else.
     ///

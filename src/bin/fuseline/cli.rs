@@ -150,6 +150,13 @@ pub(crate) struct BenchArgs {
     /// How long each program is measured, in seconds, after it has become steady
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) time: f64,
+    /// Run each program twice, in processes of their own, the second of which finds what the first has compiled, and
+    /// compare their first steps
+    #[arg(long)]
+    pub(crate) restart: bool,
+    /// Compile each region when it first comes, instead of running it op by op until its executable is there
+    #[arg(long)]
+    pub(crate) compile_first: bool,
     /// List the programs instead
     #[arg(long)]
     pub(crate) list: bool,
@@ -160,8 +167,11 @@ pub(crate) struct BenchArgs {
     pub(crate) contract: Contract,
     #[command(flatten)]
     pub(crate) place: Place,
+    /// Only the program of this name, whatever else is asked for
+    #[arg(long, value_name = "CASE", hide = true)]
+    pub(crate) case: Option<String>,
     /// Run the program of this name as the harness asks on standard input
-    #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json"])]
+    #[arg(long, value_name = "CASE", hide = true, conflicts_with_all = ["only", "list", "json", "restart"])]
     pub(crate) serve: Option<String>,
     /// With `--serve`: run the executables of a steady step in a bare loop instead
     #[arg(long, hide = true, requires = "serve")]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Contract, DeviceChoice, Place};
 use crate::failure::Failure;
+use crate::text::note;
 
 /// An engine, and what it tells about itself.
 pub(crate) struct Watched {
@@ -48,18 +49,22 @@ impl Watched {
         Watched::with(config.without_disk_cache(), place, contract, mode, watch)
     }
 
-    /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is used only if a folder with it is named.
+    /// As programs have it who ask for nothing, in a first process: what earlier ones compiled is used only if a folder with it is named. Or
+    /// with each region compiled when it first comes.
     pub(crate) fn as_usual(
         place: &Place,
         contract: Contract,
         mode: Mode,
-        watch: Watch,
+        compile_first: bool,
     ) -> Result<Watched, Failure> {
-        let config = match std::env::var_os("FUSELINE_CACHE_DIR") {
-            Some(_) => EngineConfig::new(),
-            None => EngineConfig::new().without_disk_cache(),
-        };
-        Watched::with(config, place, contract, mode, watch)
+        let mut config = EngineConfig::new();
+        if std::env::var_os("FUSELINE_CACHE_DIR").is_none() {
+            config = config.without_disk_cache();
+        }
+        if compile_first {
+            config = config.interpret_cold_regions(false).quick_compiles(false);
+        }
+        Watched::with(config, place, contract, mode, Watch::default())
     }
 
     fn with(
@@ -100,7 +105,12 @@ impl Watched {
             None => config.build(),
         };
         match engine {
-            Ok(engine) => Ok(Watched { engine, events, timeline }),
+            Ok(engine) => {
+                if let Some(why) = engine.why_no_disk_cache() {
+                    note(format_args!("fuseline: the disk cache is off: {why}"));
+                }
+                Ok(Watched { engine, events, timeline })
+            }
             Err(error) => {
                 let hint = match place.device {
                     None => "\n`fuseline doctor` tells more; `--device reference` needs no plugin",

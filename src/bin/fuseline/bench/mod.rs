@@ -5,6 +5,7 @@ mod floor;
 mod memory;
 #[path = "../../../../benches/programs/mod.rs"]
 mod programs;
+mod restart;
 mod serve;
 #[path = "../../../../benches/programs/steady.rs"]
 mod steady;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::Status;
 use crate::cli::{BenchArgs, ModeChoice};
-use crate::device::{Watch, Watched};
+use crate::device::Watched;
 use crate::failure::Failure;
 use crate::text::{say, time};
 use programs::Case;
@@ -74,8 +75,11 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
         let case = case.ok_or_else(|| Failure::Input(format!("no program is named {name}")))?;
         return serve::serve(args, case);
     }
-    let chosen: Vec<&Case> =
-        cases.iter().filter(|case| args.only.as_ref().is_none_or(|only| case.name.contains(only))).collect();
+    let is_chosen = |case: &&Case| match (&args.case, &args.only) {
+        (Some(name), _) => case.name == *name,
+        (None, only) => only.as_ref().is_none_or(|only| case.name.contains(only)),
+    };
+    let chosen: Vec<&Case> = cases.iter().filter(is_chosen).collect();
     if chosen.is_empty() {
         let only = args.only.as_deref().unwrap_or_default();
         return Err(Failure::Input(format!(
@@ -88,19 +92,21 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
         }
         return Ok(Status::Good);
     }
+    if args.restart {
+        return restart::run(args, &chosen, out);
+    }
     let modes = match args.mode {
         Some(mode) => vec![mode],
         None => vec![ModeChoice::Fused, ModeChoice::Strict],
     };
-    let bar = indicatif::ProgressBar::new((chosen.len() * modes.len()) as u64);
-    bar.set_style(indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a template"));
+    let bar = progress(chosen.len() * modes.len());
     let mut rows = Vec::new();
     let mut place = None;
     for case in chosen {
         for &mode in &modes {
             bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
             // An engine of its own: nothing is compiled before the first step.
-            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), Watch::default())?;
+            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), args.compile_first)?;
             let measured = measure(&watched, case, mode.into(), args.time)
                 .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
             place.get_or_insert_with(|| (watched.place(), watched.place_json()));
@@ -121,6 +127,13 @@ pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure>
     say!(out, "On {place}:");
     table(&rows, out);
     Ok(Status::Good)
+}
+
+/// A bar on standard error, with what is being run.
+fn progress(runs: usize) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(runs as u64);
+    bar.set_style(indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a template"));
+    bar
 }
 
 /// Steps after which a program has asked for all compiles that it goes on with, or nearly.
@@ -204,9 +217,14 @@ fn table(rows: &[(&Case, Measured)], out: &mut String) {
             },
         ]);
     }
+    columns(&lines, out);
+}
+
+/// Writes lines of cells: the first two columns are words, the others numbers.
+fn columns<const N: usize>(lines: &[[String; N]], out: &mut String) {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    for line in &lines {
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    for line in lines {
         let mut text = String::new();
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
             let gap = " ".repeat(width - cell.chars().count());
