@@ -307,6 +307,12 @@ impl PjrtDevice {
         if quick && self.has_quick { Cow::Owned(quickly(&options)) } else { options }
     }
 
+    /// What the module of a region takes.
+    fn parameters(&self, region: &CanonRegion) -> pjrt::Parameters {
+        let pack = lower::ScalarPack::of(self.target, region, self.numerics);
+        pjrt::Parameters::Known(pack.parameters(region).into())
+    }
+
     /// Makes the handlers that a region calls known to the plugin.
     fn allow_handlers(&self, region: &CanonRegion) -> std::result::Result<(), pjrt::Error> {
         let mut outcome = Ok(());
@@ -338,7 +344,7 @@ impl PjrtDevice {
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         let executable = self
             .client()
-            .compile(module.text(), &self.options(region, how.quick))
+            .compile_as(module.text().as_bytes(), &self.options(region, how.quick), self.parameters(region))
             .map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
         Ok(Compiled::of(executable, module.text().len()))
     }
@@ -347,7 +353,8 @@ impl PjrtDevice {
     pub(super) fn load(&self, region: &CanonRegion, outputs: &[u32], record: &Record) -> Result<Compiled> {
         let failed = |error: &pjrt::Error| DeviceError::pjrt(Stage::Compile, error);
         self.allow_handlers(region).map_err(|error| failed(&error))?;
-        let executable = self.client().load_record(record).map_err(|error| failed(&error))?;
+        let executable =
+            self.client().load_record(record, self.parameters(region)).map_err(|error| failed(&error))?;
         let graph = region.graph();
         let expected = outputs.iter().map(|&output| graph.type_of(Ref::Result(output)));
         if !expected.eq(executable.outputs().iter().map(Some)) {

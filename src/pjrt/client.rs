@@ -16,7 +16,7 @@ use super::api::{Api, call, list, text};
 use super::callback;
 use super::device::{Device, DeviceEntry, Memory, MemoryEntry};
 use super::error::{Error, count_destroy, leak};
-use super::executable::Executable;
+use super::executable::{Executable, Parameters};
 use super::kv::{KeyValueStore, Store};
 use super::options::CompileOptions;
 use super::plugin::Plugin;
@@ -255,8 +255,17 @@ impl Client {
     /// # Errors
     /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`] has no name for.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Executable, Error> {
+        self.compile_as(module.as_ref(), options, Parameters::Asked)
+    }
+
+    /// As [`Client::compile`], by who knows the module's parameters.
+    pub(crate) fn compile_as(
+        &self,
+        module: &[u8],
+        options: &CompileOptions,
+        parameters: Parameters,
+    ) -> Result<Executable, Error> {
         const FORMAT: &str = "mlir";
-        let module = module.as_ref();
         let options = options.to_bytes();
         let api = self.api();
         let mut program = api.block::<PJRT_Program>();
@@ -278,7 +287,7 @@ impl Client {
             )
         }?;
         // SAFETY: holds because the call gave us the executable.
-        unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile") }
+        unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile", parameters) }
     }
 
     /// Loads what [`Executable::serialize`] wrote. `options` replaces the compile options stored with it.
@@ -294,6 +303,20 @@ impl Client {
         bytes: &[u8],
         options: Option<&CompileOptions>,
     ) -> Result<Executable, Error> {
+        // SAFETY: holds because the caller vouches for the bytes.
+        unsafe { self.deserialize_as(bytes, options, Parameters::Asked) }
+    }
+
+    /// As [`Client::deserialize`], by who knows the module's parameters.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn deserialize_as(
+        &self,
+        bytes: &[u8],
+        options: Option<&CompileOptions>,
+        parameters: Parameters,
+    ) -> Result<Executable, Error> {
         let options = options.map(CompileOptions::to_bytes);
         let api = self.api();
         let mut args = api.block::<PJRT_Executable_DeserializeAndLoad_Args>();
@@ -307,17 +330,24 @@ impl Client {
         // SAFETY: holds because the client lives, the bytes outlive the call, and the caller vouches for them.
         unsafe { api.call(&mut args) }?;
         // SAFETY: holds because the call gave us the executable.
-        unsafe { Executable::from_raw(self, args.loaded_executable, "PJRT_Executable_DeserializeAndLoad") }
+        unsafe {
+            let function = "PJRT_Executable_DeserializeAndLoad";
+            Executable::from_raw(self, args.loaded_executable, function, parameters)
+        }
     }
 
-    /// Loads the artifact of an entry.
+    /// Loads the artifact of an entry, of a module with these parameters.
     ///
     /// # Errors
     /// When the plugin has no such function, or refuses the bytes.
-    pub(crate) fn load_record(&self, record: &fuseline_cache::Record) -> Result<Executable, Error> {
+    pub(crate) fn load_record(
+        &self,
+        record: &fuseline_cache::Record,
+        parameters: Parameters,
+    ) -> Result<Executable, Error> {
         // SAFETY: holds because the crate gets records from its cache alone, which hands out what was sealed with the user's key, for the same
         // environment: the same plugin file, device and options (ST1 in `src/store/mod.rs`). It seals what `Executable::serialize` returned.
-        unsafe { self.deserialize(&record.artifact, None) }
+        unsafe { self.deserialize_as(&record.artifact, None, parameters) }
     }
 }
 

@@ -118,6 +118,7 @@ impl Executable {
         client: &Client,
         loaded: *mut PJRT_LoadedExecutable,
         function: &'static str,
+        parameters: Parameters,
     ) -> Result<Executable, Error> {
         let Some(loaded) = NonNull::new(loaded) else {
             return Err(Error::layer(Code::Internal, function, "the plugin returned no executable"));
@@ -140,7 +141,10 @@ impl Executable {
         raw.program = out.executable;
         let types = raw.output_types()?;
         let devices = raw.devices()?;
-        let parameters = raw.parameters()?;
+        let parameters = match parameters {
+            Parameters::Asked => raw.parameters()?,
+            Parameters::Known(types) => Some(types),
+        };
         let name = optional(raw.name())?.unwrap_or_default();
         let home = Arc::new(Home { client: client.clone(), types });
         Ok(Executable(Arc::new(Inner { raw, home, parameters, devices, name })))
@@ -311,6 +315,14 @@ impl fmt::Debug for Executable {
         }
         write!(f, " -> {:?})", self.outputs())
     }
+}
+
+/// What is known of the parameters of an executable while it is made.
+pub(crate) enum Parameters {
+    /// The plugin is asked. It prints its program for that, twice: a tenth of what loading takes (0.35 of 3.8 ms for 200 ops, 5 of 47 ms for 418).
+    Asked,
+    /// The types in the module that it is compiled from.
+    Known(Box<[TensorType]>),
 }
 
 /// `HloModuleProto` with nothing but its signature. The rest of the module is skipped, not decoded.

@@ -71,6 +71,7 @@ pub(crate) use crash::CrashNote;
 pub use device::{Device, Memory, MemoryStats};
 pub use error::{Code, Counters, Error, counters};
 pub use event::Event;
+pub(crate) use executable::Parameters;
 pub use executable::{CompiledMemoryStats, Executable, OptimizedProgram};
 pub use execute::{ExecuteOptions, Execution};
 pub(crate) use exit::Inside;

@@ -226,6 +226,11 @@ pub fn lower_for(
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();
     // The packed scalars are read and not reused.
     reused.resize(plain.function.graph().params().len(), None);
+    debug_assert_eq!(
+        plain.function.graph().params(),
+        pack.parameters(region),
+        "what callers are told to give"
+    );
     let (text, starts) = text::module(&plain, &reused, region.graph().nodes().len());
     Module { text, function: plain.function, aliases: reused, starts }
 }

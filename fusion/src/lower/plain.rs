@@ -11,6 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::ScalarPack;
+use super::scalars::packed;
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
@@ -61,7 +62,7 @@ fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writ
     let packed: Vec<(Range<usize>, Ref)> = pack
         .arguments()
         .map(|range| {
-            let ty = words(range.len());
+            let ty = packed(range.len());
             (range, writer.0.param(ty))
         })
         .collect();
@@ -113,10 +114,6 @@ impl Plain {
         let function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
         Plain { function, origins }
     }
-}
-
-fn words(count: usize) -> TensorType {
-    TensorType::of(DType::U32, &[count as u64]).expect("as many words as a region has scalars")
 }
 
 /// The function under construction.

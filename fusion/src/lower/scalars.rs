@@ -15,6 +15,7 @@ use super::{Numerics, Target, exact};
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::literal::Scalar;
+use crate::shape::TensorType;
 use smallvec::{SmallVec, smallvec};
 
 /// Where each lifted scalar of a region stands in the packed vector.
@@ -43,6 +44,11 @@ const fn words(dtype: DType) -> usize {
     if dtype.size() > 4 { 2 } else { 1 }
 }
 
+/// An argument of so many words.
+pub(super) fn packed(words: usize) -> TensorType {
+    TensorType::of(DType::U32, &[words as u64]).expect("as many words as a region has scalars")
+}
+
 impl ScalarPack {
     /// The layout for a region.
     #[must_use]
@@ -65,6 +71,14 @@ impl ScalarPack {
         let apart = self.slots.iter().filter(|_| self.is_apart);
         let apart = apart.map(|&(dtype, first)| first..first + words(dtype));
         apart.chain((!self.is_apart && self.words > 0).then_some(0..self.words))
+    }
+
+    /// The types of what the region's module takes: its tensor parameters, then the arguments of packed scalars.
+    #[must_use]
+    pub fn parameters(&self, region: &CanonRegion) -> Vec<TensorType> {
+        let all = region.graph().params().iter().zip(region.lifted());
+        let tensors = all.filter(|(_, lifted)| !**lifted).map(|(ty, _)| ty.clone());
+        tensors.chain(self.arguments().map(|range| packed(range.len()))).collect()
     }
 
     /// Number of words; 0 when the region has neither lifted scalars nor fences, and there is no argument for them.
