@@ -13,6 +13,7 @@ mod compiles;
 mod conformance;
 mod crash;
 mod faults;
+mod forks;
 mod orders;
 mod quarantine;
 mod sweep;
