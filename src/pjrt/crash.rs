@@ -5,6 +5,9 @@
 //! there before the handler gets the signal: a handler of the host's, or the default action, which ends the process. Nothing else is
 //! done in it; all that it calls may be called there (`signal-safety(7)`).
 //!
+//! A process that ends by itself while something is under way, or before its end was noted, says so too ([`note_end`]): without that the next
+//! one could not tell it from one that hung and was killed, and would compile what is there.
+//!
 //! Invariants:
 //! - P10: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when
 //!   that is executed again.
@@ -20,7 +23,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use fuseline_cache::disk::CRASHED;
+use fuseline_cache::disk::{CRASHED, ENDED};
 
 /// The signals of a crash.
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
@@ -89,18 +92,29 @@ fn action(handler: usize) -> libc::sigaction {
     action
 }
 
-extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+/// Writes how the process ends. May be called in a handler.
+fn note(how: &'static [u8; 1]) {
     // SAFETY: holds because the function takes nothing and may be called in a handler.
     let pid = unsafe { libc::getpid() };
-    if pid == OWNER.load(Ordering::Relaxed) {
-        for file in &FILES {
-            let fd = file.load(Ordering::Relaxed);
-            if fd >= 0 {
-                // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
-                let _ = unsafe { libc::pwrite(fd, CRASHED.as_ptr().cast(), CRASHED.len(), 0) };
-            }
+    if pid != OWNER.load(Ordering::Relaxed) {
+        return;
+    }
+    for file in &FILES {
+        let fd = file.load(Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
+            let _ = unsafe { libc::pwrite(fd, how.as_ptr().cast(), how.len(), 0) };
         }
     }
+}
+
+/// The process ends by itself, and not by what it was at. What crashes after that is noted as ever.
+pub(super) fn note_end() {
+    note(ENDED);
+}
+
+extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    note(CRASHED);
     let place = SIGNALS.iter().position(|other| *other == signal);
     let before = place.map_or(ptr::null_mut(), |place| BEFORE[place].load(Ordering::Acquire));
     if before.is_null() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fuseline::{Counters, Event};
 
-use crate::support::fakeplugin::{FakePlugin, in_child};
+use crate::support::fakeplugin::{FakePlugin, in_child, wait_for};
 use crate::support::{Log, place};
 use crate::{is_right, three};
 
@@ -116,4 +116,24 @@ fn a_kill_is_no_crash() {
     }
     well(TEST, "after", root.path(), is_compiled);
     well(TEST, "later", root.path(), is_loaded);
+}
+
+/// A program that ends with its first execution under way, or before that it is over was noted, has done nothing to the executable.
+#[test]
+fn an_end_is_no_crash() {
+    const TEST: &str = "quarantine::an_end_is_no_crash";
+    let root = tempfile::tempdir().unwrap();
+    let ended = || {
+        let plugin_hangs = std::thread::spawn(run);
+        let entries = PathBuf::from(std::env::var_os(ROOT).unwrap()).join("cache/v1/entries");
+        // Of the plugin, of the environment, and the executable.
+        let stored = || std::fs::read_dir(&entries).map_or(0, Iterator::count);
+        wait_for(|| stored() >= 3, || format!("{} entries", stored()));
+        assert!(!plugin_hangs.is_finished());
+    };
+    let vars = [(ROOT, root.path().to_str().unwrap()), (PLAN, "Run@1 = hang")];
+    if let Some(output) = in_child(TEST, "ends", &vars, ended) {
+        assert!(output.status.success(), "{output:?}");
+    }
+    well(TEST, "after", root.path(), is_loaded);
 }

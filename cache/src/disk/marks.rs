@@ -5,8 +5,9 @@
 //! and clears the slot afterwards. Each of the two is one write of 40 bytes to the page cache, a few µs. Who crashes is told by a
 //! byte that [`CRASHED`] is written to, by a handler of the signals that a crash is (not in this crate, which has no unsafe code). The next
 //! process finds marks that nobody has locked. What they name, of a process that crashed, goes into *quarantine* for a
-//! time: it is not tried again, so it costs one process and not each. Of a process that ended otherwise (killed, interrupted) the entries
-//! that it was loading are removed, in case it was their fault, and nothing else is held against them.
+//! time: it is not tried again, so it costs one process and not each. Of a process that was killed or interrupted the entries
+//! that it was loading or running are removed, in case it hung by their fault, and nothing else is held against them; of one that says by another
+//! byte, [`ENDED`], that it ended by itself, none are.
 //!
 //! Invariants:
 //! - DK4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found, and perhaps a few more that were under way.
@@ -26,6 +27,9 @@ use crate::sync::Mutex;
 
 /// What is written to the first byte of a process's marks when it crashes; the offset is 0.
 pub const CRASHED: &[u8; 1] = b"!";
+
+/// What is written there when it ends by itself, with something under way or not yet cleared.
+pub const ENDED: &[u8; 1] = b".";
 
 /// The first time that something is in quarantine; and the longest.
 const FIRST_TERM: Duration = Duration::from_secs(24 * 3600);
@@ -219,6 +223,8 @@ impl Drop for Marks {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Dead {
     pub(super) crashed: bool,
+    /// By itself.
+    pub(super) ended: bool,
     pub(super) tried: Vec<(Stage, Name)>,
 }
 
@@ -237,7 +243,8 @@ impl Dead {
                 None => tried.push((stage, name)),
             }
         }
-        Dead { crashed: bytes.first() == CRASHED.first(), tried }
+        let is = |byte: &[u8; 1]| bytes.first() == byte.first();
+        Dead { crashed: is(CRASHED), ended: is(ENDED), tried }
     }
 
     /// The marks of this name, if their process is gone, with the file, which nobody else judges meanwhile.
@@ -320,10 +327,12 @@ mod tests {
         slot[8..].copy_from_slice(&[5; 32]);
         bytes.extend(slot);
         let tried = vec![(Stage::Load, Name::new([5; 32]))];
-        assert_eq!(Dead::read(&bytes), Dead { crashed: false, tried: tried.clone() });
+        assert_eq!(Dead::read(&bytes), Dead { crashed: false, ended: false, tried: tried.clone() });
         bytes.extend([b'm', 1, 2]);
+        bytes[0] = ENDED[0];
+        assert_eq!(Dead::read(&bytes), Dead { crashed: false, ended: true, tried: tried.clone() });
         bytes[0] = CRASHED[0];
-        assert_eq!(Dead::read(&bytes), Dead { crashed: true, tried });
-        assert_eq!(Dead::read(&[]), Dead { crashed: false, tried: Vec::new() });
+        assert_eq!(Dead::read(&bytes), Dead { crashed: true, ended: false, tried });
+        assert_eq!(Dead::read(&[]), Dead { crashed: false, ended: false, tried: Vec::new() });
     }
 }

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
 pub use self::look::{Listed, Litter, Unusable};
-pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
+pub use self::marks::{CRASHED, ENDED, Mark, Quarantine, Stage};
 pub use self::secret::read_key;
 pub use self::sweep::Swept;
 
@@ -380,7 +380,7 @@ impl DiskCache {
         })
     }
 
-    /// The open file to whose first byte [`CRASHED`] is to be written if the process crashes.
+    /// The open file to whose first byte [`CRASHED`] is to be written if the process crashes, and [`ENDED`] when it ends by itself.
     pub fn crash_file(&self) -> Option<Arc<OwnedFd>> {
         self.marks.as_ref().map(|marks| marks.file().clone())
     }
@@ -640,7 +640,7 @@ impl DiskCache {
                 self.quarantined.lock().insert(name, what);
                 (self.observer)(&Told::Quarantined { name, what });
             }
-            if dead.crashed || stage != Stage::Make {
+            if dead.crashed || (stage != Stage::Make && !dead.ended) {
                 self.remove(&name);
             }
         }
