@@ -21,6 +21,7 @@ use super::kv::{KeyValueStore, Store};
 use super::options::CompileOptions;
 use super::plugin::Plugin;
 use super::value::Value;
+use crate::sync::rank::before;
 use crate::sync::thread;
 
 /// Options for [`Plugin::client`]; names and types are the plugin's own.
@@ -256,6 +257,7 @@ impl Client {
     /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`] has no name for.
     pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Executable, Error> {
         const FORMAT: &str = "mlir";
+        before("has the plugin compile");
         let module = module.as_ref();
         let options = options.to_bytes();
         let api = self.api();
@@ -294,6 +296,7 @@ impl Client {
         bytes: &[u8],
         options: Option<&CompileOptions>,
     ) -> Result<Executable, Error> {
+        before("has the plugin load an executable");
         let options = options.map(CompileOptions::to_bytes);
         let api = self.api();
         let mut args = api.block::<PJRT_Executable_DeserializeAndLoad_Args>();

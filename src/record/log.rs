@@ -67,7 +67,7 @@ use std::ptr;
 use crossbeam::utils::CachePadded;
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard, UnsafeCell, ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank, UnsafeCell, ordering};
 
 /// Slots of a segment. A segment of 32 slots is about one page.
 const SLOTS: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };
@@ -193,10 +193,10 @@ impl<T> Log<T> {
             head: CachePadded::new(AtomicU64::new(0)),
             directory: (0..SEGMENTS).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             spare: AtomicPtr::new(ptr::null_mut()),
-            place: Mutex::new(0),
-            room: Mutex::new(()),
+            place: Mutex::new(Rank::Reader, 0),
+            room: Mutex::new(Rank::LogRoom, ()),
             made_room: Condvar::new(),
-            late: Mutex::new(VecDeque::new()),
+            late: Mutex::new(Rank::LateEntries, VecDeque::new()),
             has_late: AtomicBool::new(false),
         }
     }

@@ -5,6 +5,8 @@
 
 use std::time::Instant;
 
+use super::rank::Rank;
+
 pub(crate) use loom::sync::MutexGuard;
 
 pub(crate) mod atomic {
@@ -32,7 +34,7 @@ impl<T> UnsafeCell<T> {
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Mutex<T> {
+    pub(crate) fn new(_rank: Rank, value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 

@@ -17,8 +17,8 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Asked, Event, Events};
 use crate::execute::Standing;
 use crate::stream::may_wait;
-use crate::sync::Mutex;
 use crate::sync::fork::is_forked;
+use crate::sync::{Mutex, Rank};
 use crate::value::{Maker, Outcome, ValueCell};
 
 /// Puts the address of a value's op on what the device said.
@@ -346,7 +346,7 @@ impl Tensor {
 
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
         let slot = Arc::new(Slot {
-            state: Mutex::new(SlotState::default()),
+            state: Mutex::new(Rank::ReadSlot, SlotState::default()),
             reports: self.stream().engine().reports().clone(),
         });
         let read = Read { slot: slot.clone() };
