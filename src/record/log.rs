@@ -202,6 +202,7 @@ impl<T> Log<T> {
     }
 
     /// Becomes the consumer; waits while another thread is.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn read(&self) -> Reader<'_, T> {
         Reader { log: self, place: self.place.lock() }
     }
