@@ -41,6 +41,10 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("loom stops at the first panic")
     }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect("loom stops at the first panic")
+    }
 }
 
 #[derive(Debug)]

@@ -60,6 +60,11 @@ impl<T> Mutex<T> {
         let held = self.rank.take();
         MutexGuard { guard: self.lock.lock(), held }
     }
+
+    /// What it guards, of which nobody else can have anything.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.lock.get_mut()
+    }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
