@@ -145,11 +145,17 @@ impl Future for Read {
         if is_forked() {
             return Poll::Ready(Err(Error::forked(Site::Unknown)));
         }
+        // Wakers are the executor's code, also when they are cloned and dropped: not under the lock.
+        let mut waker = Some(context.waker().clone());
         let mut state = self.slot.state.lock();
         match state.data.take() {
-            Some(data) => Poll::Ready(data),
+            Some(data) => {
+                drop(state);
+                Poll::Ready(data)
+            }
             None => {
-                state.waker = Some(context.waker().clone());
+                std::mem::swap(&mut state.waker, &mut waker);
+                drop(state);
                 Poll::Pending
             }
         }
