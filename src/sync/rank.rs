@@ -323,6 +323,28 @@ mod checked {
             stack.holds_at_most(user, Some(Rank::Flow), "waits", here()).unwrap();
         }
 
+        /// In a process of its own, since it ends by it.
+        #[test]
+        fn two_locks_in_the_wrong_order_end_the_process() {
+            const CHILD: &str = "FUSELINE_TEST_LOCK_ORDER";
+            if std::env::var_os(CHILD).is_some() {
+                let (flow, templates) =
+                    (crate::sync::Mutex::new(Rank::Flow, ()), crate::sync::Mutex::new(Rank::Templates, ()));
+                let _flow = flow.lock();
+                let _templates = templates.lock();
+                return;
+            }
+            let name = "sync::rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").env_remove("FUSELINE_LOCK_ORDER");
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{said}");
+            for rank in [Rank::Flow, Rank::Templates] {
+                assert!(said.contains(&format!("{rank:?}")), "{said}");
+            }
+        }
+
         #[test]
         fn a_guard_is_on_the_stack_for_as_long_as_it_lives() {
             let lock = crate::sync::Mutex::new(Rank::Flow, 1);
