@@ -9,8 +9,8 @@ use fuseline_fusion::{Literal, Signature, ValueId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, Rank};
 use crate::tensor::Tensor;
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Captures {
 
 impl Captures {
     pub(crate) fn new() -> Captures {
-        Captures { on: AtomicBool::new(false), state: Mutex::new(None) }
+        Captures { on: AtomicBool::new(false), state: Mutex::new(Rank::Captures, None) }
     }
 
     /// Whether ops are to be captured. One relaxed load, on every record.

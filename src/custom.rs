@@ -17,8 +17,8 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handler::{Config, Target};
 use crate::stream::{RecordCall, Stream, Tensors};
-use crate::sync::Mutex;
 use crate::sync::fork::is_forked;
+use crate::sync::{Mutex, Rank};
 use crate::tensor::Tensor;
 
 /// The ops of an engine that users defined, by name.
@@ -26,7 +26,7 @@ pub(crate) struct CustomOps(Mutex<HashMap<String, Arc<CustomOp>>>);
 
 impl CustomOps {
     pub(crate) fn new() -> CustomOps {
-        CustomOps(Mutex::new(HashMap::new()))
+        CustomOps(Mutex::new(Rank::CustomOps, HashMap::new()))
     }
 
     fn add(&self, op: CustomOp) -> Result<Arc<CustomOp>> {

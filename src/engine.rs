@@ -27,7 +27,7 @@ use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::fork::is_forked;
-use crate::sync::{Condvar, Living, Mutex};
+use crate::sync::{Condvar, Living, Mutex, Rank};
 use crate::tensor::{Tensor, here};
 
 /// With fewer streams it is not looked which are alive.
@@ -141,10 +141,10 @@ impl EngineShared {
             reports,
             captures: Captures::new(),
             custom_ops: CustomOps::new(),
-            failures: Mutex::new(VecDeque::new()),
+            failures: Mutex::new(Rank::Failures, VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
-            flows: Mutex::new(Living::new(LEAST_LIVING)),
+            flows: Mutex::new(Rank::Flows, Living::new(LEAST_LIVING)),
             drive,
             compile,
             cold,
@@ -288,7 +288,7 @@ impl EngineShared {
         deadline: Instant,
         call: impl FnOnce(HandOver<R>) + Send + 'static,
     ) -> Option<R> {
-        let slot = Arc::new((Mutex::new(None), Condvar::new()));
+        let slot = Arc::new((Mutex::new(Rank::CallSlot, None), Condvar::new()));
         let filled = slot.clone();
         let hand_over: HandOver<R> = Box::new(move |result| {
             *filled.0.lock() = Some(result);
@@ -317,6 +317,7 @@ impl EngineShared {
         self.reports.events.is_observed()
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         self.reports.events.emit(event);
     }
@@ -374,6 +375,7 @@ impl Reports {
     }
 
     /// Calls a callback of the user's from wherever the engine is; see [`call_user`].
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn call_back(&self, callback: &'static str, f: impl FnOnce()) {
         if let Err(message) = call_user(f) {
             self.counters.panics.add(1);
@@ -519,7 +521,7 @@ impl Engine {
         let stream = Engine::open_stream(&shared);
         let mut streams = Living::new(LEAST_LIVING);
         streams.push(Arc::downgrade(stream.shared()));
-        let streams = Mutex::new(streams);
+        let streams = Mutex::new(Rank::Streams, streams);
         Ok(Engine(Arc::new(Handle { shared, stream, streams })))
     }
 

@@ -28,7 +28,7 @@ use crate::error::Result;
 use crate::event::Event;
 use crate::record::with_mode;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Mutex, Rank, thread};
 use crate::tensor::Tensor;
 
 /// How large a scenario is.
@@ -86,7 +86,7 @@ fn one_stream(size: Size) {
 fn streams_that_use_each_other(size: Size) {
     let engine = small(EngineConfig::new());
     let ring: Arc<Vec<Mutex<Tensor>>> =
-        Arc::new((0..size.threads).map(|me| Mutex::new(vector(&engine, me as f32))).collect());
+        Arc::new((0..size.threads).map(|me| Mutex::new(Rank::Test, vector(&engine, me as f32))).collect());
     let (held, used) = (engine.clone(), ring.clone());
     on_threads(size.threads, move |me| {
         let stream = held.new_stream();
@@ -215,7 +215,7 @@ impl SlowDevice {
 fn back_pressure(size: Size) {
     const LIMIT: u32 = 2;
     let slow = Arc::new(SlowDevice {
-        state: Mutex::new((Vec::new(), false)),
+        state: Mutex::new(Rank::Test, (Vec::new(), false)),
         changed: Condvar::new(),
         in_flight: AtomicU32::new(0),
         most: AtomicU32::new(0),
@@ -338,9 +338,9 @@ fn the_engine_goes_first(size: Size) {
     let made: Vec<Tensor> = (0..size.threads).map(|me| (&x + me as f64).unwrap().neg().unwrap()).collect();
     let other = stream.tensor(&[5.0f32, 5.0], &[2]).unwrap().add(&made[0]).unwrap();
     drop(stream);
-    let made = Arc::new(Mutex::new(made.into_iter().map(Some).collect::<Vec<_>>()));
-    let other = Mutex::new(Some(other));
-    let held = Mutex::new(Some((engine, x)));
+    let made = Arc::new(Mutex::new(Rank::Test, made.into_iter().map(Some).collect::<Vec<_>>()));
+    let other = Mutex::new(Rank::Test, Some(other));
+    let held = Mutex::new(Rank::Test, Some((engine, x)));
     on_threads(size.threads, move |me| {
         if me == 0 {
             drop(held.lock().take());
@@ -359,7 +359,7 @@ fn the_engine_goes_first(size: Size) {
 
 /// Callbacks and sinks record, drop and panic, on whatever thread they run, while the log is full.
 fn callbacks_that_record(size: Size) {
-    let kept: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Vec::new()));
+    let kept: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Rank::Test, Vec::new()));
     let sink = kept.clone();
     let engine = small(EngineConfig::new().event_sink(move |event: &Event| {
         // A sink may drop values and record.
@@ -471,7 +471,7 @@ fn beside(
 fn others_meddle_with_a_steady_loop(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);
-    let shared: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Vec::new()));
+    let shared: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Rank::Test, Vec::new()));
     let (held, stream) = (shared.clone(), x.on_stream());
     let step = move |round: usize| {
         let y = (&x * 2.0).unwrap();
@@ -506,7 +506,7 @@ fn others_meddle_with_a_steady_loop(size: Size) {
 fn results_are_let_go_as_they_are_asked_for(size: Size) {
     let engine = small(EngineConfig::new());
     let x = vector(&engine, 1.0);
-    let shared: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Vec::new()));
+    let shared: Arc<Mutex<Vec<Tensor>>> = Arc::new(Mutex::new(Rank::Test, Vec::new()));
     let held = shared.clone();
     let step = move |round: usize| {
         let y = (&x * 2.0).unwrap();
@@ -523,7 +523,7 @@ fn results_are_let_go_as_they_are_asked_for(size: Size) {
         let Some(value) = found.lock().pop() else { return };
         match turn % 2 {
             0 => {
-                let slot = Arc::new((Mutex::new(None), Condvar::new()));
+                let slot = Arc::new((Mutex::new(Rank::Test, None), Condvar::new()));
                 let filled = slot.clone();
                 value.deliver(Site::Unknown, move |data| {
                     *filled.0.lock() = Some(data);

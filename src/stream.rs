@@ -22,9 +22,9 @@ use crate::record::memo::{self, Known};
 use crate::record::replay::{Dropped, Replay, TakeResults};
 use crate::record::{Entry, Fence, Fenced, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::fork::{is_forked, keep_in_child};
+use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
@@ -122,7 +122,7 @@ impl StreamShared {
             log: Log::new(),
             demanded: AtomicU64::new(0),
             actor: Actor::new(),
-            driver: Mutex::new(Driver::new(builder)),
+            driver: Mutex::new(Rank::Driver, Driver::new(builder)),
             flow,
             donated: Donated::new(),
             standing: Standing::new(),

@@ -42,6 +42,7 @@ mod sealed;
 #[cfg(feature = "shared")]
 pub mod shared;
 mod sync;
+mod table;
 
 pub use entry::MAX_NARROWED;
 pub use key::Key;
@@ -49,3 +50,5 @@ pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCa
 pub use name::{Fingerprint, Name, Request};
 pub use outputs::OutputSet;
 pub use sealed::{Damage, FORMAT, Kind, MAX_ENTRY, Record, Sealer, Secret};
+#[doc(hidden)]
+pub use sync::holds_a_lock;

@@ -1,7 +1,7 @@
 //! The memory tier.
 //!
-//! A concurrent map from [`Key`] to entries, each with a lock of its own. The map's guards and the entries' locks are
-//! held for table work only: artifacts are dropped, waiters woken and callers answered outside of them. Lock order: an
+//! A concurrent map from [`Key`] to entries, each with a lock of its own. The map's guards, which do not leave its module, and the entries' locks
+//! are held for table work only: artifacts are dropped, waiters woken and callers answered outside of them. Lock order: an
 //! entry's lock is never held while the map is accessed; the clock's lock is never held with another.
 //!
 //! Cost of a hit: one shard lookup, one uncontended lock, one comparison of the canonical bytes.
@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use smallvec::SmallVec;
 
 use crate::entry::{Pending, State, Variant};
 use crate::key::Key;
 use crate::outputs::OutputSet;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::table::Table;
 
 /// What is cached.
 pub trait Artifact: Send + Sync + 'static {
@@ -72,7 +72,7 @@ struct Counters {
 }
 
 struct Shared<A, E> {
-    table: DashMap<Key, Arc<Entry<A, E>>>,
+    table: Table<Entry<A, E>>,
     /// Keys in the order the clock visits them; each entry of the table once, and keys that have left it.
     clock: Mutex<VecDeque<Key>>,
     budget: Budget,
@@ -139,7 +139,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     #[must_use]
     pub fn new(budget: Budget) -> MemoryCache<A, E> {
         MemoryCache(Arc::new(Shared {
-            table: DashMap::new(),
+            table: Table::new(),
             clock: Mutex::new(VecDeque::new()),
             budget,
             counters: Counters::default(),
@@ -196,7 +196,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     /// The right and duty to make a variant for just `outputs`, where another serves that returns more. `None` if there is one, if it is
     /// being made, after [`MAX_NARROWED`](crate::MAX_NARROWED) of them, and if the key has left the cache.
     pub fn claim_narrower(&self, key: &Key, canonical: &[u8], outputs: OutputSet) -> Option<Claim<A, E>> {
-        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?.clone();
+        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?;
         let mut state = entry.state.lock();
         if state.evicted || !state.may_narrow(&outputs) {
             return None;
@@ -208,7 +208,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
 
     /// Puts another artifact, which serves as well, in the place of one. `None`, and the new one is dropped, if that one has left the cache.
     pub fn replace(&self, key: &Key, old: &Arc<A>, new: A) -> Option<Vec<Evicted>> {
-        let entry = self.0.table.get(key).map(|entry| entry.clone())?;
+        let entry = self.0.table.get(key)?;
         let mut state = entry.state.lock();
         let variant = state.variants.iter_mut().find(|variant| Arc::ptr_eq(&variant.artifact, old))?;
         let bytes = new.bytes();
@@ -224,22 +224,13 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     /// The entry of a key, made where there is none.
     fn entry(&self, key: &Key, canonical: &[u8]) -> Arc<Entry<A, E>> {
         if let Some(entry) = self.0.table.get(key) {
-            return entry.clone();
+            return entry;
         }
-        let mut made = false;
-        let entry = self
-            .0
-            .table
-            .entry(*key)
-            .or_insert_with(|| {
-                made = true;
-                Arc::new(Entry {
-                    canonical: canonical.into(),
-                    used: AtomicBool::new(false),
-                    state: Mutex::new(State::new()),
-                })
-            })
-            .clone();
+        let (entry, made) = self.0.table.get_or_make(*key, || Entry {
+            canonical: canonical.into(),
+            used: AtomicBool::new(false),
+            state: Mutex::new(State::new()),
+        });
         if made {
             self.0.counters.entries.fetch_add(1, Ordering::Relaxed);
             self.0.counters.bytes.fetch_add(canonical.len() as u64, Ordering::Relaxed);
@@ -251,14 +242,14 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     /// Drops the artifacts that nobody but the cache holds, because memory is short; returns what left, by entry. What is known of keys that
     /// failed stays.
     pub fn drop_unused(&self) -> Vec<Evicted> {
-        let keys: Vec<Key> = self.0.table.iter().map(|entry| *entry.key()).collect();
+        let keys: Vec<Key> = self.0.table.keys();
         keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
     }
 
     /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`, and is given up
     /// as after so many of them, though it compiles each time. Returns the bytes that it held, if it was there.
     pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
-        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?.clone();
+        let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical)?;
         let mut state = entry.state.lock();
         let place = state.variants.iter().position(|variant| Arc::ptr_eq(&variant.artifact, artifact))?;
         let variant = state.variants.remove(place);
@@ -271,19 +262,19 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     /// An artifact of this key turned out to be of use: attempts that failed before it count for nothing.
     pub fn prove(&self, key: &Key, canonical: &[u8]) {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);
-        if let Some(entry) = entry.map(|entry| entry.clone()) {
+        if let Some(entry) = entry {
             entry.state.lock().prove();
         }
     }
 
     /// Drops every entry that is not being compiled.
     pub fn clear(&self) {
-        let keys: Vec<Key> = self.0.table.iter().map(|entry| *entry.key()).collect();
+        let keys: Vec<Key> = self.0.table.keys();
         for key in keys {
             self.0.evict(&key);
         }
         let mut clock = std::mem::take(&mut *self.0.clock.lock());
-        clock.retain(|key| self.0.table.contains_key(key));
+        clock.retain(|key| self.0.table.contains(key));
         self.0.clock.lock().append(&mut clock);
     }
 
@@ -322,7 +313,7 @@ impl<A, E> Shared<A, E> {
         while steps > 0 && self.over_budget() {
             steps -= 1;
             let Some(key) = self.clock.lock().pop_front() else { break };
-            let Some(entry) = self.table.get(&key).map(|entry| entry.clone()) else { continue };
+            let Some(entry) = self.table.get(&key) else { continue };
             if entry.used.swap(false, Ordering::Relaxed) {
                 self.clock.lock().push_back(key);
                 continue;
@@ -337,12 +328,12 @@ impl<A, E> Shared<A, E> {
 
     /// Removes exactly this entry from the table: a new entry of the same key is a new object.
     fn take_out(&self, key: &Key, entry: &Arc<Entry<A, E>>) {
-        self.table.remove_if(key, |_, current| Arc::ptr_eq(current, entry));
+        self.table.remove(key, entry);
     }
 
     /// Drops the artifacts of an entry that nobody else holds, and the entry if nothing is left to know.
     fn drop_unused(&self, key: &Key) -> Option<Evicted> {
-        let entry = self.table.get(key).map(|entry| entry.clone())?;
+        let entry = self.table.get(key)?;
         let mut state = entry.state.lock();
         // Nobody can get a reference from one that only the cache holds while the entry is locked.
         let (unused, used): (SmallVec<[_; 1]>, _) = std::mem::take(&mut state.variants)
@@ -362,7 +353,7 @@ impl<A, E> Shared<A, E> {
 
     /// Takes an entry out unless it is being compiled; returns its bytes.
     fn evict(&self, key: &Key) -> Option<u64> {
-        let entry = self.table.get(key).map(|entry| entry.clone())?;
+        let entry = self.table.get(key)?;
         let mut state = entry.state.lock();
         if state.evicted || !state.pending.is_empty() {
             return None;

@@ -13,7 +13,7 @@ use fuseline_fusion::lower::Numerics;
 
 use super::manifest::{Digest, Manifest, head_line, region_line};
 use crate::event::{Event, Events};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 /// The manifest of a run.
@@ -65,7 +65,7 @@ impl Recorder {
             }
             written = before.regions().iter().map(|region| Digest::of(&region.recipe.encode())).collect();
         }
-        let state = Mutex::new(State { file: Some(file), written });
+        let state = Mutex::new(Rank::Manifest, State { file: Some(file), written });
         Ok(Recorder { path: path.to_owned(), events, state })
     }
 

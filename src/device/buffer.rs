@@ -14,7 +14,7 @@ use super::memory::{Holdings, Share};
 use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// One of something for each replica, in their order.
 pub(crate) type Each<T> = SmallVec<[T; 1]>;
@@ -40,7 +40,7 @@ pub(crate) fn after<F>(count: usize, callback: F) -> impl Fn(Result<()>) + Clone
 where
     F: FnOnce(Result<()>) + Send + 'static,
 {
-    let state = Arc::new(Mutex::new((count, Ok(()), Some(callback))));
+    let state = Arc::new(Mutex::new(Rank::Arrivals, (count, Ok(()), Some(callback))));
     move |outcome| {
         let mut state = state.lock();
         let (left, first, callback) = &mut *state;
@@ -188,7 +188,7 @@ impl Buffer {
         if others.is_empty() {
             return copy.on_ready(move |bytes| callback(bytes.map_err(failed)));
         }
-        let copied = Arc::new(Mutex::new(Vec::new()));
+        let copied = Arc::new(Mutex::new(Rank::Copied, Vec::new()));
         let bytes = copied.clone();
         let arrived = after(each.len(), move |outcome| {
             callback(outcome.map(|()| std::mem::take(&mut *bytes.lock())));

@@ -23,7 +23,7 @@ use fuseline_fusion::lower::Fixable;
 use smallvec::SmallVec;
 
 use super::Executable;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// Lifted scalars that are compiled in, by parameter, ascending.
 pub(crate) type Fixed = SmallVec<[(u32, Scalar); 2]>;
@@ -73,7 +73,7 @@ pub(crate) enum Choice {
 impl Habit {
     pub(crate) fn new(fixable: Vec<Fixable>) -> Habit {
         let state = State { latest: SmallVec::new(), needed: STEADY, tries: 0, special: Special::None };
-        Habit { fixable, state: Mutex::new(state) }
+        Habit { fixable, state: Mutex::new(Rank::Habit, state) }
     }
 
     /// Notes an execution; `scalar` is the value of a parameter.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{Each, Result};
 use crate::pjrt as sys;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// The words of some scalars, or of one, on each replica.
 pub(super) type Words = Arc<Each<sys::Buffer>>;
@@ -33,7 +33,7 @@ pub(super) struct Packed(Mutex<Latest>);
 
 impl Packed {
     pub(super) fn new() -> Packed {
-        Packed(Mutex::new(Latest::default()))
+        Packed(Mutex::new(Rank::Packed, Latest::default()))
     }
 
     /// These words on the device, as one argument for each range of them; those that are not there by `upload`.

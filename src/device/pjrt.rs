@@ -17,7 +17,7 @@ use super::packed::Words;
 use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// A device of a PJRT client, or one for each replica, and how to compile for it.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl PjrtDevice {
         let client = devices[0].client();
         let has_quick = cpu && !named(OPTIMIZATION) && client.compile(IDENTITY, &quickly(&base)).is_ok();
         let target = if cpu { Target::Cpu } else { Target::Any };
-        Ok(PjrtDevice { devices, launch: Mutex::new(0), numerics, target, options, has_quick })
+        Ok(PjrtDevice { devices, launch: Mutex::new(Rank::Launch, 0), numerics, target, options, has_quick })
     }
 
     /// The device of the first replica.

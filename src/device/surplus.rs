@@ -19,7 +19,7 @@ use fuseline_cache::OutputSet;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// What an unneeded result costs in each execution, whatever its size. This and what follows: a chain of 8 ops whose other 7 results are returned in
 /// vain, on XLA's CPU backend with 2 cores (`cost_of_a_surplus` in `tests/variants.rs`, 2026-11-23). Each costs 0.6 µs with 4 B, 1.0 µs with 4 KiB,
@@ -59,12 +59,10 @@ pub(crate) struct Narrower {
 
 impl Surplus {
     pub(crate) fn new() -> Surplus {
-        Surplus(Mutex::new(State {
-            needed: OutputSet::new(),
-            executions: 0,
-            waste: Duration::ZERO,
-            patience: 1,
-        }))
+        Surplus(Mutex::new(
+            Rank::Surplus,
+            State { needed: OutputSet::new(), executions: 0, waste: Duration::ZERO, patience: 1 },
+        ))
     }
 
     /// Notes an execution that needs only `needed` of the results that an executable returns. `compile` is what a compile takes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// How an executable of several ops compares with the ops one by one.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,7 @@ struct State {
 
 impl Trial {
     pub(crate) fn new() -> Trial {
-        Trial(Mutex::new(State::default()))
+        Trial(Mutex::new(Rank::Trial, State::default()))
     }
 
     /// What is known of the executable where an execution needs these results. Who is told that it is open has to look, and to say how that

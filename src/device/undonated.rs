@@ -18,7 +18,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::{Bytes, Ref, TensorType};
 use smallvec::SmallVec;
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// What a result that gets new memory costs in each execution, whatever its size. This and what follows: a chain of three ops on XLA's CPU backend
 /// with 2 cores, whose state is somebody else's too, or not (`cost_of_what_is_not_reused` in `tests/donation.rs`, 2026-11-23): 0.2 µs with 4 B, 1.7
@@ -79,7 +79,11 @@ impl Undonated {
             !is_lifted && !reused.contains(param) && fresh.contains(ty)
         };
         let params: Box<[u32]> = (0..graph.params().len() as u32).filter(is_missed).collect();
-        (!params.is_empty()).then(|| Undonated { fresh, params, state: Mutex::new(State::default()) })
+        (!params.is_empty()).then(|| Undonated {
+            fresh,
+            params,
+            state: Mutex::new(Rank::Undonated, State::default()),
+        })
     }
 
     /// Notes an execution. `dies` says whether the memory of a parameter could have been reused; `compile` is what a compile takes.

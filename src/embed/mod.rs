@@ -122,7 +122,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record::swap_scoped_mode;
 use crate::stream::Stream;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::trace::Open;
 use crate::value::ValuePromise;
 use report::told;
@@ -233,7 +233,7 @@ impl Session {
             streams: Table::new(),
             values: Table::new(),
             functions: Table::new(),
-            unfilled: Mutex::new(HashMap::new()),
+            unfilled: Mutex::new(Rank::Unfilled, HashMap::new()),
         }))
     }
 

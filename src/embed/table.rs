@@ -12,7 +12,7 @@ use std::fmt;
 use crossbeam::utils::CachePadded;
 
 use crate::sync::fork::is_forked;
-use crate::sync::{Mutex, next_block};
+use crate::sync::{Mutex, Rank, next_block};
 
 const SHARD_BITS: u32 = 5;
 const SLOT_BITS: u32 = 27;
@@ -70,7 +70,8 @@ fn pack(generation: u32, slot: u32, shard: u64) -> u64 {
 
 impl<T: Clone> Table<T> {
     pub(super) fn new() -> Table<T> {
-        let shard = |_| CachePadded::new(Mutex::new(Shard { slots: Vec::new(), free: Vec::new() }));
+        let shard =
+            |_| CachePadded::new(Mutex::new(Rank::Ids, Shard { slots: Vec::new(), free: Vec::new() }));
         Table { shards: (0..SHARDS).map(shard).collect() }
     }
 

@@ -17,7 +17,7 @@ use super::{Lane, Made, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
 use crate::record::memo;
 use crate::stream::Stream;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 handles! {
     /// Id of a function of a session.
@@ -136,7 +136,10 @@ impl Session {
     /// When there are too many streams.
     pub fn begin_trace(&self) -> Result<StreamHandle> {
         let replicas = self.0.engine.replicas();
-        self.open(Lane::Trace(Arc::new(Trace { state: Mutex::new(Some(State::default())), replicas })))
+        self.open(Lane::Trace(Arc::new(Trace {
+            state: Mutex::new(Rank::EmbeddedTrace, Some(State::default())),
+            replicas,
+        })))
     }
 
     /// Ends a program, which returns `outputs`, and makes a function of it. The id of the trace stands for nothing any more;

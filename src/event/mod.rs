@@ -24,6 +24,7 @@ use crate::device::MemoryPlan;
 use crate::error::{RegionRef, Stage};
 use crate::execute::without_waiting;
 use crate::pjrt;
+use crate::sync::rank::before_user_code;
 use crate::value::Counter;
 
 /// Something that happened in the engine.
@@ -682,7 +683,9 @@ impl<F: Fn(&Event) + Send + Sync> EventSink for F {
 
 /// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a stream, and a panic in it
 /// goes no further. The error is the panic's message.
+#[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+    before_user_code();
     let called = without_waiting(|| catch_unwind(AssertUnwindSafe(f)));
     called.map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -714,7 +717,10 @@ impl Events {
     }
 
     /// Tells the sink, if there is one; `event` is only made then.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
+        // Whether or not there is one: a place at which a sink must not be called is found without.
+        before_user_code();
         let Some(observer) = &self.0 else { return };
         let event = event();
         if call_user(|| observer.sink.event(&event)).is_err() {

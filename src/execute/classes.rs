@@ -43,8 +43,8 @@ use crate::event::Event;
 use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
 use crate::schedule::Pool;
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, Rank};
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
 /// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn and are waited for together, so with more of
@@ -137,7 +137,11 @@ impl Classes {
             buckets: Recent::with_room(MAX_BUCKETS),
             apart: Recent::with_room(MAX_COLD_REGIONS),
         };
-        (which != ShapeClasses::Off).then(|| Classes { known: Mutex::new(known), which, buckets })
+        (which != ShapeClasses::Off).then(|| Classes {
+            known: Mutex::new(Rank::ShapeClasses, known),
+            which,
+            buckets,
+        })
     }
 
     /// The region's bucket, if it was padded before.

@@ -42,7 +42,7 @@ use crate::event::Event;
 use crate::limits::MAX_COLD_REGIONS;
 use crate::schedule::Pool;
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 
 /// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario gets beyond them.
@@ -158,7 +158,7 @@ pub(super) enum Again {
 
 impl ColdRegions {
     pub(crate) fn new() -> ColdRegions {
-        ColdRegions(Mutex::new(Recent::with_room(MAX_COLD_REGIONS)))
+        ColdRegions(Mutex::new(Rank::ColdRegions, Recent::with_room(MAX_COLD_REGIONS)))
     }
 
     /// The next execution of a region. `None` if it was not interpreted before, or not lately, or is [warm](ColdRegions::warm).
@@ -256,7 +256,7 @@ impl Slot {
         stream: &Arc<StreamShared>,
         work: impl FnOnce() -> Interpreted + Send + 'static,
     ) -> Arc<Slot> {
-        let slot = Arc::new(Slot(Mutex::new(None)));
+        let slot = Arc::new(Slot(Mutex::new(Rank::InterpreterSlot, None)));
         let (owner, result) = (stream.clone(), slot.clone());
         pool.push(Box::new(move || {
             let since = owner.engine().is_observed().then(Instant::now);

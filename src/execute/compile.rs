@@ -40,7 +40,7 @@ use crate::error::Stage;
 use crate::event::Event;
 use crate::schedule::Work;
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;
@@ -56,7 +56,7 @@ pub(super) struct CompileSlot(Mutex<SlotState>);
 
 impl CompileSlot {
     fn new() -> Arc<CompileSlot> {
-        Arc::new(CompileSlot(Mutex::new(SlotState::default())))
+        Arc::new(CompileSlot(Mutex::new(Rank::CompileSlot, SlotState::default())))
     }
 
     /// What tells when a compile that somebody else has asked for has ended; the stream is notified then.

@@ -19,14 +19,14 @@ use smallvec::SmallVec;
 use super::flow::Flow;
 use crate::device::Remains;
 use crate::pjrt;
-use crate::sync::{Mutex, thread};
+use crate::sync::{Mutex, Rank, thread};
 
 /// The donated buffers of a stream, each with the number of the execution that took it.
 pub(crate) struct Donated(Mutex<VecDeque<(u64, Remains)>>);
 
 impl Donated {
     pub(crate) fn new() -> Donated {
-        Donated(Mutex::new(VecDeque::new()))
+        Donated(Mutex::new(Rank::Donated, VecDeque::new()))
     }
 
     /// Keeps what the latest execution took, and destroys what those took that are done.

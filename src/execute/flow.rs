@@ -11,7 +11,7 @@ use fuseline_fusion::Bytes;
 use smallvec::SmallVec;
 
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 #[derive(Default)]
 struct State {
@@ -37,7 +37,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(max_regions: usize, max_bytes: Bytes) -> Flow {
-        Flow { max_regions, max_bytes, state: Mutex::new(State::default()) }
+        Flow { max_regions, max_bytes, state: Mutex::new(Rank::Flow, State::default()) }
     }
 
     /// Whether a region with results of so many bytes may be launched. If not, the stream is notified when that may have

@@ -9,7 +9,7 @@ use super::recent::Recent;
 use super::storm::{MISSES, Storm};
 use crate::event::{Change, Miss, OpsDiffer, Varies, Varying};
 use crate::limits::{MAX_KNOWN_KEYS, MAX_KNOWN_REGIONS, MAX_TOLD_DIFFERENCES};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 /// A sequence of ops.
@@ -35,8 +35,8 @@ pub(crate) struct KnownRegions {
 impl KnownRegions {
     pub(crate) fn new() -> KnownRegions {
         KnownRegions {
-            keys: Mutex::new(Recent::with_room(MAX_KNOWN_KEYS)),
-            latest: Mutex::new(Recent::with_room(MAX_KNOWN_REGIONS)),
+            keys: Mutex::new(Rank::KnownKeys, Recent::with_room(MAX_KNOWN_KEYS)),
+            latest: Mutex::new(Rank::KnownRegions, Recent::with_room(MAX_KNOWN_REGIONS)),
         }
     }
 

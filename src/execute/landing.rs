@@ -12,7 +12,7 @@ use crate::error::Stage;
 use crate::event::{Event, Took};
 use crate::schedule::Refused;
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 /// What hears of the end.
@@ -25,7 +25,7 @@ impl Landing {
     pub(super) fn new(
         land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
     ) -> Arc<Landing> {
-        Arc::new(Landing(Mutex::new(Some(Box::new(land)))))
+        Arc::new(Landing(Mutex::new(Rank::Landing, Some(Box::new(land)))))
     }
 
     /// Whoever gets it has to call it, and to count the compile as ended. `None` if it has ended.

@@ -33,7 +33,7 @@ use crate::engine::EngineShared;
 use crate::error::{RegionRef, Stage, bug};
 use crate::event::{Event, Remedy};
 use crate::stream::StreamShared;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Rank};
 use crate::value::{Outcome, ValueCell};
 
 /// What a copy to the host came to.
@@ -47,7 +47,7 @@ pub(super) struct Room {
 
 impl Room {
     fn new() -> Arc<Room> {
-        Arc::new(Room { state: Mutex::new(false), ended: Condvar::new() })
+        Arc::new(Room { state: Mutex::new(Rank::Room, false), ended: Condvar::new() })
     }
 
     fn end(&self) {
@@ -317,7 +317,7 @@ mod tests {
     /// M2: a job that is short of memory waits for what another stream has in flight, and for nothing else.
     #[test]
     fn what_is_in_flight_is_waited_for() {
-        let ended = Arc::new(Mutex::new(Vec::<Ended>::new()));
+        let ended = Arc::new(Mutex::new(Rank::Test, Vec::<Ended>::new()));
         let device = ended.clone();
         let later: Later = Arc::new(move |done| device.lock().push(done));
         let land = || std::mem::take(&mut *ended.lock()).into_iter().for_each(|done| done());

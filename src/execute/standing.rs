@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Stand};
 use crate::event::Wait;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 type At = Option<(Doing, Arc<RegionInfo>, Instant)>;
@@ -18,7 +18,7 @@ pub(super) struct Executing<'a>(&'a Standing);
 
 impl Standing {
     pub(crate) fn new() -> Standing {
-        Standing(Mutex::new(None))
+        Standing(Mutex::new(Rank::Standing, None))
     }
 
     pub(super) fn waits(&self, wait: Wait, info: &Arc<RegionInfo>, since: Instant) {

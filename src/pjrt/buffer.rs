@@ -23,7 +23,7 @@ use super::error::{Code, Error, count_destroy};
 use super::event::Event;
 use super::read::{self, HostCopy};
 use super::types::{dtype, tensor_type};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
 /// allocation each.
@@ -83,7 +83,7 @@ impl Buffer {
         let Some(raw) = NonNull::new(raw) else {
             return Err(Error::layer(Code::Internal, function, "the plugin returned no buffer"));
         };
-        Ok(Buffer { raw, home: Arc::clone(home), index, device, alone: Mutex::new(()) })
+        Ok(Buffer { raw, home: Arc::clone(home), index, device, alone: Mutex::new(Rank::BufferCalls, ()) })
     }
 
     /// [`Buffer::from_raw`] for a buffer without siblings, of which the plugin knows the device.

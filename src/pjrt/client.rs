@@ -21,6 +21,7 @@ use super::kv::{KeyValueStore, Store};
 use super::options::CompileOptions;
 use super::plugin::Plugin;
 use super::value::Value;
+use crate::sync::rank::before;
 use crate::sync::thread;
 
 /// Options for [`Plugin::client`]; names and types are the plugin's own.
@@ -266,6 +267,7 @@ impl Client {
         parameters: Parameters,
     ) -> Result<Executable, Error> {
         const FORMAT: &str = "mlir";
+        before("has the plugin compile");
         let options = options.to_bytes();
         let api = self.api();
         let mut program = api.block::<PJRT_Program>();
@@ -317,6 +319,7 @@ impl Client {
         options: Option<&CompileOptions>,
         parameters: Parameters,
     ) -> Result<Executable, Error> {
+        before("has the plugin load an executable");
         let options = options.map(CompileOptions::to_bytes);
         let api = self.api();
         let mut args = api.block::<PJRT_Executable_DeserializeAndLoad_Args>();

@@ -18,6 +18,7 @@ use super::api::{Api, call};
 use super::callback::shield;
 use super::client::Client;
 use super::error::{Error, count_destroy};
+use crate::sync::rank::before;
 
 /// Some asynchronous work, which finishes once, well or badly.
 ///
@@ -84,6 +85,7 @@ impl Event {
     /// # Errors
     /// The error of the work, in the plugin's words.
     pub fn wait(&self) -> Result<(), Error> {
+        before("waits for the plugin");
         // `PJRT_Event_Await` answers for finished events as well, so asking `is_ready` first would only cost a call.
         // SAFETY: holds because `self` keeps the event alive (E1).
         unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)

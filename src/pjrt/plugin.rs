@@ -25,8 +25,8 @@ use super::client::{Client, ClientOptions};
 use super::error::{Code, Error};
 use super::ffi;
 use super::value::{Value, read_named_values};
-use crate::sync::Mutex;
 use crate::sync::fork::note_plugin;
+use crate::sync::{Mutex, Rank};
 
 /// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process ends.
 #[derive(Clone, Copy)]
@@ -218,7 +218,7 @@ struct Opened {
 
 /// Every library opened so far. The lock is held while a library loads, so that nobody initialises it twice; opening
 /// two different plugins at once is therefore one after the other.
-static OPENED: LazyLock<Mutex<Vec<Opened>>> = LazyLock::new(|| Mutex::new(Vec::new()));
+static OPENED: LazyLock<Mutex<Vec<Opened>>> = LazyLock::new(|| Mutex::new(Rank::Plugins, Vec::new()));
 
 impl Plugin {
     /// Loads and initialises the plugin at `path`, or returns the one already loaded from that file.
@@ -296,7 +296,7 @@ impl Plugin {
             api,
             attributes,
             extensions,
-            handlers: Mutex::new(Vec::new()),
+            handlers: Mutex::new(Rank::Handlers, Vec::new()),
         }))))
     }
 

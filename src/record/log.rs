@@ -67,7 +67,7 @@ use std::ptr;
 use crossbeam::utils::CachePadded;
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard, UnsafeCell, ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank, UnsafeCell, ordering};
 
 /// Slots of a segment. A segment of 32 slots is about one page.
 const SLOTS: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };
@@ -193,15 +193,16 @@ impl<T> Log<T> {
             head: CachePadded::new(AtomicU64::new(0)),
             directory: (0..SEGMENTS).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             spare: AtomicPtr::new(ptr::null_mut()),
-            place: Mutex::new(0),
-            room: Mutex::new(()),
+            place: Mutex::new(Rank::Reader, 0),
+            room: Mutex::new(Rank::LogRoom, ()),
             made_room: Condvar::new(),
-            late: Mutex::new(VecDeque::new()),
+            late: Mutex::new(Rank::LateEntries, VecDeque::new()),
             has_late: AtomicBool::new(false),
         }
     }
 
     /// Becomes the consumer; waits while another thread is.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn read(&self) -> Reader<'_, T> {
         Reader { log: self, place: self.place.lock() }
     }
@@ -384,7 +385,8 @@ impl<'a, T> Reader<'a, T> {
 
 impl<T> Drop for Log<T> {
     fn drop(&mut self) {
-        let place = *self.place.lock();
+        // Not by its lock: who drops a log may be the reader of another.
+        let place = *self.place.get_mut();
         let end = self.tail.load(Ordering::Relaxed);
         for ticket in place..end.min(place + CAPACITY) {
             let segment = self.directory[(ticket / SLOTS % SEGMENTS) as usize].load(Ordering::Relaxed);

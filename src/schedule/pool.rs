@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::rank::before;
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Rank};
 
 /// What the threads of a pool work on.
 pub(crate) trait Item: Send + 'static {
@@ -110,7 +111,8 @@ impl<T: Item> Pool<T> {
     ) -> std::io::Result<Pool<T>> {
         let state = State { items: VecDeque::new(), seats: Vec::new(), closed: false };
         let stuck = AtomicU32::new(0);
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), stuck });
+        let shared =
+            Arc::new(Shared { state: Mutex::new(Rank::Queue, state), changed: Condvar::new(), stuck });
         let (run, name, owner) = (Arc::new(run), name.to_owned(), shared.clone());
         let start_thread: StartThread = Box::new(move |seat| {
             let (shared, run) = (owner.clone(), run.clone());
@@ -125,7 +127,7 @@ impl<T: Item> Pool<T> {
             };
             thread::spawn(format!("fuseline-{name}-{seat}"), work)
         });
-        let pool = Pool { shared, threads: Mutex::new(Vec::new()), start_thread };
+        let pool = Pool { shared, threads: Mutex::new(Rank::Threads, Vec::new()), start_thread };
         for _ in 0..threads {
             if let Err(error) = pool.add_thread() {
                 pool.shut_down();
@@ -234,6 +236,7 @@ impl<T: Item> Pool<T> {
         drop(state);
         self.shared.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
+        before("waits for the threads of a pool");
         let me = thread::current().id();
         for (seat, handle) in threads {
             if handle.thread().id() != me && !is_stuck[seat] {

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::sync::rank::before;
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Rank};
 
 /// See the module's documentation.
 pub(crate) struct Watch {
@@ -23,7 +24,7 @@ impl Watch {
         period: Duration,
         mut look: impl FnMut(Instant) -> Option<Instant> + Send + 'static,
     ) -> std::io::Result<Watch> {
-        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let shared = Arc::new((Mutex::new(Rank::Watch, false), Condvar::new()));
         let inner = shared.clone();
         let work = move || {
             let (is_closed, changed) = &*inner;
@@ -44,7 +45,7 @@ impl Watch {
             }
         };
         let thread = thread::spawn("fuseline-watch".to_owned(), work)?;
-        Ok(Watch { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Watch { shared, thread: Mutex::new(Rank::WatchThread, Some(thread)) })
     }
 
     /// Ends the thread and waits for that, unless it is the calling one.
@@ -52,6 +53,7 @@ impl Watch {
         *self.shared.0.lock() = true;
         self.shared.1.notify_all();
         let thread = self.thread.lock().take();
+        before("waits for the watch");
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
             let _ = thread.join();
         }

@@ -41,7 +41,7 @@ use crate::config::EngineConfig;
 use crate::device::{How, PjrtDevice};
 use crate::event::{Event, Events};
 use crate::pjrt::{ClientOptions, CrashNote};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Rank};
 
 /// The version of what requests and artifacts consist of.
 const REQUEST: u8 = 1;
@@ -146,7 +146,7 @@ impl Store {
             return (None, no_disk);
         }
         let _crash_note = disk.as_ref().and_then(DiskCache::crash_file).map(CrashNote::new);
-        let under_way = Arc::new(UnderWay { count: Mutex::new(0), fewer: Condvar::new() });
+        let under_way = Arc::new(UnderWay { count: Mutex::new(Rank::UnderWay, 0), fewer: Condvar::new() });
         let (here, events) = (OnceLock::new(), events.clone());
         (Some(Arc::new(Store { disk, _crash_note, shared, here, events, under_way })), no_disk)
     }

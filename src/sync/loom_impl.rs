@@ -5,6 +5,8 @@
 
 use std::time::Instant;
 
+use super::rank::Rank;
+
 pub(crate) use loom::sync::MutexGuard;
 
 pub(crate) mod atomic {
@@ -32,12 +34,16 @@ impl<T> UnsafeCell<T> {
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Mutex<T> {
+    pub(crate) fn new(_rank: Rank, value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("loom stops at the first panic")
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().expect("loom stops at the first panic")
     }
 }
 

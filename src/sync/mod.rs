@@ -6,6 +6,7 @@
 //!
 //! - Payload that a protocol protects lives in [`UnsafeCell`] of this module: loom checks accesses to its own cells and
 //!   is blind to plain fields.
+//! - Each lock has a [`Rank`], and locks nest in the order of their ranks, which builds with debug assertions check ([`rank`]).
 //! - Waiting is by parking ([`thread::park`], [`Condvar`]), never by spinning: two busy cores are the normal case.
 
 /// A memory ordering with a name. In a loom build the environment variable `FUSELINE_WEAKEN=NAME` makes the orderings of
@@ -41,6 +42,7 @@ pub(crate) mod fork;
 mod living;
 #[cfg(loom)]
 mod loom_impl;
+pub(crate) mod rank;
 #[cfg(shuttle)]
 mod shuttle_impl;
 #[cfg(not(any(loom, shuttle)))]
@@ -49,6 +51,7 @@ mod std_impl;
 pub(crate) use living::Living;
 #[cfg(loom)]
 pub(crate) use loom_impl::*;
+pub(crate) use rank::Rank;
 #[cfg(shuttle)]
 pub(crate) use shuttle_impl::*;
 #[cfg(not(any(loom, shuttle)))]

@@ -5,9 +5,11 @@
     reason = "this is the one place that names them"
 )]
 
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-pub(crate) use parking_lot::MutexGuard;
+use super::rank::{Held, Rank, Ranked};
 
 /// Atomics.
 pub(crate) mod atomic {
@@ -38,17 +40,58 @@ impl<T> UnsafeCell<T> {
 }
 
 /// A lock that does not poison: state that a panic may leave half changed says so in its own state word.
-#[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+/// Its rank says in what it nests ([`super::rank`]).
+pub(crate) struct Mutex<T> {
+    lock: parking_lot::Mutex<T>,
+    rank: Ranked,
+}
+
+#[cfg(not(debug_assertions))]
+const _: () = assert!(size_of::<Mutex<u64>>() == size_of::<parking_lot::Mutex<u64>>());
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Mutex<T> {
-        Mutex(parking_lot::Mutex::new(value))
+    pub(crate) const fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { lock: parking_lot::Mutex::new(value), rank: Ranked::new(rank) }
     }
 
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock()
+        let held = self.rank.take();
+        MutexGuard { guard: self.lock.lock(), held }
+    }
+
+    /// What it guards, of which nobody else can have anything.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.lock.get_mut()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lock.fmt(f)
+    }
+}
+
+/// A [`Mutex`] that this thread holds.
+pub(crate) struct MutexGuard<'a, T> {
+    guard: parking_lot::MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
     }
 }
 
@@ -61,18 +104,22 @@ impl Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(&mut guard);
+        guard.held.before_wait();
+        self.0.wait(&mut guard.guard);
         guard
     }
 
     /// Waits until notified or until `deadline`.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
         deadline: Instant,
     ) -> MutexGuard<'a, T> {
-        self.0.wait_until(&mut guard, deadline);
+        guard.held.before_wait();
+        self.0.wait_until(&mut guard.guard, deadline);
         guard
     }
 
@@ -92,10 +139,14 @@ pub(crate) use std::thread_local;
 pub(crate) mod thread {
     use std::time::Instant;
 
+    use crate::sync::rank::before;
+
     pub(crate) use std::thread::{JoinHandle, current};
 
     /// Parks until unparked; may wake early.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn park() {
+        before("waits");
         std::thread::park();
     }
 
@@ -118,7 +169,9 @@ pub(crate) mod thread {
     }
 
     /// Parks until unparked or until `deadline`; may wake early.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn park_until(deadline: Instant) {
+        before("waits");
         std::thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }

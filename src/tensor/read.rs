@@ -17,8 +17,8 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Asked, Event, Events};
 use crate::execute::Standing;
 use crate::stream::may_wait;
-use crate::sync::Mutex;
 use crate::sync::fork::is_forked;
+use crate::sync::{Mutex, Rank};
 use crate::value::{Maker, Outcome, ValueCell};
 
 /// Puts the address of a value's op on what the device said.
@@ -145,11 +145,17 @@ impl Future for Read {
         if is_forked() {
             return Poll::Ready(Err(Error::forked(Site::Unknown)));
         }
+        // Wakers are the executor's code, also when they are cloned and dropped: not under the lock.
+        let mut waker = Some(context.waker().clone());
         let mut state = self.slot.state.lock();
         match state.data.take() {
-            Some(data) => Poll::Ready(data),
+            Some(data) => {
+                drop(state);
+                Poll::Ready(data)
+            }
             None => {
-                state.waker = Some(context.waker().clone());
+                std::mem::swap(&mut state.waker, &mut waker);
+                drop(state);
                 Poll::Pending
             }
         }
@@ -346,7 +352,7 @@ impl Tensor {
 
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
         let slot = Arc::new(Slot {
-            state: Mutex::new(SlotState::default()),
+            state: Mutex::new(Rank::ReadSlot, SlotState::default()),
             reports: self.stream().engine().reports().clone(),
         });
         let read = Read { slot: slot.clone() };

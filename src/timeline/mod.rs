@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 pub use self::summary::{ReadsAt, RegionTimes, Spent, Step, Summary};
 use crate::error::RegionRef;
 use crate::event::{Asked, Event, EventSink, SealedRegion, Wait};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// Events that are kept unless the caller says otherwise: about 10 MB.
 const ROOM: usize = 1 << 16;
@@ -234,7 +234,7 @@ impl Timeline {
     /// As [`Timeline::new`], with room for so many events, at least one.
     #[must_use]
     pub fn with_room(events: usize) -> Timeline {
-        let state = Mutex::new(State::default());
+        let state = Mutex::new(Rank::Timeline, State::default());
         Timeline(Arc::new(Shared { start: Instant::now(), room: events.max(1), state }))
     }
 

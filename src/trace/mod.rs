@@ -46,7 +46,7 @@ pub(crate) use tree::with_tensors;
 
 use crate::error::{Error, Result};
 use crate::stream::{RecordCall, StreamShared, Tensors};
-use crate::sync::{Mutex, next_block};
+use crate::sync::{Mutex, Rank, next_block};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 
@@ -311,7 +311,7 @@ impl Open {
             outside: Outside::of(op),
             what,
             site: site.clone(),
-            state: Mutex::new(Some(State::default())),
+            state: Mutex::new(Rank::Trace, Some(State::default())),
         });
         Open { stream: StreamShared::tracing(trace.clone()), trace, op }
     }

@@ -17,7 +17,7 @@ use self::reads::{Load, Reads};
 use super::job::Job;
 use crate::event::{Event, Kept};
 use crate::stream::StreamShared;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 use crate::value::Maker;
 
 /// Where the host has asked for values, until the driver comes to it.
@@ -25,7 +25,7 @@ pub(crate) struct Askers(Mutex<FxHashMap<ValueId, Site>>);
 
 impl Askers {
     pub(crate) fn new() -> Askers {
-        Askers(Mutex::new(FxHashMap::default()))
+        Askers(Mutex::new(Rank::Askers, FxHashMap::default()))
     }
 
     /// The host asks for a value at this place, and the log will say so next.

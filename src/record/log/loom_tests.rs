@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CAPACITY, Log};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Rank};
 
 /// Explores every schedule with at most two preemptions: reliability studies find most bugs there, and a third makes the
 /// larger models fifty times slower.
@@ -21,7 +21,7 @@ struct Bell {
 
 impl Bell {
     fn new() -> Bell {
-        Bell { rung: Mutex::new(false), heard: Condvar::new() }
+        Bell { rung: Mutex::new(Rank::Test, false), heard: Condvar::new() }
     }
 
     fn ring(&self) {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::Log;
 
@@ -55,9 +56,27 @@ fn stress_producers_and_consumer() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// A producer that is stuck in the middle of an append holds back what comes after it, and nobody else.
+/// A producer that is stuck in the middle of an append holds back what comes after it, and no other producer until the log is full: of these
+/// one at a time waits, and no entry beyond the log's room is kept. How long an append takes meanwhile is told: with `--release` and `--nocapture`
+/// for a figure.
 #[test]
 fn stress_a_stuck_producer_blocks_nobody() {
+    let rounds = if cfg!(debug_assertions) { 2 } else { 200 };
+    let mut took: Vec<u64> = (0..rounds).flat_map(|_| appends_beside_a_stuck_one()).collect();
+    took.sort_unstable();
+    let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize];
+    println!(
+        "figures: {} appends beside a producer that is parked mid-push: median {} ns, p99.9 {} ns, longest {} ns",
+        took.len(),
+        at(0.5),
+        at(0.999),
+        at(1.0)
+    );
+}
+
+/// Fills a log in which the first entry is being written all the while; what each append took, in nanoseconds.
+fn appends_beside_a_stuck_one() -> Vec<u64> {
+    const ROOM: u64 = super::CAPACITY;
     let log = Arc::new(Log::new());
     let done = Arc::new(AtomicBool::new(false));
     let stuck = {
@@ -79,18 +98,39 @@ fn stress_a_stuck_producer_blocks_nobody() {
     while log.tail.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
     }
-    for number in 0..1_000 {
-        let _ = log.push(number, |_| ());
-    }
+    // None of them parks: a full log would be told.
+    let append = |number| {
+        let start = Instant::now();
+        let _ = log.push(number, |_| panic!("there is room for {ROOM} entries, and {number} found none"));
+        start.elapsed().as_nanos() as u64
+    };
+    let took = (1..ROOM).map(append).collect();
     assert!(log.read().pop().is_none(), "the prefix ends at the entry that is being written");
+    let is_full = Arc::new(AtomicBool::new(false));
+    let late = {
+        let (log, is_full) = (log.clone(), is_full.clone());
+        std::thread::spawn(move || {
+            let _ = log.push(ROOM, |_| is_full.store(true, Ordering::Release));
+        })
+    };
+    while !is_full.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    // It waits with its entry in its hands: nothing is kept but what there is room for.
+    assert_eq!((log.tail.load(Ordering::Relaxed), log.head.load(Ordering::Relaxed)), (ROOM + 1, 0));
+    assert!(log.directory.iter().all(|segment| !segment.load(Ordering::Relaxed).is_null()));
+    assert_eq!(log.directory.len() as u64 * super::SLOTS, ROOM);
     done.store(true, Ordering::Release);
     stuck.thread().unpark();
     stuck.join().unwrap();
     let mut reader = log.read();
     assert_eq!(reader.pop(), Some(u64::MAX));
-    for number in 0..1_000 {
+    for number in 1..ROOM {
         assert_eq!(reader.pop(), Some(number));
     }
+    late.join().unwrap();
+    assert_eq!(reader.pop(), Some(ROOM));
+    took
 }
 
 /// Producers that must not wait, mixed with one that may, overrun the consumer again and again: each one's entries come in

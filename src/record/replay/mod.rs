@@ -55,7 +55,7 @@ use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::fork::is_forked;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::tensor::Tensor;
 use crate::value::ValueCell;
 
@@ -125,7 +125,7 @@ impl Replay {
             asks: AtomicU64::new(0),
             due: AtomicU64::new(NOT_DUE),
             is_off: AtomicBool::new(false),
-            library: Mutex::new(Library::default()),
+            library: Mutex::new(Rank::Templates, Library::default()),
             is_crowded: AtomicBool::new(false),
             came_back: Condvar::new(),
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::limits::MAX_LEFT;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, Rank};
 
 /// The permits of one stream.
 pub(super) struct Permits {
@@ -26,7 +26,11 @@ pub(super) struct Permit(Arc<Permits>);
 
 impl Permits {
     pub(super) fn new() -> Arc<Permits> {
-        Arc::new(Permits { given: AtomicU32::new(0), lock: Mutex::new(()), returned: Condvar::new() })
+        Arc::new(Permits {
+            given: AtomicU32::new(0),
+            lock: Mutex::new(Rank::Permits, ()),
+            returned: Condvar::new(),
+        })
     }
 
     /// A permit. `None` after there was none and the thread has waited for one, if it may: much can have happened.
