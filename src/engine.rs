@@ -74,8 +74,8 @@ pub(crate) struct EngineShared {
     cold: Option<ColdRegions>,
     /// What is padded to sizes that have executables, if anything is.
     classes: Option<Classes>,
-    /// The thread that does both.
-    interpret: Option<Arc<Pool<Task>>>,
+    /// The thread that does both, and whatever the plugin is not asked for because it crashed. It is started when it is needed, if neither is.
+    interpret: Arc<Pool<Task>>,
     /// Calls of the plugin that somebody waits for with a deadline.
     aside: Pool<Task>,
     /// Gives up threads that do not come back, if any are ever.
@@ -108,13 +108,13 @@ impl EngineShared {
         let (which, buckets) = config.classes();
         let classes = Classes::new(which, buckets).filter(|_| is_near);
         let is_needed = cold.is_some() || classes.is_some();
-        let interpret = is_needed.then(|| Pool::start("interpret", 1, Priority::Normal, run));
-        let interpret = interpret.transpose().map_err(threads)?.map(Arc::new);
+        let interpret = Pool::start("interpret", usize::from(is_needed), Priority::Normal, run);
+        let interpret = Arc::new(interpret.map_err(threads)?);
         let aside = Pool::start("aside", 0, Priority::Normal, run).map_err(threads)?;
         let drive = Arc::new(drive.map_err(threads)?);
         let compile = Arc::new(compile.map_err(threads)?);
         let reports = Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) };
-        let watch = watch(&config, &reports, &drive, &compile, interpret.as_ref()).map_err(threads)?;
+        let watch = watch(&config, &reports, &drive, &compile, &interpret).map_err(threads)?;
         let (store, no_disk) = match device.pjrt() {
             Some(_) => Store::open(&config, &reports.events),
             None => (None, None),
@@ -272,9 +272,14 @@ impl EngineShared {
         self.classes.as_ref()
     }
 
-    /// The thread that runs both.
+    /// The thread that runs both, if there are any.
     pub(crate) fn interpret_pool(&self) -> Option<&Pool<Task>> {
-        self.interpret.as_deref()
+        (self.cold.is_some() || self.classes.is_some()).then_some(&*self.interpret)
+    }
+
+    /// The thread that interprets what crashed a process.
+    pub(crate) fn shelter_pool(&self) -> &Pool<Task> {
+        &self.interpret
     }
 
     /// Until when a call waits that has no time-out of its own.
@@ -393,9 +398,7 @@ impl Drop for EngineShared {
         }
         self.aside.shut_down();
         self.compile.shut_down();
-        if let Some(interpret) = &self.interpret {
-            interpret.shut_down();
-        }
+        self.interpret.shut_down();
         self.drive.shut_down();
     }
 }
@@ -406,14 +409,14 @@ fn watch(
     reports: &Reports,
     drive: &Arc<Pool<Arc<StreamShared>>>,
     compile: &Arc<Workers<Work>>,
-    interpret: Option<&Arc<Pool<Task>>>,
+    interpret: &Arc<Pool<Task>>,
 ) -> std::io::Result<Option<Watch>> {
     let limits = *config.waits();
     let period = limits.compile.into_iter().chain(limits.call).min();
     // Models have no clock.
     let Some(period) = period.filter(|_| cfg!(not(any(loom, shuttle)))) else { return Ok(None) };
     let (reports, drive, compile) = (reports.clone(), drive.clone(), compile.clone());
-    let interpret = interpret.cloned();
+    let interpret = interpret.clone();
     let look = move |now| {
         let tell = |thread, Stuck { took, stuck, is_replaced }| {
             reports.counters.stuck.add(1);
@@ -426,9 +429,8 @@ fn watch(
         }
         if let Some(limit) = limits.call {
             next[1] = drive.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("drive", stuck));
-            next[2] = interpret.as_ref().and_then(|pool| {
-                pool.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("interpret", stuck))
-            });
+            next[2] =
+                interpret.give_up(now, limit, limits.most_stuck, || (), |stuck| tell("interpret", stuck));
         }
         next.into_iter().flatten().min()
     };

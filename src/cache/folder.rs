@@ -18,7 +18,7 @@ use fuseline_fusion::lower::{self, Numerics};
 use super::Environment;
 use crate::device::aliases;
 use crate::error::{Error, Result};
-use crate::store::{self, DiskCacheConfig, Recipe};
+use crate::store::{self, DiskCacheConfig, Recipe, Suspect};
 
 /// A file among the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub struct Entry {
     loaded_in: Option<Duration>,
     artifact: Bytes,
     recipe: Option<Recipe>,
+    /// What a crash of its region is noted as.
+    suspect: Option<Name>,
 }
 
 impl Entry {
@@ -81,7 +83,9 @@ impl Entry {
             Kind::NotWorthIt => (EntryKind::NotWorthIt, Some(Recipe::decode(&record.request)?)),
             Kind::Note => (EntryKind::Note, None),
         };
+        let suspect = |recipe: &Recipe| Suspect::of(record.region, record.environment, &recipe.canon).name();
         Ok(Entry {
+            suspect: recipe.as_ref().map(suspect),
             kind,
             environment: record.environment.to_string(),
             region: record.region.to_string(),
@@ -183,10 +187,16 @@ pub struct Quarantined {
 }
 
 impl Quarantined {
-    /// The name of its entry: 64 hexadecimal digits.
+    /// What stands for the region, whatever is compiled of it: 64 hexadecimal digits.
     #[must_use]
     pub fn name(&self) -> String {
         self.name.to_string()
+    }
+
+    /// Whether an entry is of the region.
+    #[must_use]
+    pub fn is_about(&self, entry: &Entry) -> bool {
+        entry.suspect == Some(self.name)
     }
 
     /// When it may be tried again.

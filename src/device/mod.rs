@@ -139,6 +139,8 @@ pub(crate) enum Cause {
     Oversized(Bytes),
     /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled too.
     Uncached,
+    /// It crashed an earlier process, and is not tried again for a time.
+    Quarantined,
     /// The plugin does not answer.
     Stuck,
     /// The plugin was not asked, since too many threads are stuck in it.
@@ -579,6 +581,24 @@ impl Device {
         self.execute_fault(graph)?;
         interp::run_for(graph, operands, outputs, Sums::AnyOrder)
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
+    }
+
+    /// The same for each replica; `operands` are those of each. Returns the results that are asked for, each with its data on each replica.
+    pub(crate) fn interpret_each(
+        &self,
+        graph: &Graph,
+        operands: &[Vec<Arc<Literal>>],
+        outputs: &[u32],
+    ) -> Result<Vec<Each<Arc<Literal>>>> {
+        if let ([operands], Numerics::Fast) = (operands, self.numerics()) {
+            let results = self.interpret(graph, operands, outputs)?;
+            return Ok(results.into_iter().map(|result| Each::from_iter([result])).collect());
+        }
+        self.execute_fault(graph)?;
+        let results = interp::run_replicated(graph, operands)
+            .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))?;
+        let each = |&output: &u32| results.iter().map(|all| all[output as usize].clone()).collect();
+        Ok(outputs.iter().map(each).collect())
     }
 
     /// Moves host data to the device, the same to each replica.

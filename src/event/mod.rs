@@ -230,6 +230,14 @@ pub enum Event {
         /// How many there are whatever its compile takes; those after them are for as long as it is under way.
         of: u32,
     },
+    /// A region of one op is interpreted, since it crashed an earlier process or is of a region that did. With `Numerics::Exact` too its numbers are
+    /// the interpreter's.
+    Quarantined {
+        /// Which one.
+        region: RegionRef,
+        /// What happened.
+        why: String,
+    },
     /// A region runs padded to sizes for which there is an executable, since sizes vary and it has none of its own.
     Padded {
         /// Which one.
@@ -405,6 +413,7 @@ impl Event {
             Event::RecompileStorm { .. } => "recompile_storm",
             Event::Interpreted { .. } => "interpreted",
             Event::NotInterpreted { .. } => "not_interpreted",
+            Event::Quarantined { .. } => "quarantined",
             Event::Padded { .. } => "padded",
             Event::NotPadded { .. } => "not_padded",
             Event::Shadowed { .. } => "shadowed",
@@ -448,6 +457,7 @@ impl Event {
             | Event::RecompileStorm { region, .. }
             | Event::Interpreted { region, .. }
             | Event::NotInterpreted { region, .. }
+            | Event::Quarantined { region, .. }
             | Event::Padded { region, .. }
             | Event::NotPadded { region, .. }
             | Event::Shadowed { region }
@@ -567,6 +577,7 @@ impl fmt::Display for Event {
             Event::NotInterpreted { region, why } => {
                 write!(f, "{region} is compiled since the interpreter failed: {why}")
             }
+            Event::Quarantined { region, why } => write!(f, "{region} is interpreted: {why}"),
             Event::Padded { region, bucket, sizes } => {
                 write!(f, "{region} runs by {}, which is for several sizes:", bucket.short())?;
                 let size = |&(size, padded): &(u64, u64)| format!(" {size} padded to {padded}");
@@ -757,6 +768,7 @@ impl EventSink for TracingSink {
             | Event::OutOfMemory { .. }
             | Event::CacheTrouble { .. }
             | Event::NotInterpreted { .. }
+            | Event::Quarantined { .. }
             | Event::NotPadded { .. }
             | Event::RecompileStorm { .. }
             | Event::HotReads { .. }

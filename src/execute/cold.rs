@@ -34,6 +34,7 @@ use super::classes::Sizes;
 use super::compile::Haste;
 use super::job::{Job, Step};
 use super::recent::Recent;
+use super::shelter::Shelter;
 use crate::config::EngineConfig;
 use crate::device::{Buffer, DeviceError};
 use crate::engine::Task;
@@ -234,6 +235,7 @@ impl Job {
                 }
                 Ok(Step::Done)
             }
+            Err(error) if !matches!(self.shelter, Shelter::None) => self.without_shelter(error, stream),
             Err(error) => {
                 let region = self.info.reference;
                 let engine = stream.engine();
@@ -258,7 +260,7 @@ impl Slot {
     ) -> Arc<Slot> {
         let slot = Arc::new(Slot(Mutex::new(Rank::InterpreterSlot, None)));
         let (owner, result) = (stream.clone(), slot.clone());
-        pool.push(Box::new(move || {
+        let task: Task = Box::new(move || {
             let since = owner.engine().is_observed().then(Instant::now);
             let outcome = catch_unwind(AssertUnwindSafe(work))
                 .unwrap_or_else(|_| Err(failed("the interpreter panicked")));
@@ -267,7 +269,9 @@ impl Slot {
             }
             *result.0.lock() = Some(outcome);
             owner.notify();
-        }));
+        });
+        // Its thread is there if regions are interpreted as a rule.
+        pool.push_elastic(task, 1);
         slot
     }
 

@@ -205,9 +205,11 @@ impl Compile {
                     if let Some(claim) = claim.filter(|_| remembered.has(&error)) {
                         let evicted = match error.cause {
                             Cause::Oversized(_) | Cause::Stuck => claim.refuse(error.clone()),
-                            Cause::Memory | Cause::Closed | Cause::Uncached | Cause::Other => {
-                                claim.fail(error.clone())
-                            }
+                            Cause::Memory
+                            | Cause::Closed
+                            | Cause::Uncached
+                            | Cause::Quarantined
+                            | Cause::Other => claim.fail(error.clone()),
                         };
                         engine.tell_evicted(&evicted);
                     }

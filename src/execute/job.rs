@@ -16,6 +16,7 @@ use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
 use super::known::Missed;
 use super::memory::Room;
 use super::quick;
+use super::shelter::Shelter;
 use crate::device::{Cause, DeviceError, Executable, How};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
@@ -47,7 +48,9 @@ pub(super) enum State {
     Cold(Run, Option<Arc<CompileSlot>>),
     /// There is none of its own, but one for its sizes and others.
     Bucketed(Arc<Bucketed>, Hit<Executable>),
-    /// It is not wanted yet, and the interpreter or the executable of its bucket is at it.
+    /// It will not be: the region crashed a process, or is an op of one that did. The interpreter runs it.
+    Sheltered,
+    /// It is not wanted yet, or will not be, and the interpreter or the executable of its bucket is at it.
     Interpreting(Arc<Slot>),
 }
 
@@ -74,6 +77,8 @@ pub(super) struct Job {
     pub(super) was_cold: bool,
     /// What the region needs as a whole that this one was cut from for that.
     pub(super) part_of: Option<Bytes>,
+    /// Whether it is kept from the compiler, because it crashed a process or may have.
+    pub(super) shelter: Shelter,
     /// Memory was not yet freed for it.
     pub(super) may_free: bool,
     state: State,
@@ -87,6 +92,13 @@ pub(super) enum Step {
     Blocked(Box<Job>),
     /// It runs op by op instead, or in parts; with what it needs as a whole, if it is for that.
     Parts(Vec<EngineRegion>, Option<Bytes>),
+    /// It runs op by op instead, and its ops are kept from the compiler.
+    Sheltered(Vec<EngineRegion>, Shelter),
+}
+
+/// What the cache knows a region by.
+pub(super) fn cache_key(info: &RegionInfo) -> Key {
+    Key::new(*info.reference.key.as_bytes())
 }
 
 /// The ends of a region.
@@ -196,6 +208,7 @@ impl Job {
             waits: None,
             was_cold: false,
             part_of: None,
+            shelter: Shelter::None,
             may_free: true,
             state: State::Wanted,
         }))
@@ -224,8 +237,12 @@ impl Job {
         if !matches!(self.state, State::Wanted) {
             return;
         }
+        if let Some(state) = self.sheltered(stream) {
+            self.state = state;
+            return;
+        }
         let engine = stream.engine();
-        let key = Key::new(*self.info.reference.key.as_bytes());
+        let key = cache_key(&self.info);
         let region = self.info.reference;
         let cold = engine.cold().filter(|_| self.may_be_cold());
         let mut overdue = None;
@@ -474,6 +491,14 @@ impl Job {
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
                         Cause::Oversized(_) => self.in_parts(&error, stream),
+                        Cause::Quarantined => match self.in_quarantine(error, stream) {
+                            Ok(mut job) => {
+                                job.state = State::Sheltered;
+                                self = job;
+                                continue;
+                            }
+                            Err(instead) => instead,
+                        },
                         Cause::Stuck | Cause::Closed | Cause::Uncached | Cause::Other => {
                             self.give_up(&error, stream)
                         }
@@ -484,6 +509,10 @@ impl Job {
                     return match error.cause {
                         Cause::Memory | Cause::Oversized(_) if self.ops() > 1 => {
                             self.in_parts(&error, stream)
+                        }
+                        Cause::Quarantined => {
+                            self.state = State::Refused(error);
+                            continue;
                         }
                         _ => self.give_up(&error, stream),
                     };
@@ -527,6 +556,17 @@ impl Job {
                         Some(pool) => State::Interpreting(self.run_padded(bucketed, hit, pool, stream)),
                         None => State::Wanted,
                     }
+                }
+                State::Sheltered => {
+                    self.state = State::Sheltered;
+                    if self.awaits_input(stream) {
+                        return Step::Blocked(self);
+                    }
+                    self = match self.unless_an_input_failed(stream) {
+                        Ok(job) => job,
+                        Err(instead) => return instead,
+                    };
+                    State::Interpreting(self.take_shelter(stream))
                 }
                 State::Interpreting(slot) => {
                     let Some(interpreted) = slot.take() else {

@@ -40,6 +40,7 @@ mod narrow;
 mod quick;
 mod recent;
 mod shadow;
+mod shelter;
 mod specialise;
 #[cfg(feature = "stages")]
 pub mod stages;
@@ -73,6 +74,7 @@ use crate::record::{Entry, FencePromise, Fenced};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use job::Job;
+use shelter::Shelter;
 use watch::Watch;
 
 /// A region as the engine has it.
@@ -343,10 +345,17 @@ impl Driver {
     }
 
     /// Puts the parts of a region into its place, in order; each gets a number of its own.
-    fn put_in_front(&mut self, parts: Vec<EngineRegion>, part_of: Option<Bytes>, stream: &StreamShared) {
+    fn put_in_front(
+        &mut self,
+        parts: Vec<EngineRegion>,
+        part_of: Option<Bytes>,
+        shelter: &Shelter,
+        stream: &StreamShared,
+    ) {
         for region in parts.into_iter().rev() {
             if let Some(mut job) = Job::new(region, None, next(&mut self.seq), stream) {
                 job.part_of = part_of;
+                job.shelter = shelter.clone();
                 self.queue.push_front(Work::Job(job));
             }
         }
@@ -369,7 +378,12 @@ impl Driver {
                         self.queue.push_front(Work::Job(job));
                         return Launched::Blocked;
                     }
-                    job::Step::Parts(regions, part_of) => self.put_in_front(regions, part_of, stream),
+                    job::Step::Parts(regions, part_of) => {
+                        self.put_in_front(regions, part_of, &Shelter::None, stream);
+                    }
+                    job::Step::Sheltered(regions, shelter) => {
+                        self.put_in_front(regions, None, &shelter, stream);
+                    }
                 },
             }
         }

@@ -21,12 +21,12 @@ use fuseline_cache::{Kind, Record};
 use super::cold::compile_time;
 use super::compile::Compile;
 use super::landing::Landing;
-use crate::device::{DeviceError, Executable, How, Probation, aliases};
+use crate::device::{Cause, DeviceError, Executable, How, Probation, aliases};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::CacheTier;
 use crate::pjrt;
-use crate::store::{Asked, Fetching, Store, Storing, Wanted};
+use crate::store::{Asked, Fetching, Store, Storing, Suspect, Wanted};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;
 
@@ -116,10 +116,12 @@ impl Compile {
             let (executable, took) = self.compile(info, engine)?;
             return Ok(Obtained { executable, source: Source::Compiled, took, unstored: None });
         };
-        if let Some(quarantine) = store.quarantine(&asked) {
-            return Err(DeviceError::new(Stage::Compile, quarantine.to_string()));
+        let suspect = asked.suspect(&info.canon);
+        if let Some(quarantine) = store.quarantine(suspect) {
+            let error = DeviceError::new(Stage::Compile, quarantine.to_string());
+            return Err(DeviceError { cause: Cause::Quarantined, ..error });
         }
-        let loader = Loader { compile: self, info, store, engine, crash: &asked, since };
+        let loader = Loader { compile: self, info, store, engine, suspect, since };
         if let Some(loaded) = loader.load_kept(&asked, &final_how) {
             return Ok(loaded);
         }
@@ -164,12 +166,12 @@ impl Compile {
             }
             fetch.then(self.racer(info, stream, landing));
         }
-        let mark = store.mark(Tried::Make, &asked);
+        let mark = store.mark(Tried::Make, suspect);
         let (mut executable, took) = self.compile(info, engine)?;
         drop(mark);
         // What comes now is too late.
         fetch.into_iter().for_each(Fetching::take_back);
-        self.watch(&mut executable, &asked, store);
+        self.watch(&mut executable, suspect, store);
         let unstored = executable.pjrt().cloned().map(|pjrt| {
             let (asked, what) = (in_a_hurry.unwrap_or(asked), What::Compiled(pjrt));
             Unstored { store: store.clone(), asked, what, flight, instead_of, _storing: store.storing() }
@@ -196,7 +198,8 @@ impl Compile {
                 let how = compile.how.at_leisure();
                 let asked = engine.store().and_then(|store| Some((store, compile.ask(&how, &info, store)?)));
                 let Some((store, asked)) = asked else { return };
-                let loader = Loader { compile: &compile, info: &info, store, engine, crash: &asked, since };
+                let suspect = asked.suspect(&info.canon);
+                let loader = Loader { compile: &compile, info: &info, store, engine, suspect, since };
                 let Some(loaded) = loader.load_fetched(&record, &asked) else { return };
                 if let Some(land) = landing.take() {
                     compile.finish(loaded, Some(land), &info, engine);
@@ -218,9 +221,9 @@ impl Compile {
     }
 
     /// Has the first execution noted. The region is what is not tried again, compiled in a hurry or not.
-    fn watch(&self, executable: &mut Executable, asked: &Asked, store: &Arc<Store>) {
-        let (store, asked) = (store.clone(), asked.clone());
-        executable.set_probation(Probation::new(move || store.mark(Tried::Run, &asked)));
+    fn watch(&self, executable: &mut Executable, suspect: Suspect, store: &Arc<Store>) {
+        let store = store.clone();
+        executable.set_probation(Probation::new(move || store.mark(Tried::Run, suspect)));
     }
 }
 
@@ -231,7 +234,7 @@ struct Loader<'a> {
     store: &'a Arc<Store>,
     engine: &'a EngineShared,
     /// What a crash is held against.
-    crash: &'a Asked,
+    suspect: Suspect,
     since: Instant,
 }
 
@@ -275,12 +278,12 @@ impl Loader<'_> {
             return Ok(None);
         }
         let start = Instant::now();
-        let mark = self.store.mark(Tried::Load, self.crash);
+        let mark = self.store.mark(Tried::Load, self.suspect);
         let Compile { outputs, dying, .. } = self.compile;
         let loaded = self.engine.device().load(&self.info.canon, outputs, dying, how.clone(), record);
         drop(mark);
         let mut executable = loaded?;
-        self.compile.watch(&mut executable, self.crash, self.store);
+        self.compile.watch(&mut executable, self.suspect, self.store);
         Ok(Some((executable, start.elapsed())))
     }
 }

@@ -46,6 +46,9 @@ use crate::sync::{Condvar, Mutex, Rank};
 /// The version of what requests and artifacts consist of.
 const REQUEST: u8 = 1;
 
+/// First byte of what stands for a region, whatever is asked for of it.
+const REGION: u8 = 2;
+
 /// For how long the end of a program is held up for what is being stored.
 const LONGEST_STORE: Duration = Duration::from_secs(5);
 
@@ -97,6 +100,29 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn request(&self) -> Request<'_> {
         Request { region: self.region, environment: self.environment, bytes: &self.bytes }
+    }
+
+    /// What a crash of the region is noted as; its canonical form is that of the request.
+    pub(crate) fn suspect(&self, canon: &CanonRegion) -> Suspect {
+        Suspect::of(self.region, self.environment, canon)
+    }
+}
+
+/// A region that may crash the process, whatever it returns, reuses and takes for constants, and however it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Suspect(Name);
+
+impl Suspect {
+    pub(crate) fn of(region: Key, environment: Fingerprint, canon: &CanonRegion) -> Suspect {
+        let mut bytes = Writer::with_capacity(canon.bytes().len() + 16);
+        bytes.byte(REGION);
+        bytes.bytes(canon.bytes());
+        Suspect(Request { region, environment, bytes: &bytes.into_vec() }.name())
+    }
+
+    /// What it is called in the marks and in quarantine.
+    pub(crate) fn name(self) -> Name {
+        self.0
     }
 }
 
@@ -251,12 +277,12 @@ impl Store {
         self.disk.as_ref().is_some_and(|disk| disk.may_have(&asked.name))
     }
 
-    pub(crate) fn quarantine(&self, asked: &Asked) -> Option<Quarantine> {
-        self.disk.as_ref()?.quarantine(&asked.name)
+    pub(crate) fn quarantine(&self, suspect: Suspect) -> Option<Quarantine> {
+        self.disk.as_ref()?.quarantine(&suspect.0)
     }
 
-    pub(crate) fn mark(&self, stage: Stage, asked: &Asked) -> Option<Mark> {
-        self.disk.as_ref()?.mark(stage, &asked.name)
+    pub(crate) fn mark(&self, stage: Stage, suspect: Suspect) -> Option<Mark> {
+        self.disk.as_ref()?.mark(stage, &suspect.0)
     }
 
     pub(crate) fn load(&self, asked: &Asked) -> Option<Record> {

@@ -352,6 +352,7 @@ impl EventSink for Timeline {
             | Event::OutOfMemory { .. }
             | Event::Oversized { .. }
             | Event::NotInterpreted { .. }
+            | Event::Quarantined { .. }
             | Event::NotPadded { .. }
             | Event::Compared { difference: Some(_), .. }
             | Event::Poisoned { .. }

@@ -3,7 +3,8 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
-use fuseline::{Counters, Event};
+use fuseline::fusion::op::RngAlgorithm;
+use fuseline::{Counters, DType, Engine, EngineConfig, Event, Result, Tensor};
 
 use crate::support::fakeplugin::{FakePlugin, in_child, wait_for};
 use crate::support::{Log, place};
@@ -46,6 +47,12 @@ fn is_compiled() {
 fn is_loaded() {
     let (events, counters) = run();
     assert_eq!((counters.compiles, counters.loads, counters.fallbacks), (0, 1, 0), "{events:?}");
+}
+
+/// It was got one way or the other: whoever was killed in the execution may have stored it before.
+fn is_tried() {
+    let (events, counters) = run();
+    assert_eq!((counters.compiles + counters.loads, counters.fallbacks), (1, 0), "{events:?}");
 }
 
 /// The region of three ops was compiled or loaded.
@@ -98,6 +105,147 @@ fn a_crash_costs_one_process() {
     }
 }
 
+/// Records something of some numbers.
+type Program = fn(&Engine, Tensor) -> Result<Vec<Tensor>>;
+
+/// Runs a program on an engine that may compile and execute nothing, whatever the crash was about, if its plan says so.
+fn told(config: impl FnOnce(EngineConfig) -> EngineConfig, program: Program, wanted: &[f32]) -> Vec<Event> {
+    let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
+    let plugin = FakePlugin::alone();
+    let log = Log::default();
+    let engine = config(plugin.config()).disk_cache(place(&root)).event_sink(log.sink()).build().unwrap();
+    let x = engine.tensor(&[3.0f32, 4.0], &[2]).unwrap();
+    for value in program(&engine, x).unwrap() {
+        for replica in value.read_replicas().unwrap() {
+            assert_eq!(replica.to_vec::<f32>().unwrap(), wanted);
+        }
+    }
+    assert_eq!(plugin.calls("PJRT_Client_Compile"), 0, "it is compiled again");
+    assert_eq!(plugin.calls("PJRT_LoadedExecutable_Execute"), 0);
+    assert_eq!(engine.counters().poisoned, 0);
+    drop(engine);
+    log.take()
+}
+
+/// How many regions were interpreted because of a crash; each says so.
+#[track_caller]
+fn interpreted(events: &[Event]) -> usize {
+    let is_said = |event: &&Event| match event {
+        Event::Quarantined { region, why } => {
+            assert!(
+                region.ops == 1 && why.contains("its compile crashed a process; it is not tried again"),
+                "{event}"
+            );
+            true
+        }
+        _ => false,
+    };
+    events.iter().filter(is_said).count()
+}
+
+/// The plan of a process that is not to ask the plugin for anything of the kind.
+const NEVER: &str = "PJRT_Client_Compile = abort; PJRT_LoadedExecutable_Execute = abort";
+
+const CRASH: &str = "PJRT_Client_Compile@1 = abort";
+
+/// In a process of its own, which ends well and may compile nothing.
+#[track_caller]
+fn well_without_compiles(test: &str, case: &str, root: &Path, part: fn()) {
+    let vars = [(ROOT, root.to_str().unwrap()), (PLAN, NEVER)];
+    if let Some(output) = in_child(test, case, &vars, part) {
+        assert!(output.status.success(), "{case}: {output:?}");
+    }
+}
+
+/// A fault costs speed, never a result: one op that crashed has its result by other means, whatever of it is asked for then.
+#[test]
+fn an_op_that_crashed_is_interpreted() {
+    const TEST: &str = "quarantine::an_op_that_crashed_is_interpreted";
+    let root = tempfile::tempdir().unwrap();
+    let kept: fn() = || {
+        let events = told(|config| config, |_, x| Ok(vec![x.neg()?]), &[-3.0, -4.0]);
+        assert_eq!(interpreted(&events), 1, "{events:?}");
+    };
+    // Its operand dies, so that its memory could be reused: another executable, and the same crash.
+    let dying: fn() = || {
+        let events = told(
+            |config| config,
+            |_, x| {
+                let y = x.neg()?;
+                drop(x);
+                Ok(vec![y])
+            },
+            &[-3.0, -4.0],
+        );
+        assert_eq!(interpreted(&events), 1, "{events:?}");
+    };
+    let strict: fn() = || {
+        let events =
+            told(|config| config.mode(fuseline::Mode::Strict), |_, x| Ok(vec![x.neg()?]), &[-3.0, -4.0]);
+        assert_eq!(interpreted(&events), 1, "{events:?}");
+    };
+    ends_by(SIGABRT, TEST, "crash", root.path(), CRASH, kept);
+    for (case, part) in [("kept", kept), ("dying", dying), ("strict", strict)] {
+        well_without_compiles(TEST, case, root.path(), part);
+    }
+}
+
+/// The ops of a region that crashed may be what crashed: they are not compiled either, nor is the region for other results.
+#[test]
+fn the_ops_of_a_region_that_crashed_are_interpreted() {
+    const TEST: &str = "quarantine::the_ops_of_a_region_that_crashed_are_interpreted";
+    let root = tempfile::tempdir().unwrap();
+    let last: fn() = || {
+        let events = told(|config| config, |_, x| Ok(vec![x.neg()?.abs()?.neg()?]), &[-3.0, -4.0]);
+        assert_eq!(interpreted(&events), 3, "{events:?}");
+    };
+    let more: fn() = || {
+        let program: Program = |_, x| {
+            let y = x.neg()?;
+            Ok(vec![y.abs()?.neg()?, y])
+        };
+        let events = told(|config| config, program, &[-3.0, -4.0]);
+        assert_eq!(interpreted(&events), 3, "{events:?}");
+    };
+    let several: fn() = || {
+        let config = |config: EngineConfig| config.client_option("devices", 2).replicas(2);
+        let events = told(config, |_, x| Ok(vec![x.neg()?.abs()?.neg()?]), &[-3.0, -4.0]);
+        assert_eq!(interpreted(&events), 3, "{events:?}");
+    };
+    ends_by(SIGABRT, TEST, "crash", root.path(), CRASH, last);
+    well_without_compiles(TEST, "after", root.path(), last);
+    well_without_compiles(TEST, "for other results", root.path(), more);
+    // Another environment.
+    ends_by(SIGABRT, TEST, "crash of replicas", root.path(), CRASH, several);
+    well_without_compiles(TEST, "after that", root.path(), several);
+}
+
+/// What only the plugin can do fails, and the error says what happened.
+#[test]
+fn an_op_that_nothing_else_can_run_fails_with_both_reasons() {
+    const TEST: &str = "quarantine::an_op_that_nothing_else_can_run_fails_with_both_reasons";
+    let root = tempfile::tempdir().unwrap();
+    let draw: fn() = || {
+        let root = PathBuf::from(std::env::var_os(ROOT).unwrap());
+        let plugin = FakePlugin::alone();
+        let engine = plugin.config().disk_cache(place(&root)).build().unwrap();
+        let state = engine.tensor(&[1u64, 2], &[2]).unwrap();
+        let drawn = engine.stream().random_bits(RngAlgorithm::Default, &state, DType::U32, &[2]);
+        let error = drawn.unwrap().1.to_vec::<u32>().unwrap_err();
+        let text = error.to_string();
+        for part in
+            ["rng_bit_generator", file!(), "its compile crashed a process", "not tried again", "DEFAULT"]
+        {
+            assert!(text.contains(part), "{part:?} is not in: {text}");
+        }
+        assert_eq!(plugin.calls("PJRT_Client_Compile"), 0);
+        let x = engine.tensor(&[1.0f32], &[1]).unwrap();
+        assert_eq!(x.to_vec::<f32>().unwrap(), [1.0]);
+    };
+    ends_by(SIGABRT, TEST, "crash", root.path(), CRASH, draw);
+    well_without_compiles(TEST, "after", root.path(), draw);
+}
+
 /// Who interrupts or kills a process has nothing against the region that it was at.
 #[test]
 fn a_kill_is_no_crash() {
@@ -114,7 +262,7 @@ fn a_kill_is_no_crash() {
     for place in ["PJRT_Client_Compile", "Run"] {
         ends_by(SIGKILL, TEST, place, root.path(), &format!("{place}@1 = hang"), killed);
     }
-    well(TEST, "after", root.path(), is_compiled);
+    well(TEST, "after", root.path(), is_tried);
     well(TEST, "later", root.path(), is_loaded);
 }
 

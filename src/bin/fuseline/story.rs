@@ -149,6 +149,7 @@ impl Story {
                 | Event::Oversized { .. }
                 | Event::InParts { .. }
                 | Event::InUnits { .. }
+                | Event::Quarantined { .. }
                 | Event::Shadowed { .. }
                 | Event::Compared { difference: Some(_), .. }
                 | Event::Poisoned { .. } => region.trouble.push(event.to_string()),

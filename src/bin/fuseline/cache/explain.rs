@@ -37,7 +37,7 @@ pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
     let mut documents = Vec::new();
     for (file, entry) in meant {
         let there = known.get(entry.environment());
-        let in_quarantine = quarantine.iter().find(|one| one.name() == file.name()).map(ToString::to_string);
+        let in_quarantine = quarantine.iter().find(|one| one.is_about(entry)).map(ToString::to_string);
         if args.common.json {
             let differences = differences(here.as_ref(), there);
             let mut document = entry_json(file, entry);
@@ -56,10 +56,10 @@ pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failur
             words(args, file, entry, there, here.as_ref(), in_quarantine.as_deref(), out);
         }
     }
-    for one in crashed.iter().filter(|one| opened.entries.iter().all(|(file, _)| file.name() != one.name())) {
+    for one in crashed {
         match args.common.json {
             true => documents.push(json!({"name": one.name(), "kind": null, "quarantine": one.to_string()})),
-            false => say!(out, "entry {}: there is none; {one}", short(&one.name())),
+            false => say!(out, "region {} is in quarantine: {one}", short(&one.name())),
         }
     }
     if args.common.json {
