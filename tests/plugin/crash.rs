@@ -93,7 +93,6 @@ fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs() {
 
 /// The same for calls that an engine may make on the thread that waits.
 #[test]
-#[ignore = "not so yet: cargo test --test plugin on_its_own_thread -- --ignored"]
 fn who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread() {
     const TEST: &str = "crash::who_waits_with_a_deadline_is_told_when_the_plugin_hangs_on_its_own_thread";
     told_in_time(TEST, &["LoadedExecutable_Execute", "Event_OnReady", "Buffer_ToHostBuffer"]);
