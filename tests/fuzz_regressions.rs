@@ -66,7 +66,9 @@ macro_rules! targets {
     };
 }
 
-targets! { api_program, canon_decode, canon_meta, emit_verify, fault_plan, program_json, shape, text }
+targets! {
+    api_program, canon_decode, canon_meta, disk_ops, emit_verify, entry_parse, fault_plan, program_json, shape, text,
+}
 
 /// A target is tested here, has files to start from, and is known to cargo.
 #[test]

@@ -45,7 +45,7 @@ fn every_change_changes_the_key() {
     let outcome = runner(600).run(&case, |(list, how, ops)| {
         let program = sample(&mut from(&list), ops);
         let count = |what| *counts.borrow_mut().entry(what).or_default() += 1;
-        every_change_is_told(&program, &mut from(&how), count).map_err(TestCaseError::fail)
+        every_change_is_told(&program, &mut from(&how), 6, count).map_err(TestCaseError::fail)
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
     let counts = counts.into_inner();
@@ -80,7 +80,7 @@ fn canonical_bytes_have_one_reading() {
     let case = (choices(200), proptest::collection::vec(proptest::num::u32::ANY, 60), 0..8_usize);
     let outcome = runner(300).run(&case, |(list, noise, ops)| {
         let program = sample(&mut from(&list), ops);
-        has_one_reading(&program, &mut from(&noise)).map_err(TestCaseError::fail)
+        has_one_reading(&program, &mut from(&noise), 4096).map_err(TestCaseError::fail)
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }

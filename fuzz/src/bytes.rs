@@ -2,6 +2,9 @@
 
 use fuseline_fusion::op::Entropy;
 
+/// About what the choices of an op take.
+const BYTES_OF_AN_OP: usize = 8;
+
 /// Choices made of bytes, first to last: one byte for a choice of up to 256 things, more for more. When the bytes have run out,
 /// the simplest choice.
 #[derive(Debug)]
@@ -16,6 +19,16 @@ impl<'a> Bytes<'a> {
     pub(super) fn halves(data: &'a [u8]) -> (Bytes<'a>, Bytes<'a>) {
         let (first, second) = data.split_at(data.len() / 4 * 3);
         (Bytes(first), Bytes(second))
+    }
+
+    /// How many ops a program is to have: no more than there are bytes for.
+    pub(super) fn ops(&self, most: usize, how: &mut Bytes<'_>) -> usize {
+        1 + how.draw(most.min(1 + self.0.len() / BYTES_OF_AN_OP) as u32) as usize
+    }
+
+    /// Whether all choices left are the simplest ones.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// What is left, as text.

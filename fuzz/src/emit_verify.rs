@@ -1,4 +1,6 @@
 //! Only what we mean reaches a plugin: what is printed for a region is read back as the region, names that users give included.
+//!
+//! A program a quarter of the time, a name or a configuration otherwise: about 1 ms an execution.
 
 use std::sync::Once;
 
@@ -15,7 +17,7 @@ pub(super) fn run(data: &[u8]) {
     let (mut program, mut how) = Bytes::halves(data);
     match how.draw(4) {
         0 => {
-            let ops = 1 + how.draw(16) as usize;
+            let ops = program.ops(10, &mut how);
             let program = sample(&mut program, ops);
             if let Err(error) = is_read_back(&program, &mut how) {
                 panic!("{error} in {}", program.to_json());

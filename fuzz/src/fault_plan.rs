@@ -1,5 +1,7 @@
 //! A program while compiles, executions and transfers fail as planned: every value is either right or says why not, every
 //! handle is told once, and afterwards the engine works.
+//!
+//! Each input has an engine of its own, as in `api_program`: about 1.3 ms an execution.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +45,7 @@ impl Plan {
 }
 
 pub(super) fn run(data: &[u8]) {
-    let (sampled, mut how) = program(data, 12);
+    let (sampled, mut how) = program(data, 8);
     let bits = |how: &mut super::bytes::Bytes<'_>| how.draw(u32::MAX);
     let few = |how: &mut super::bytes::Bytes<'_>| match how.draw(3) {
         0 => 0,

@@ -13,14 +13,20 @@ mod bytes;
 mod api_program;
 mod canon_decode;
 mod canon_meta;
+mod disk_ops;
 mod emit_verify;
+mod entry_parse;
 mod fault_plan;
 mod program_json;
 mod shape;
 mod text;
 
+#[path = "../../tests/alloc_support/mod.rs"]
+mod alloc_support;
 #[path = "../../fusion/tests/support/answer.rs"]
 mod answer;
+#[path = "../../cache/tests/support/mod.rs"]
+mod disk_support;
 #[path = "../../fusion/tests/support/draft.rs"]
 mod draft;
 #[path = "../../fusion/tests/support/hostile.rs"]
@@ -34,11 +40,13 @@ mod script;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     ("api_program", api_program::run),
     ("canon_decode", canon_decode::run),
     ("canon_meta", canon_meta::run),
+    ("disk_ops", disk_ops::run),
     ("emit_verify", emit_verify::run),
+    ("entry_parse", entry_parse::run),
     ("fault_plan", fault_plan::run),
     ("program_json", program_json::run),
     ("shape", shape::run),

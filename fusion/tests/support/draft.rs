@@ -165,10 +165,12 @@ pub fn is_same(a: &Draft, b: &Draft) -> bool {
         && a.nodes.iter().zip(&b.nodes).all(|(x, y)| same_call(x, y))
 }
 
-/// Whatever is changed about the region of a program, and about a constant beside it, changes its key; `count` hears of each.
+/// Whatever is changed about the region of a program, and about a constant beside it, changes its key; `count` hears of each. So
+/// many of each kind are tried.
 pub fn every_change_is_told(
     program: &Program,
     how: &mut dyn Entropy,
+    tries: usize,
     count: impl Fn(&'static str),
 ) -> Result<(), String> {
     let lifted = some_lifted(program, how);
@@ -179,7 +181,7 @@ pub fn every_change_is_told(
     let Some(region) = draft.region() else { return Err("a sampled program is refused".to_owned()) };
     let environment = environment();
     for what in CHANGES {
-        for _ in 0..6 {
+        for _ in 0..tries {
             let mut changed = draft.clone();
             if change(&mut changed, what, how).is_none() || is_same(&draft, &changed) {
                 continue;
@@ -213,8 +215,8 @@ fn is_told_apart(region: &CanonRegion, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The canonical bytes of a program's region decode to it; other bytes do not.
-pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy) -> Result<(), String> {
+/// The canonical bytes of a program's region decode to it; other bytes do not, of which at most so many of each kind are tried.
+pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy, most: usize) -> Result<(), String> {
     let lifted = some_lifted(program, noise);
     let Some(region) = Draft::of(program, &lifted).region() else {
         return Err("a sampled program is refused".to_owned());
@@ -224,26 +226,28 @@ pub fn has_one_reading(program: &Program, noise: &mut dyn Entropy) -> Result<(),
     if back.graph() != region.graph() || back.lifted() != region.lifted() || back.bytes() != bytes {
         return Err(format!("{:?} decodes to {:?}", region.graph(), back.graph()));
     }
-    for len in 0..bytes.len() {
+    for cut in 0..bytes.len().min(most) {
+        let len = if bytes.len() <= most { cut } else { place(noise, bytes.len()) };
         if decode(&bytes[..len]).is_ok() {
             return Err(format!("{len} of {} bytes are a region", bytes.len()));
         }
     }
     is_told_apart(&region, &[bytes, &[0]].concat())?;
     // LEB128 has longer spellings of every integer.
-    for (at, &byte) in bytes.iter().enumerate().take(200) {
-        let long = [&bytes[..at], &[byte | 0x80, 0], &bytes[at + 1..]].concat();
+    for at in 0..bytes.len().min(200).min(most) {
+        let at = if bytes.len() <= most || most >= 200 { at } else { place(noise, bytes.len()) };
+        let long = [&bytes[..at], &[bytes[at] | 0x80, 0], &bytes[at + 1..]].concat();
         is_told_apart(&region, &long)?;
     }
     // Every bit of a short encoding, and of a long one so many as there are in a short one.
-    let flips = (bytes.len() * 8).min(512);
+    let flips = (bytes.len() * 8).min(512).min(most);
     for flip in 0..flips {
-        let bit = if bytes.len() * 8 <= 512 { flip } else { place(noise, bytes.len() * 8) };
+        let bit = if bytes.len() * 8 == flips { flip } else { place(noise, bytes.len() * 8) };
         let mut flipped = bytes.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
         is_told_apart(&region, &flipped)?;
     }
-    for _ in 0..20 {
+    for _ in 0..most.min(20) {
         // Several bytes at once, and parts out of place.
         let mut broken = bytes.to_vec();
         let (from, to) = (place(noise, bytes.len()), place(noise, bytes.len()));
