@@ -15,8 +15,8 @@
 //! regions, with operands and results copied where the device has memory of its own.
 //!
 //! Invariants:
-//! - J3: nothing is compiled, loaded or executed whose region is in quarantine.
-//! - J4: only what the interpreter cannot run either fails, with both reasons.
+//! - J5: nothing is compiled, loaded or executed whose region is in quarantine.
+//! - J6: only what the interpreter cannot run either fails, with both reasons.
 //!
 //! Numbers are the interpreter's: within the tolerance of the op table, but with `Numerics::Exact` not the bits that the device would give. The
 //! event says so.
