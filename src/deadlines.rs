@@ -54,8 +54,10 @@ impl Deadlines {
     /// an error ([`Error::is_timeout`](crate::Error::is_timeout)) that says what it was waiting for, and may be made again. Calls with a
     /// time-out of their own ([`Tensor::to_literal_for`](crate::Tensor::to_literal_for)) keep it. Default: none.
     ///
-    /// A call with a deadline leaves all that may hang to other threads, which costs it some tens of microseconds. Recording ops waits for
-    /// nothing but room in a full log, and that has no deadline.
+    /// A call with a deadline leaves all that may hang to other threads, which costs it some tens of microseconds. Recording waits for nothing but
+    /// room in a full log, and no longer than this: then the op is not recorded, and its call returns the error. (Of an op that another thread of
+    /// the program records meanwhile on the same stream, the result may say so instead.) Dropping the last handle on a stream or an engine
+    /// waits no longer for what is destroyed with it.
     #[must_use]
     pub const fn wait(mut self, most: Duration) -> Deadlines {
         self.wait = Some(most);
@@ -71,7 +73,8 @@ impl Deadlines {
     }
 
     /// Most that a thread of the engine's works on one stream without coming back: for its executions and transfers. After that another
-    /// thread works on the other streams. The values of this stream stay undecided until the plugin answers. Default: 10 minutes.
+    /// thread works on the other streams. The values of this stream stay undecided until the plugin answers. The end of an engine waits no
+    /// longer for the plugin either, unless [`Deadlines::wait`] says how long. Default: 10 minutes.
     #[must_use]
     pub const fn call(mut self, most: Duration) -> Deadlines {
         self.call = Some(most);

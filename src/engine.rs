@@ -21,7 +21,7 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::{Classes, ColdRegions, Flow, KnownRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
-use crate::pjrt::{self, Inside, Plugin, discover};
+use crate::pjrt::{self, Inside, Patience, Plugin, discover};
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
@@ -80,6 +80,8 @@ pub(crate) struct EngineShared {
     aside: Pool<Task>,
     /// Gives up threads that do not come back, if any are ever.
     watch: Option<Watch>,
+    /// For how long the plugin is waited for at the end, if not for ever.
+    patience: Option<Patience>,
 }
 
 impl EngineShared {
@@ -115,6 +117,11 @@ impl EngineShared {
         let compile = Arc::new(compile.map_err(threads)?);
         let reports = Reports { events: Events::to(config.sink()), counters: Arc::new(Live::new()) };
         let watch = watch(&config, &reports, &drive, &compile, &interpret).map_err(threads)?;
+        let patience = patience(&config, &reports);
+        if let (Some(device), Some(patience)) = (device.pjrt(), &patience) {
+            // The sink may keep events that hold executables, and these the client.
+            device.device().client().set_patience(patience.weak());
+        }
         let (store, no_disk) = match device.pjrt() {
             Some(_) => Store::open(&config, &reports.events),
             None => (None, None),
@@ -152,6 +159,7 @@ impl EngineShared {
             interpret,
             aside,
             watch,
+            patience,
             config,
         });
         if shared.config.is_cache_only()
@@ -307,6 +315,13 @@ impl EngineShared {
         result.take()
     }
 
+    /// Something of the plugin's was not let go in time.
+    pub(crate) fn tell_late(&self, took: std::time::Duration) {
+        if let Some(patience) = &self.patience {
+            patience.tell_late(took);
+        }
+    }
+
     /// A stream has been made.
     pub(crate) fn note_flow(&self, flow: &Arc<Flow>) {
         self.flows.lock().push(Arc::downgrade(flow));
@@ -400,7 +415,24 @@ impl Drop for EngineShared {
         self.compile.shut_down();
         self.interpret.shut_down();
         self.drive.shut_down();
+        // What is left of the plugin is destroyed with them, the client too unless somebody else has it.
+        let (Some(patience), Some(_)) = (&self.patience, self.device.pjrt()) else { return };
+        let device = std::mem::replace(&mut self.device, Device::reference(1, None));
+        let cache = std::mem::replace(&mut self.cache, MemoryCache::new(self.config.cache()));
+        let classes = self.classes.take();
+        patience.wait_for(move || drop((classes, cache, device)));
     }
+}
+
+/// For how long the plugin is waited for when the engine ends.
+fn patience(config: &EngineConfig, reports: &Reports) -> Option<Patience> {
+    let limits = *config.waits();
+    let limit = limits.wait.or(limits.call)?;
+    let reports = reports.clone();
+    Some(Patience::new(limit, move |took| {
+        reports.counters.stuck.add(1);
+        reports.events.emit(|| Event::Stuck { thread: "end", took, stuck: 1, is_replaced: false });
+    }))
 }
 
 /// The thread that gives up those that do not come back, if any are to be.

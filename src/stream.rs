@@ -13,13 +13,13 @@ use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
 use smallvec::SmallVec;
 
 use crate::engine::EngineShared;
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result, Stage};
 use crate::event::Event;
 use crate::execute::{Askers, Donated, Driver, Flow, Standing, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
-use crate::record::replay::{Dropped, Replay, TakeResults};
+use crate::record::replay::{Dropped, End, Replay, Replayed, TakeResults};
 use crate::record::{Entry, Fence, Fenced, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use crate::sync::fork::{is_forked, keep_in_child};
 use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
-use crate::value::{ValueCell, ValuePromise, ValueRef};
+use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
 
 /// Codes of a stream's mode; 0 is the engine's.
 const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
@@ -47,12 +47,12 @@ pub(crate) fn mode_of(code: u32) -> Option<Mode> {
 /// One stream: its log, its driver, and the state in which that is.
 pub(crate) struct StreamShared {
     id: StreamId,
-    engine: Arc<EngineShared>,
     log: Log<Entry>,
     /// Entries below this ticket are waited for, so the driver must not stop at one that is being written.
     demanded: AtomicU64,
     actor: Actor,
-    driver: Mutex<Driver>,
+    /// There is one until the stream ends.
+    driver: Mutex<Option<Driver>>,
     flow: Arc<Flow>,
     donated: Donated,
     standing: Standing,
@@ -61,6 +61,8 @@ pub(crate) struct StreamShared {
     askers: Askers,
     /// The body that ops go into instead of the log, which then stays empty.
     trace: Option<Arc<Trace>>,
+    /// Goes last: its end is the end of the client, if nothing else of that is left.
+    engine: Arc<EngineShared>,
 }
 
 /// Results of a recorded op.
@@ -122,7 +124,7 @@ impl StreamShared {
             log: Log::new(),
             demanded: AtomicU64::new(0),
             actor: Actor::new(),
-            driver: Mutex::new(Rank::Driver, Driver::new(builder)),
+            driver: Mutex::new(Rank::Driver, Some(Driver::new(builder))),
             flow,
             donated: Donated::new(),
             standing: Standing::new(),
@@ -247,7 +249,9 @@ impl StreamShared {
         }
         let finish = Finish(self);
         loop {
-            self.driver.lock().run(self);
+            if let Some(driver) = self.driver.lock().as_mut() {
+                driver.run(self);
+            }
             if self.actor.finish() == Finished::Idle {
                 break;
             }
@@ -271,17 +275,76 @@ impl StreamShared {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {
             true => self.log.push_at_once(entry),
-            false => self.log.push(entry, |ticket| {
-                // There is room when the driver has been here, so it has to be told of each entry on its way that is still to be written.
-                self.demand(ticket);
-                self.notify();
-                self.engine().counters().stall()
-            }),
+            false => self.log.push_within(
+                entry,
+                |ticket, entry| {
+                    // There is room when the driver has been here, so it has to be told of each entry on its way that is still to be written.
+                    self.demand(ticket);
+                    self.notify();
+                    (self.engine().counters().stall(), self.patience(entry))
+                },
+                |entry| self.give_up(entry),
+            ),
         };
         if awaited || ticket.is_every(ENTRIES_PER_HINT) {
             self.notify();
         }
         ticket
+    }
+
+    /// Until when an entry waits for room in the log; for ever if that is not said.
+    #[cold]
+    fn patience(&self, entry: &Entry) -> Option<Instant> {
+        match entry {
+            // Who asks waits for the answer, and for no longer than it wants to.
+            Entry::Need(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
+            Entry::Op(_) => self.engine.deadline(),
+            // There are as many as ops, and nobody to be told.
+            Entry::Release(_) | Entry::Flush(_) | Entry::Replayed(..) | Entry::Nothing => {
+                self.engine.deadline().map(|_| Instant::now())
+            }
+        }
+    }
+
+    /// What is recorded instead of an entry that has waited in vain: nothing, if somebody can be told.
+    #[cold]
+    pub(crate) fn give_up(&self, entry: Entry) -> Entry {
+        let op = match entry {
+            Entry::Op(op) if !op.results.is_empty() => op,
+            other => return other,
+        };
+        let failure = Arc::new(Failure {
+            stage: Stage::Wait,
+            op: Some(op.signature.op()),
+            site: op.site.clone(),
+            region: None,
+            message: format!(
+                "it was given up, since there was no room in the log of stream {} in time",
+                self.id
+            ),
+            resource_exhausted: false,
+        });
+        for promise in op.results {
+            drop(promise.resolve(Outcome::Failed(failure.clone())));
+        }
+        Entry::Nothing
+    }
+
+    /// An op was given up, or more of them would be too much, because the stream does not go on.
+    #[cold]
+    fn no_room(&self) -> Error {
+        let waited = self.engine.config().waits().wait.unwrap_or_default();
+        Error::timeout(waited, format!("room in the log of stream {}", self.id), self.standing.look())
+    }
+
+    /// Whether an op with this result was given up. Not known of one that another thread sees to; its results have failed then.
+    #[inline(always)]
+    fn was_given_up(&self, result: Option<&Tensor>) -> bool {
+        // As a rule nobody has come to it yet.
+        match result.and_then(|result| result.cell().outcome().get()) {
+            Some(Outcome::Failed(failure)) => failure.stage == Stage::Wait,
+            _ => false,
+        }
     }
 
     /// Makes the driver go through everything up to and including `ticket`.
@@ -403,8 +466,10 @@ impl StreamShared {
     pub(crate) fn record(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensors> {
         Error::unless_forked(call.site)?;
         let mut results = Tensors::new();
-        if !self.replay.record(&call, self, &mut results) {
-            self.record_anew(&call, call.known(), &mut results)?;
+        match self.replay.record(&call, self, &mut results) {
+            Replayed::Yes => {}
+            Replayed::No => self.record_anew(&call, call.known(), &mut results)?,
+            Replayed::TooMany => return Err(self.no_room()),
         }
         Ok(results)
     }
@@ -458,8 +523,10 @@ impl StreamShared {
     ) -> Result<Tensor> {
         Error::unless_forked(call.site)?;
         let mut result = None;
-        if !self.replay.record(call, self, &mut result) {
-            self.record_anew(call, known(), &mut result)?;
+        match self.replay.record(call, self, &mut result) {
+            Replayed::Yes => {}
+            Replayed::No => self.record_anew(call, known(), &mut result)?,
+            Replayed::TooMany => return Err(self.no_room()),
         }
         result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
@@ -499,6 +566,9 @@ impl StreamShared {
         let signature = known.signature;
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit_with(Entry::Op(op), operands, self);
+        if self.was_given_up(made.taken().first()) {
+            return Err(self.no_room());
+        }
         match mode {
             Mode::Fused if effect == Effect::Pure => {}
             Mode::Fused | Mode::Strict => self.notify(),
@@ -568,6 +638,33 @@ impl StreamShared {
             owner.need(cell, Boundary::CrossStream);
         }
         Ok(true)
+    }
+}
+
+impl Drop for StreamShared {
+    /// What nobody has worked on goes, and with it buffers of the plugin's. Who has a deadline does not wait for that any longer.
+    fn drop(&mut self) {
+        let is_elsewhere = is_driving() || crate::pjrt::inside_callback() || is_forked();
+        let Some(deadline) = self.engine.deadline().filter(|_| !is_elsewhere && self.trace.is_none()) else {
+            return;
+        };
+        if self.engine.device().pjrt().is_none() {
+            return;
+        }
+        let log = std::mem::replace(&mut self.log, Log::new());
+        let donated = std::mem::replace(&mut self.donated, Donated::new());
+        let replay = std::mem::replace(&mut self.replay, Replay::new(false));
+        let rest = (log, self.driver.lock().take(), replay, donated);
+        // If it does not come back, the engine stays: its end would wait for that thread.
+        let (engine, since) = (self.engine.clone(), Instant::now());
+        let ended = self.engine.within(deadline, move |hand_over| {
+            drop(rest);
+            drop(engine);
+            hand_over(());
+        });
+        if ended.is_none() {
+            self.engine.tell_late(since.elapsed());
+        }
     }
 }
 

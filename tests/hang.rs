@@ -355,6 +355,71 @@ fn an_execution_that_hangs_holds_up_its_stream_alone() {
     assert_eq!(y.to_vec::<f32>().unwrap(), [-1.0, -2.0]);
 }
 
+/// How a program records steps that are on their way when the plugin hangs: each asked for or not, replayed or not.
+const RECORDING: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
+
+/// Who records on a stream that does not go on waits for room as long as for anything else. Nothing is lost of what was recorded.
+#[test]
+fn recording_on_a_stream_that_hangs_is_told() {
+    for (asks, replays) in RECORDING {
+        let hang = Hang::new();
+        let config = support::config().inject_faults(hang.at(POINTS[1].1)).replay(replays);
+        let engine = engine(config, Deadlines::none().wait(SHORT));
+        let x = at_last(|| engine.tensor(&[1.0f32, 2.0], &[2]));
+        let step = |y: &Tensor| -> Result<Tensor> {
+            let y = y.neg()?.add(&x)?.abs()?;
+            if asks {
+                engine.stream().flush();
+            }
+            Ok(y)
+        };
+        // What comes again is known by then.
+        let mut y = x.clone();
+        for _ in 0..1_000 {
+            y = at_last(|| step(&y));
+        }
+        at_last(|| engine.synchronize());
+        hang.set(true);
+        let shut = hang.gate.shut();
+        y = at_last(|| step(&y));
+        engine.stream().flush();
+        hang.wait_for(1);
+        // In the end each round of this waits in vain.
+        let mut kept = y.clone();
+        let told = (0..100_000).find_map(|_| match step(&kept) {
+            Ok(next) => {
+                kept = next;
+                None
+            }
+            Err(error) => Some(error),
+        });
+        let error = timed_out(Err::<(), Error>(told.expect("somebody is told")));
+        let text = error.to_string();
+        for part in ["room in the log of stream s0", "is being executed", "recorded up to"] {
+            assert!(text.contains(part), "{asks}, {replays}: {part:?} is not in: {text}");
+        }
+        // The other calls return too, on any thread.
+        timed_out(kept.to_literal_for(SHORT));
+        timed_out(engine.stream().synchronize_for(SHORT));
+        engine.stream().flush();
+        drop(kept.read());
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..3).for_each(|_| drop(step(&y))));
+            }
+        });
+        drop(y);
+        drop(shut);
+        // It is at 1 and 2, or at 0 and 0, whether or not the last steps are among those recorded.
+        let data = at_last(|| kept.to_vec::<f32>());
+        assert!(data == [1.0, 2.0] || data == [0.0, 0.0], "{data:?}");
+        let next = at_last(|| step(&kept));
+        let wanted = [(1.0 - data[0]).abs(), (2.0 - data[1]).abs()];
+        assert_eq!(at_last(|| next.to_vec::<f32>()), wanted);
+        at_last(|| engine.synchronize());
+    }
+}
+
 /// Whatever the plugin is at, nobody who drops anything waits for it; when it comes back, all is let go.
 #[test]
 fn dropping_waits_for_no_plugin() {

@@ -148,7 +148,7 @@ fn history(how: &mut Bytes<'_>) -> Vec<Move> {
     let mut moves = Vec::new();
     while moves.len() < MOST_STEPS && !how.is_empty() {
         let process = how.draw(PROCESSES as u32) as usize;
-        let (step, plan) = (self::step(how), self::plan(how));
+        let (step, plan) = (step(how), plan(how));
         let between = (how.draw(8) == 7).then(|| {
             let process = (process + 1 + how.draw(PROCESSES as u32 - 1) as usize) % PROCESSES;
             Between { call: how.draw(32).into(), process, step: self::step(how) }

@@ -348,7 +348,8 @@ pub enum Event {
     /// A thread of the engine has been at one piece of work for longer than [`Deadlines`](crate::Deadlines) allows, most likely inside the plugin. It
     /// is left there. What region it compiled is told by [`Event::CompileFailed`].
     Stuck {
-        /// What kind of thread: `compile`, `later` (which compiles what nobody waits for), `drive` or `interpret`.
+        /// What kind of thread: `compile`, `later` (which compiles what nobody waits for), `drive`, `interpret`, or `end`, which destroys what is
+        /// left of an engine.
         thread: &'static str,
         /// How long it has been.
         took: Duration,

@@ -3,18 +3,20 @@
 //! Invariants:
 //! - K1. The plugin's client object is destroyed after everything made with it: devices, memories, buffers, executables
 //!   and events each hold the client.
-//! - K2. It is destroyed once, and never from within a callback (`callback::inside`).
+//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has set a limit ([`Client::set_patience`]) that is
+//!   waited for no longer (`ending.rs`).
 
 use std::ffi::c_char;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pjrt_sys::*;
 
 use super::api::{Api, call, list, text};
 use super::callback;
 use super::device::{Device, DeviceEntry, Memory, MemoryEntry};
+use super::ending::Patience;
 use super::error::{Error, count_destroy, leak};
 use super::executable::{Executable, Parameters};
 use super::kv::{KeyValueStore, Store};
@@ -97,6 +99,8 @@ struct RawClient {
     raw: NonNull<PJRT_Client>,
     /// What the plugin's key-value callbacks point to, until the client is gone.
     store: Option<Arc<Store>>,
+    /// For how long its end is waited for.
+    patience: OnceLock<Patience>,
 }
 
 /// A client on its way to the thread that destroys it.
@@ -123,7 +127,10 @@ impl Drop for RawClient {
     fn drop(&mut self) {
         let destroy = Destroy { plugin: self.plugin, raw: self.raw, _store: self.store.take() };
         if !callback::inside() {
-            return destroy.run();
+            return match self.patience.take() {
+                Some(patience) => patience.wait_for(move || destroy.run()),
+                None => destroy.run(),
+            };
         }
         // K2: this may be a thread that the client would wait for.
         if let Err(error) = thread::spawn("pjrt-client-destroy".into(), move || destroy.run()) {
@@ -155,7 +162,7 @@ impl Client {
             ));
         };
         // From here on the client is destroyed on every way out.
-        let raw = RawClient { plugin, raw, store };
+        let raw = RawClient { plugin, raw, store, patience: OnceLock::new() };
         let describe = Describe { api, client: raw.raw.as_ptr() };
         let platform_name = describe.platform_name()?;
         let platform_version = optional(describe.platform_version())?.unwrap_or_default();
@@ -181,6 +188,11 @@ impl Client {
 
     pub(super) fn memory_entries(&self) -> &[MemoryEntry] {
         &self.0.memories
+    }
+
+    /// Limits for how long its end is waited for. The first limit counts.
+    pub(crate) fn set_patience(&self, patience: Patience) {
+        let _ = self.0.raw.patience.set(patience);
     }
 
     /// Slot of the device at `raw`.

@@ -200,7 +200,7 @@ pub struct Counters {
     pub destroy_errors: u64,
     /// Panics of user callbacks, or of destructors run in one, that were stopped before they reached the plugin.
     pub callback_panics: u64,
-    /// Objects leaked on purpose, because freeing them could not be shown to be safe.
+    /// Objects leaked on purpose, because freeing them could not be shown to be safe, and ends that were not waited for any longer.
     pub leaks: u64,
 }
 

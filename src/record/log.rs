@@ -18,7 +18,8 @@
 //! `SEGMENTS * SLOTS` entries are in the log; an append beyond that parks until the consumer has made room, which is the
 //! back-pressure of last resort. A thread that the consumer may be waiting for must not park: [`Log::push_at_once`] leaves
 //! an entry that does not fit in a list beside the slots, with the ticket that would have been next as its *bound*; the
-//! consumer takes it before the entry of that ticket.
+//! consumer takes it before the entry of that ticket. An append that waits for a bounded time leaves its entry behind when that is over
+//! ([`Log::push_within`]), with its ticket, and the consumer puts it into its slot as soon as there is room.
 //!
 //! # States and transitions
 //!
@@ -59,10 +60,13 @@
 //!   before it takes a payload.
 //! - L6: *Everything is dropped once.* A payload leaves its slot by a read in `pop` or in `drop`; `drop` visits the tickets
 //!   from the consumer's place on that are `WRITTEN`.
+//! - L7: *A ticket that was left is filled before it is reached.* It is left under the lock that the consumer holds while it moves `head`, and only
+//!   if there is still no room then. The consumer fills it when it moves `head` to where there is, and comes to it no earlier than that.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
 
@@ -152,19 +156,22 @@ pub(crate) struct Pushed {
     pub(crate) awaited: bool,
 }
 
+/// Entries that were left, with their tickets. Boxed: as a rule there are none, and an idle log is to be small.
+struct Left<T>(Vec<(u64, T)>);
+
 /// A multi-producer, single-consumer log. See the module's documentation.
 pub(crate) struct Log<T> {
     /// Next ticket.
     tail: CachePadded<AtomicU64>,
     /// First ticket that has not been taken out.
     head: CachePadded<AtomicU64>,
-    directory: Box<[AtomicPtr<Segment<T>>]>,
+    directory: Box<[AtomicPtr<Segment<T>>; SEGMENTS as usize]>,
     /// A segment to use instead of allocating one, or null.
     spare: AtomicPtr<Segment<T>>,
     /// First ticket that has not been read; whoever holds the lock is the consumer.
     place: Mutex<u64>,
-    /// Held by the consumer while it moves `head`, and by producers while they decide to wait for that.
-    room: Mutex<()>,
+    /// Held by the consumer while it moves `head`, and by producers while they decide to wait for that. Entries that were left, with their tickets.
+    room: Mutex<Option<Box<Left<T>>>>,
     made_room: Condvar,
     /// Entries that did not fit and must not wait, each with its bound.
     late: Mutex<VecDeque<(u64, T)>>,
@@ -191,10 +198,10 @@ impl<T> Log<T> {
         Log {
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
-            directory: (0..SEGMENTS).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            directory: Box::new(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))),
             spare: AtomicPtr::new(ptr::null_mut()),
             place: Mutex::new(Rank::Reader, 0),
-            room: Mutex::new(Rank::LogRoom, ()),
+            room: Mutex::new(Rank::LogRoom, None),
             made_room: Condvar::new(),
             late: Mutex::new(Rank::LateEntries, VecDeque::new()),
             has_late: AtomicBool::new(false),
@@ -210,12 +217,46 @@ impl<T> Log<T> {
     /// Appends an entry. `when_full` is called if the log is full, before parking, with the place of the entry: it must see to it that the
     /// consumer runs, and that it awaits each entry before this one that is not written when it comes to it. What it returns is dropped
     /// when there is room.
+    #[cfg(test)]
     pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
+        self.push_within(entry, |ticket, _| (when_full(ticket), None), |entry| entry)
+    }
+
+    /// As `push`; `when_full` says too until when the entry waits, if not for ever. When that is over, what `give_up` makes of it is left for
+    /// the consumer, and the append is over.
+    #[inline(always)]
+    pub(crate) fn push_within<W>(
+        &self,
+        entry: T,
+        when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
+        give_up: impl FnOnce(T) -> T,
+    ) -> Pushed {
         // Relaxed is enough for the order: the modification order of one counter respects happens-before.
         let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
         if ticket >= self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
-            let _waiting = when_full(Ticket(ticket));
-            self.wait_for_room(ticket);
+            return self.push_late(ticket, entry, when_full, give_up);
+        }
+        self.fill(ticket, entry)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_late<W>(
+        &self,
+        ticket: u64,
+        mut entry: T,
+        when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
+        give_up: impl FnOnce(T) -> T,
+    ) -> Pushed {
+        let (_waiting, until) = when_full(Ticket(ticket), &entry);
+        if !self.wait_for_room(ticket, until) {
+            // Not under the lock: it may be somebody else's code.
+            entry = give_up(entry);
+            let mut left = self.room.lock();
+            if ticket >= self.head.load(Ordering::Acquire) + CAPACITY {
+                left.get_or_insert_with(|| Box::new(Left(Vec::new()))).0.push((ticket, entry));
+                return Pushed { ticket: Ticket(ticket), awaited: true };
+            }
         }
         self.fill(ticket, entry)
     }
@@ -252,12 +293,17 @@ impl<T> Log<T> {
         Pushed { ticket: Ticket(ticket), awaited: before == AWAITED }
     }
 
-    #[cold]
-    fn wait_for_room(&self, ticket: u64) {
+    /// Whether there is room for the entry of this ticket, in time.
+    fn wait_for_room(&self, ticket: u64, until: Option<Instant>) -> bool {
         let mut guard = self.room.lock();
         while ticket >= self.head.load(Ordering::Acquire) + CAPACITY {
-            guard = self.made_room.wait(guard);
+            guard = match until {
+                None => self.made_room.wait(guard),
+                Some(until) if Instant::now() < until => self.made_room.wait_until(guard, until),
+                Some(_) => return false,
+            };
         }
+        true
     }
 
     /// The segment of a ticket that is below `head + CAPACITY`, allocated if nobody has yet.
@@ -363,10 +409,20 @@ impl<'a, T> Reader<'a, T> {
             slot.state.store(EMPTY, Ordering::Relaxed);
         }
         self.log.keep_spare(segment);
-        let guard = self.log.room.lock();
+        let mut left = self.log.room.lock();
         self.log.head.store(head, ordering!(Release, "log_head_store"));
         self.log.made_room.notify_all();
-        drop(guard);
+        let Some(all) = left.take() else { return };
+        let (fits, late): (Vec<_>, Vec<_>) =
+            all.0.into_iter().partition(|(ticket, _)| *ticket < head + CAPACITY);
+        if !late.is_empty() {
+            *left = Some(Box::new(Left(late)));
+        }
+        drop(left);
+        for (ticket, entry) in fits {
+            // Nobody is to be told: it is the consumer that awaits it.
+            let _ = self.log.fill(ticket, entry);
+        }
     }
 
     /// Asks to be told when the next entry is written. Returns false if it has been written already; true means that its

@@ -37,6 +37,8 @@ pub(crate) enum Entry {
     Fence(FencePromise),
     /// Ops and releases that were recorded before in the same order, and how far they were what was expected.
     Replayed(Box<Tape>, End),
+    /// An op that was given up, because for too long there was no room.
+    Nothing,
 }
 
 impl Entry {
@@ -52,7 +54,7 @@ impl Entry {
     pub(crate) fn is_demanded(&self) -> bool {
         match self {
             Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
-            Entry::Release(_) => false,
+            Entry::Release(_) | Entry::Nothing => false,
             Entry::Replayed(_, end) => *end != End::Astray,
             Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) => true,
         }

@@ -103,6 +103,7 @@ ranks! {
         Watch = "whether the watch is to end",
         WatchThread = "the thread of the watch",
         UnderWay = "what is under way to the store",
+        Ending = "whether an end has come",
     }
     5: {
         LogRoom = "the room of the log",

@@ -13,7 +13,7 @@ use fuseline_fusion::{Bytes, Element, Literal, Site, StreamId, TensorType};
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::{EngineShared, HandOver, Reports};
-use crate::error::{Error, Failure, Result};
+use crate::error::{Error, Failure, Result, Stage};
 use crate::event::{Asked, Event, Events};
 use crate::execute::Standing;
 use crate::stream::may_wait;
@@ -24,9 +24,15 @@ use crate::value::{Maker, Outcome, ValueCell};
 /// Puts the address of a value's op on what the device said.
 fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
     let resource_exhausted = error.is_out_of_memory();
-    let DeviceError { stage, message, .. } = error;
+    let DeviceError { stage, mut message, .. } = error;
     let (op, site) = maker.map_or((None, Site::Unknown), Maker::address);
     let region = maker.map(|maker| maker.region.reference);
+    if let Some(region) = region.filter(|region| stage == Stage::Execute && region.ops > 1) {
+        let ops = region.ops;
+        message.push_str(&format!(
+            " (the plugin does not say by which of the {ops} ops, or whether by what they read)"
+        ));
+    }
     Failure { stage, op, site, region, message, resource_exhausted }
 }
 
@@ -543,7 +549,7 @@ impl Tensor {
         if nans + infinities == 0 {
             return Ok(());
         }
-        let stage = crate::error::Stage::Execute;
+        let stage = Stage::Execute;
         let message = format!("the result is {} and Debug mode checks for finite elements", self.ty());
         let found = DeviceError::new(stage, message);
         Err(Error::non_finite(failure(found, maker), nans, infinities))

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fuseline::pjrt::{ClientOptions, CompileOptions, Plugin};
+use fuseline::{Deadlines, Event, Tensor};
 use libloading::os::unix::Library;
 use pjrt_sys::*;
 
@@ -126,6 +127,58 @@ fn told_in_time(test: &str, points: &[&str]) {
         }
     }
     assert!(others.is_empty(), "{others:?}");
+}
+
+/// An engine ends in time, whatever the plugin does not come back from; when it comes back after all, all is let go.
+#[test]
+fn an_engine_ends_in_time_while_the_plugin_hangs() {
+    let plugin = FakePlugin::alone();
+    let limit = Duration::from_millis(400);
+    let waits = Deadlines::none().wait(limit);
+    for (point, deadlines) in [
+        ("Client_Destroy", waits),
+        ("Client_Destroy", Deadlines::none().call(limit)),
+        ("LoadedExecutable_Destroy", waits),
+        ("Buffer_Destroy", waits),
+    ] {
+        let (tell, told) = mpsc::channel();
+        // Not the events: some hold executables, and with them the client.
+        let sink = move |event: &Event| {
+            if let Event::Stuck { thread, took, .. } = event {
+                tell.send((*thread, *took)).unwrap();
+            }
+        };
+        let engine = plugin.config().deadlines(deadlines).event_sink(sink).build().unwrap();
+        // On a busy machine it may be late.
+        let at_last = |call: &dyn Fn() -> fuseline::Result<Tensor>| loop {
+            match call() {
+                Err(error) if error.is_timeout() => {}
+                other => break other.unwrap(),
+            }
+        };
+        let x = at_last(&|| engine.tensor(&[1.0f32], &[1]));
+        let y = at_last(&|| three(&x).and_then(|y| y.wait().map(|()| y)));
+        let (leaks, fired) = (fuseline::pjrt::counters().leaks, plugin.fired(point));
+        plugin.plan(&format!("{point}@1 = hang"));
+        let (send, ended) = mpsc::channel();
+        let dropper = std::thread::spawn(move || {
+            drop((x, y, engine));
+            send.send(()).unwrap();
+        });
+        // Against hangs only.
+        ended
+            .recv_timeout(Duration::from_secs(60))
+            .unwrap_or_else(|_| panic!("{point}: the engine does not end"));
+        dropper.join().unwrap();
+        // It may be a thread of the engine's that was the last to have it.
+        wait_for(|| plugin.hanging() == 1, || format!("{point}: nobody hangs"));
+        assert_eq!(plugin.fired(point) - fired, 1, "{point}");
+        let (thread, took) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(thread == "end" && took >= limit, "{point}: {thread}, {took:?}");
+        assert!(fuseline::pjrt::counters().leaks > leaks, "{point}: it is not counted");
+        plugin.heal();
+        plugin.assert_clean();
+    }
 }
 
 /// A plugin that refuses to destroy things: counted, and no reason to fail.

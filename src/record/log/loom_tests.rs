@@ -1,6 +1,7 @@
 //! Every schedule of small logs: two slots a segment, two segments, four entries at most.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{CAPACITY, Log};
 use crate::sync::{Condvar, Mutex, Rank};
@@ -215,5 +216,56 @@ fn loom_an_entry_that_does_not_wait_meets_one_that_may() {
         push(&log, &bell, (2, 0));
         drain(&log, &bell, 2);
         other.join().expect("no panic");
+    });
+}
+
+/// As [`push`], waiting for no time at all.
+fn leave(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
+    if log.push_within(entry, |_, _| ((), Some(Instant::now())), |entry| entry).awaited {
+        bell.ring();
+    }
+}
+
+/// The log is full, and whoever comes waits no longer: the entry keeps its place, between what came before and after it, and the consumer finds
+/// it there whenever it makes room.
+#[test]
+fn loom_an_entry_that_was_left_keeps_its_place() {
+    model(|| {
+        let log = Arc::new(Log::new());
+        let bell = Arc::new(Bell::new());
+        for number in 0..CAPACITY as u32 {
+            push(&log, &bell, (0, number));
+        }
+        let (other_log, other_bell) = (log.clone(), bell.clone());
+        let other = loom::thread::spawn(move || {
+            leave(&other_log, &other_bell, (1, 0));
+            push(&other_log, &other_bell, (1, 1));
+        });
+        drain(&log, &bell, CAPACITY as usize + 2);
+        other.join().expect("no panic");
+    });
+}
+
+/// What was left and never read is dropped once.
+#[test]
+fn loom_what_was_left_is_dropped_once() {
+    model(|| {
+        let entry = Arc::new(());
+        let log = Arc::new(Log::new());
+        for _ in 0..CAPACITY {
+            let _ = log.push(entry.clone(), |_| ());
+        }
+        let (other_log, other_entry) = (log.clone(), entry.clone());
+        let other = loom::thread::spawn(move || {
+            let _ = other_log.push_within(other_entry, |_, _| ((), Some(Instant::now())), |entry| entry);
+        });
+        let mut reader = log.read();
+        for _ in 0..2 {
+            drop(reader.pop());
+        }
+        drop(reader);
+        other.join().expect("no panic");
+        drop(log);
+        assert_eq!(Arc::strong_count(&entry), 1);
     });
 }

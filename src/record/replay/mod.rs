@@ -37,6 +37,7 @@ mod tape;
 mod template;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::op::Effect;
@@ -45,7 +46,7 @@ use smallvec::SmallVec;
 
 use self::gate::{Gate, State};
 pub(crate) use self::life::{Dropped, Life};
-use self::permits::{Permit, Permits};
+use self::permits::{Got, Permit, Permits};
 pub(crate) use self::tape::{Recorded, Step, TakeResults, Tape};
 use self::template::Library;
 pub(crate) use self::template::{Passed, Round, Sites, Template};
@@ -68,6 +69,23 @@ pub(crate) enum End {
     Round,
     /// Something else has come than what was expected.
     Astray,
+}
+
+/// Whether a call was recorded on a tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Replayed {
+    /// It is still to be recorded.
+    No,
+    Yes,
+    /// It was, or it is not to be, and for too long there have been as many tapes under way as there may be.
+    TooMany,
+}
+
+impl From<bool> for Replayed {
+    fn from(is_recorded: bool) -> Replayed {
+        if is_recorded { Replayed::Yes } else { Replayed::No }
+    }
 }
 
 /// What is behind the gate.
@@ -162,9 +180,11 @@ impl Replay {
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
-    ) -> bool {
+    ) -> Replayed {
         match self.gate.state() {
-            State::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => false,
+            State::Open if self.ops.load(Ordering::Relaxed) < self.due.load(Ordering::Relaxed) => {
+                Replayed::No
+            }
             state => self.record_expected(state, call, stream, results),
         }
     }
@@ -176,15 +196,15 @@ impl Replay {
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
-    ) -> bool {
+    ) -> Replayed {
         // It goes into a body, and is none of this stream's ops, though it may be called by a value of this stream.
         if call.operands.iter().any(|tensor| tensor.cell().place().is_some()) {
-            return false;
+            return Replayed::No;
         }
         match state {
             // It goes the way of all entries, and ends the tape there.
-            _ if !is_fit(call, stream) => false,
-            State::Open => self.record_due(call, stream, results),
+            _ if !is_fit(call, stream) => Replayed::No,
+            State::Open => self.record_due(call, stream, results).into(),
             State::Closed => self.record_next(call, stream, results),
             from => self.record_first(from, call, stream, results),
         }
@@ -195,8 +215,8 @@ impl Replay {
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
-    ) -> bool {
-        let Some(mut held) = self.gate.hold(State::Closed) else { return false };
+    ) -> Replayed {
+        let Some(mut held) = self.gate.hold(State::Closed) else { return Replayed::No };
         let session = held.inside();
         let is_next = session.tape.as_mut().is_some_and(|tape| tape.record(call, stream, results));
         let is_recorded = is_next
@@ -205,10 +225,10 @@ impl Replay {
         self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
-        if self.is_crowded.load(Ordering::Relaxed) {
-            self.wait_for_tapes(stream);
+        if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) && is_recorded {
+            return Replayed::TooMany;
         }
-        is_recorded
+        is_recorded.into()
     }
 
     #[cold]
@@ -218,14 +238,17 @@ impl Replay {
         call: &RecordCall<'_>,
         stream: &Arc<StreamShared>,
         results: &mut impl TakeResults,
-    ) -> bool {
-        let Some(mut held) = self.gate.hold(from) else { return false };
+    ) -> Replayed {
+        if self.is_crowded.load(Ordering::Relaxed) && !self.wait_for_tapes(stream) {
+            return Replayed::TooMany;
+        }
+        let Some(mut held) = self.gate.hold(from) else { return Replayed::No };
         let session = held.inside();
         let is_recorded = self.begin(session, from == State::Fresh, call, stream, results);
         self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
-        is_recorded
+        is_recorded.into()
     }
 
     /// Lets those who drop handles know where the tape stands.
@@ -392,6 +415,7 @@ impl Replay {
 
     #[inline(never)]
     fn go_through(&self, mut entry: Entry, operands: &[&Tensor], stream: &Arc<StreamShared>) {
+        let mut is_late = false;
         loop {
             if let Some(mut held) = self.gate.hold(State::Closed) {
                 let next = self.accept(held.inside(), entry, stream);
@@ -399,9 +423,23 @@ impl Replay {
                 break;
             }
             // Somebody holds it, who sees to the entry, or has just opened it: no round of this loop is without somebody's progress.
-            // The driver must not wait for one who may be waiting for the driver, and a release may come from who holds the gate.
-            let may_wait = !matches!(entry, Entry::Release(_)) && !is_driving();
-            let Some(permit) = self.permits.get(may_wait) else { continue };
+            // The driver must not wait for one who may be waiting for the driver, and a release may come from who holds the gate. Who asks
+            // waits for the answer alone.
+            let may_wait = !is_late
+                && !matches!(entry, Entry::Release(_) | Entry::Need(..) | Entry::Fence(_))
+                && !is_driving();
+            let permit = match self.permits.get(may_wait, || stream.engine().deadline()) {
+                Got::Permit(permit) => permit,
+                Got::Waited => continue,
+                Got::Late => {
+                    is_late = true;
+                    entry = match stream.give_up(entry) {
+                        Entry::Nothing => return,
+                        entry => entry,
+                    };
+                    continue;
+                }
+            };
             let mut mentions: Mentions = operands.iter().map(|&tensor| tensor.clone()).collect();
             if let Entry::Need(value, _) = &entry {
                 // Who asks for it has a handle.
@@ -417,7 +455,8 @@ impl Replay {
             }
         }
         if self.is_crowded.load(Ordering::Relaxed) {
-            self.wait_for_tapes(stream);
+            // Its next op is told.
+            let _ = self.wait_for_tapes(stream);
         }
     }
 
@@ -507,7 +546,9 @@ impl Replay {
         let Some(mut tape) = session.tape.take() else { return State::Open };
         tape.close();
         let mut library = self.library.lock();
-        let next = library.completed(tape.template());
+        // If there are too many then, the next one is begun by the op that waits until there are fewer.
+        let may_go_on = library.away() + 1 < MAX_TAPES;
+        let next = library.completed(tape.template()).filter(|_| may_go_on);
         session.tape = next.map(|template| library.tape(template));
         session.is_clean = true;
         self.note_place(session);
@@ -585,20 +626,27 @@ impl Replay {
         }
     }
 
-    /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose number is limited.
+    /// Waits until fewer tapes are under way: they stand for many entries of the log each, whose number is limited. False if that takes longer
+    /// than anybody waits.
     #[cold]
-    fn wait_for_tapes(&self, stream: &Arc<StreamShared>) {
+    fn wait_for_tapes(&self, stream: &Arc<StreamShared>) -> bool {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         if is_driving() {
-            return;
+            return true;
         }
         stream.notify();
         let _stall = stream.engine().counters().stall();
         let mut library = self.library.lock();
+        let until = stream.engine().deadline();
         while library.away() >= MAX_TAPES {
-            library = self.came_back.wait(library);
+            library = match until {
+                None => self.came_back.wait(library),
+                Some(until) if Instant::now() < until => self.came_back.wait_until(library, until),
+                Some(_) => return false,
+            };
         }
         self.is_crowded.store(false, Ordering::Relaxed);
+        true
     }
 
     // ----- the driver's side -----

@@ -4,10 +4,11 @@
 //! meanwhile, which takes memory. So each has a [`Permit`], and who finds none left waits.
 //!
 //! Invariants:
-//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when there are fewer. What must not wait for whoever
+//! - Q7: at most [`MAX_LEFT`] entries that may wait have permits, and one who waits is woken when there are fewer, or when its time is over. What must not wait for whoever
 //!   holds the gate (the driver's entries; a release, which may be the holder's) is counted and does not.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::limits::MAX_LEFT;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,15 @@ pub(super) struct Permits {
 /// The right to leave an entry, until it is dropped.
 pub(super) struct Permit(Arc<Permits>);
 
+/// What [`Permits::get`] came to.
+pub(super) enum Got {
+    Permit(Permit),
+    /// There was none, and the thread has waited for one: much can have happened.
+    Waited,
+    /// It has waited in vain.
+    Late,
+}
+
 impl Permits {
     pub(super) fn new() -> Arc<Permits> {
         Arc::new(Permits {
@@ -33,20 +43,25 @@ impl Permits {
         })
     }
 
-    /// A permit. `None` after there was none and the thread has waited for one, if it may: much can have happened.
-    pub(super) fn get(self: &Arc<Self>, may_wait: bool) -> Option<Permit> {
+    /// A permit. If there is none, the thread waits for one if it may, until `deadline` if that says when.
+    pub(super) fn get(self: &Arc<Self>, may_wait: bool, deadline: impl FnOnce() -> Option<Instant>) -> Got {
         // Relaxed: a number, and who waits looks at it under the lock.
         let given = self.given.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(self.clone());
         if given < MAX_LEFT || !may_wait {
-            return Some(permit);
+            return Got::Permit(permit);
         }
         drop(permit);
+        let until = deadline();
         let mut lock = self.lock.lock();
         while self.given.load(Ordering::Relaxed) >= MAX_LEFT {
-            lock = self.returned.wait(lock);
+            lock = match until {
+                None => self.returned.wait(lock),
+                Some(until) if Instant::now() < until => self.returned.wait_until(lock, until),
+                Some(_) => return Got::Late,
+            };
         }
-        None
+        Got::Waited
     }
 }
 
@@ -72,19 +87,28 @@ mod tests {
     #[test]
     fn who_finds_none_waits_until_one_is_given_back() {
         let permits = Permits::new();
-        let mut given: Vec<Permit> = (0..MAX_LEFT).map(|_| permits.get(true).unwrap()).collect();
+        let permit = |may_wait, until: Option<Instant>| match permits.get(may_wait, || until) {
+            Got::Permit(permit) => Some(permit),
+            Got::Waited | Got::Late => None,
+        };
+        let mut given: Vec<Permit> = (0..MAX_LEFT).map(|_| permit(true, None).unwrap()).collect();
         // One who must not wait gets another one.
-        given.push(permits.get(false).unwrap());
+        given.push(permit(false, None).unwrap());
+        // One who has no time left gets none.
+        let until = Instant::now() + Duration::from_millis(1);
+        assert!(matches!(permits.get(true, || Some(until)), Got::Late) && Instant::now() >= until);
         let (send, waited) = mpsc::channel();
         let theirs = permits.clone();
-        let thread =
-            thread::spawn("waits".into(), move || send.send(theirs.get(true).is_none()).unwrap()).unwrap();
+        let thread = thread::spawn("waits".into(), move || {
+            send.send(matches!(theirs.get(true, || None), Got::Waited)).unwrap();
+        })
+        .unwrap();
         assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");
         given.pop();
         assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "there is none yet");
         given.pop();
         assert_eq!(waited.recv_timeout(Duration::from_secs(20)), Ok(true));
         thread.join().unwrap();
-        assert!(permits.get(true).is_some());
+        assert!(permit(true, None).is_some());
     }
 }
