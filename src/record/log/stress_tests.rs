@@ -122,13 +122,13 @@ fn appends_beside_a_stuck_one() -> Vec<u64> {
     assert_eq!(log.directory.len() as u64 * super::SLOTS, ROOM);
     done.store(true, Ordering::Release);
     stuck.thread().unpark();
-    stuck.join().unwrap();
+    stuck.join().expect("the thread is well");
     let mut reader = log.read();
     assert_eq!(reader.pop(), Some(u64::MAX));
     for number in 1..ROOM {
         assert_eq!(reader.pop(), Some(number));
     }
-    late.join().unwrap();
+    late.join().expect("the thread is well");
     assert_eq!(reader.pop(), Some(ROOM));
     took
 }
