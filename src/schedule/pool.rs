@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::rank::before;
+use crate::sync::rank::before_end;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, Rank};
 
@@ -236,7 +236,7 @@ impl<T: Item> Pool<T> {
         drop(state);
         self.shared.changed.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
-        before("waits for the threads of a pool");
+        before_end("waits for the threads of a pool");
         let me = thread::current().id();
         for (seat, handle) in threads {
             if handle.thread().id() != me && !is_stuck[seat] {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::rank::before;
+use crate::sync::rank::before_end;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, Rank};
 
@@ -53,7 +53,7 @@ impl Watch {
         *self.shared.0.lock() = true;
         self.shared.1.notify_all();
         let thread = self.thread.lock().take();
-        before("waits for the watch");
+        before_end("waits for the watch");
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
             let _ = thread.join();
         }

@@ -6,7 +6,8 @@
 //! - N1: a thread takes a lock only if its level is above those of all that it holds. So no two threads wait for each other.
 //! - N2: code of the user's runs under the driver of a stream and the reader of its log at most ([`before_user_code`]); only drivers take
 //!   readers.
-//! - N3: nothing is held while a plugin compiles or loads, and while a thread waits ([`before`]), but the lock that it waits with.
+//! - N3: nothing is held while a plugin compiles or loads, and while a thread waits ([`before`]), but the lock that it waits with; and, where code of
+//!   the user's ends an engine, the driver and the reader that it runs under, which are another engine's ([`before_end`]).
 //!
 //! A violation is told on standard error, the first few, and the process goes on: it may never come to a deadlock. With
 //! `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout (`.cargo/config.toml`), it ends the process and does not unwind: it would be
@@ -24,7 +25,7 @@ use unchecked as here;
 
 #[cfg(not(any(loom, shuttle)))]
 pub(super) use here::{Held, Ranked};
-pub(crate) use here::{before, before_user_code};
+pub(crate) use here::{before, before_end, before_user_code};
 
 /// Declares the locks, level by level.
 macro_rules! ranks {
@@ -261,7 +262,9 @@ mod checked {
         pub(crate) fn before_wait(&self) {
             let (rank, place) = (self.0, Location::caller());
             unless_in_cache("waits");
-            look(|stack| stack.holds_at_most(0, Some(rank), "waits", place));
+            // As in `before_end`.
+            let (most, _) = if rank == Rank::Ending { Rank::Reader.parts() } else { (0, "") };
+            look(|stack| stack.holds_at_most(most, Some(rank), "waits", place));
         }
     }
 
@@ -277,6 +280,16 @@ mod checked {
         let place = Location::caller();
         unless_in_cache(what);
         look(|stack| stack.holds_at_most(0, None, what, place));
+    }
+
+    /// This thread is about to wait for the end of an engine. It may be in code of the user's, under the driver of another engine's stream: one of
+    /// this engine's would keep it from ending.
+    #[track_caller]
+    pub(crate) fn before_end(what: &str) {
+        let place = Location::caller();
+        let (most, _) = Rank::Reader.parts();
+        unless_in_cache(what);
+        look(|stack| stack.holds_at_most(most, None, what, place));
     }
 
     /// This thread is about to call code of the user's (N2).
@@ -397,6 +410,9 @@ mod unchecked {
 
     #[inline(always)]
     pub(crate) fn before(_what: &str) {}
+
+    #[inline(always)]
+    pub(crate) fn before_end(_what: &str) {}
 
     #[inline(always)]
     pub(crate) fn before_user_code() {}
