@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
 use fuseline_fusion::op::Fusibility;
-use fuseline_fusion::{Graph, Literal, Scalar, interp};
+use fuseline_fusion::{Graph, Literal, Scalar, TensorType, interp};
 
 use super::classes::Sizes;
 use super::compile::Haste;
@@ -210,11 +210,21 @@ impl Job {
         let region = self.info.reference;
         engine.counters().interpreted.add(1);
         engine.emit(|| Event::Interpreted { region, run: run.number, of: run.of });
+        self.interpret_by(interpreted, pool, stream)
+    }
+
+    /// Has a function run the region on a thread of the pool.
+    pub(super) fn interpret_by(
+        &self,
+        run: impl FnOnce(&RegionInfo, &[Param], &[u32], &StreamShared) -> Interpreted + Send + 'static,
+        pool: &Pool<Task>,
+        stream: &Arc<StreamShared>,
+    ) -> Arc<Slot> {
         let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
         let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
         let (info, owner) = (self.info.clone(), stream.clone());
-        Slot::filled_by(region, pool, stream, move || {
-            let results = interpreted(&info, &params, &outputs, &owner);
+        Slot::filled_by(self.info.reference, pool, stream, move || {
+            let results = run(&info, &params, &outputs, &owner);
             // The job may be its inputs' last reader.
             drop(params);
             results
@@ -295,21 +305,29 @@ pub(super) fn param(value: &Arc<ValueCell>) -> Param {
 /// The results of a region, computed on this thread from data that may be on its way.
 fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
     let device = stream.engine().device();
-    let data = |param: &Param| match param {
+    let data = |param: &Param| operand(param, |buffer, _| device.download(buffer, 0));
+    let operands = params.iter().map(data).collect::<Result<Vec<_>, _>>()?;
+    let graph = info.canon.graph();
+    let results = device.interpret(graph, &operands, outputs)?;
+    results.iter().map(|result| device.upload(result.ty(), result.bytes())).collect()
+}
+
+/// The data of an operand, which may be on their way: of a value by `download`, which is told their type.
+pub(super) fn operand(
+    param: &Param,
+    download: impl FnOnce(&Buffer, &TensorType) -> Result<Vec<u8>, DeviceError>,
+) -> Result<Arc<Literal>, DeviceError> {
+    match param {
         Param::Scalar(scalar) => Ok(Arc::new(scalar.to_literal())),
         Param::Value(value) => match value.outcome().get() {
             Some(Outcome::Data { buffer, .. }) => {
-                let bytes = device.download(buffer, 0)?;
+                let bytes = download(buffer, value.ty())?;
                 let literal = Literal::from_bytes(value.ty().clone(), bytes);
                 literal.map(Arc::new).map_err(|error| failed(error.to_string()))
             }
             other => Err(failed(format!("bug: an input has the outcome {other:?}"))),
         },
-    };
-    let operands = params.iter().map(data).collect::<Result<Vec<_>, _>>()?;
-    let graph = info.canon.graph();
-    let results = device.interpret(graph, &operands, outputs)?;
-    results.iter().map(|result| device.upload(result.ty(), result.bytes())).collect()
+    }
 }
 
 #[cfg(test)]

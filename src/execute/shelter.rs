@@ -27,12 +27,12 @@ use fuseline_cache::Lookup;
 use fuseline_fusion::{Literal, interp};
 
 use super::EngineRegion;
-use super::cold::{Interpreted, Param, Slot, compile_time, failed, param};
+use super::cold::{Interpreted, Param, Slot, compile_time, operand};
 use super::job::{Job, State, Step, cache_key};
 use crate::device::{Cause, DeviceError};
 use crate::event::Event;
 use crate::stream::StreamShared;
-use crate::value::{Outcome, RegionInfo};
+use crate::value::RegionInfo;
 
 /// Whether a job is kept from the plugin's compiler.
 #[derive(Clone, Debug, Default)]
@@ -94,15 +94,7 @@ impl Job {
             };
             Event::Quarantined { region, why }
         });
-        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
-        let outputs: Vec<u32> = self.outputs.iter().map(|&(index, _)| index).collect();
-        let (info, owner) = (self.info.clone(), stream.clone());
-        Slot::filled_by(region, engine.shelter_pool(), stream, move || {
-            let results = interpreted(&info, &params, &outputs, &owner);
-            // The job may be its inputs' last reader.
-            drop(params);
-            results
-        })
+        self.interpret_by(interpreted, engine.shelter_pool(), stream)
     }
 
     /// What becomes of a job in shelter that the interpreter failed with; the job if it is compiled now.
@@ -141,16 +133,8 @@ impl Job {
 fn interpreted(info: &RegionInfo, params: &[Param], outputs: &[u32], stream: &StreamShared) -> Interpreted {
     let engine = stream.engine();
     let device = engine.device();
-    let data = |param: &Param, replica: usize| match param {
-        Param::Scalar(scalar) => Ok(Arc::new(scalar.to_literal())),
-        Param::Value(value) => match value.outcome().get() {
-            Some(Outcome::Data { buffer, .. }) => {
-                let bytes = engine.with_room(value.ty().bytes(), || device.download(buffer, replica))?;
-                let literal = Literal::from_bytes(value.ty().clone(), bytes);
-                literal.map(Arc::new).map_err(|error| failed(error.to_string()))
-            }
-            other => Err(failed(format!("bug: an input has the outcome {other:?}"))),
-        },
+    let data = |param: &Param, replica: usize| {
+        operand(param, |buffer, ty| engine.with_room(ty.bytes(), || device.download(buffer, replica)))
     };
     let operands = |replica| params.iter().map(|param| data(param, replica)).collect();
     let operands = (0..device.replicas()).map(operands).collect::<Result<Vec<Vec<_>>, DeviceError>>()?;
