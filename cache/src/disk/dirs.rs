@@ -150,18 +150,12 @@ fn check(files: &dyn Files, dir: &OwnedFd, path: &Path, made: bool, others: Othe
     let why = match others {
         _ if !stat.is_dir => Some(Why::NoFolder),
         Others::Nothing => private(&stat, files.user()),
-        Others::Look if stat.owner == ROOT => writable(&stat),
-        Others::Look if stat.owner != files.user() => {
+        Others::Look if stat.owner != files.user() && stat.owner != ROOT => {
             Some(Why::Owner { owner: stat.owner, user: files.user() })
         }
-        Others::Look => writable(&stat),
+        Others::Look => (stat.mode & 0o022 != 0).then_some(Why::OthersChange(stat.mode)),
     };
     why.map_or(Ok(()), |why| Err(Off { path: path.to_owned(), why }))
-}
-
-/// Whether others may change a folder.
-fn writable(stat: &Stat) -> Option<Why> {
-    (stat.mode & 0o022 != 0).then_some(Why::OthersChange(stat.mode))
 }
 
 /// Why a file or folder is not the user's alone.
