@@ -7,13 +7,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fuseline::Mode;
 use serde_json::{Value, json};
 
 use super::programs::Case;
 use super::{columns, progress};
 use crate::Status;
-use crate::cli::{BenchArgs, DeviceChoice, ModeChoice};
+use crate::cli::{BenchArgs, DeviceChoice};
 use crate::failure::Failure;
 use crate::text::{say, time};
 
@@ -23,7 +22,6 @@ const FIRST: usize = 10;
 /// A program, and what each of its two processes said.
 struct Pair<'a> {
     case: &'a Case,
-    mode: Mode,
     cold: Value,
     warm: Value,
 }
@@ -32,7 +30,6 @@ pub(super) fn run(args: &BenchArgs, cases: &[&Case], out: &mut String) -> Result
     if matches!(args.place.device, Some(DeviceChoice::Reference)) {
         return Err(Failure::Input("the reference interpreter compiles nothing".to_owned()));
     }
-    let mode = args.mode.unwrap_or(ModeChoice::Fused);
     let bar = progress(2 * cases.len());
     let mut pairs = Vec::new();
     let mut device = None;
@@ -47,7 +44,7 @@ pub(super) fn run(args: &BenchArgs, cases: &[&Case], out: &mut String) -> Result
             Ok(document["programs"][0]["measured"].take())
         };
         let (cold, warm) = (said()?, said()?);
-        pairs.push(Pair { case, mode: mode.into(), cold, warm });
+        pairs.push(Pair { case, cold, warm });
     }
     bar.finish_and_clear();
     if args.json {
@@ -110,7 +107,8 @@ fn table(pairs: &[Pair<'_>], out: &mut String) {
         let [cold, warm, ratio] = both(1);
         let [ten_cold, ten_warm, ten_ratio] = both(FIRST);
         let compiles = |said: &Value| said["compiles"].to_string();
-        let (name, mode) = (pair.case.name.clone(), pair.mode.name().to_owned());
+        let (name, mode) =
+            (pair.case.name.clone(), pair.cold["mode"].as_str().unwrap_or_default().to_owned());
         let (first, second) = (compiles(&pair.cold), compiles(&pair.warm));
         lines.push([name, mode, cold, warm, ratio, ten_cold, ten_warm, ten_ratio, first, second]);
     }
