@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use fuseline::embed::{Call, Session};
 use fuseline::fusion::op::Seeded;
 use fuseline::{Engine, EngineConfig, Mode, OpCode, Result, Tensor, with_mode};
-use support::{plugin_for, vector};
+use support::{in_fork, plugin_for, vector};
 
 /// What a child has of its parent's.
 struct Inherited {
@@ -257,17 +257,7 @@ fn a_child_in_the_middle_of_a_replayed_step_is_told() {
     assert!((0..200).any(|turn| is_steady(&turn)), "the step is not replayed");
     let before = replayed();
     let first = x.neg().unwrap();
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is tested.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "no fork");
-    if child == 0 {
-        let told = first.abs().is_err_and(|error| error.is_forked());
-        // SAFETY: holds because the function may be called at any time.
-        unsafe { libc::_exit(i32::from(!told)) }
-    }
-    let mut status = 0;
-    // SAFETY: holds because the pointer is to a local variable.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let status = in_fork(|| i32::from(!first.abs().is_err_and(|error| error.is_forked())));
     assert_eq!(status, 0, "the child was not told");
     // In the parent the same call is replayed, and so is the rest.
     let last = first.abs().unwrap().tanh().unwrap().to_vec::<f32>().unwrap();
@@ -283,18 +273,11 @@ fn a_child_may_have_the_first_engine() {
         return;
     }
     drop(Engine::reference());
-    // SAFETY: holds because this process has no thread but libtest's, which waits.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "no fork");
-    if child == 0 {
+    let status = in_fork(|| {
         let engine = EngineConfig::new().build_reference();
         let sum = engine.and_then(|engine| (vector(&engine, &[1.0]) + 1.0)?.item::<f32>());
-        // SAFETY: holds because the function may be called at any time.
-        unsafe { libc::_exit(i32::from(!matches!(sum, Ok(2.0)))) }
-    }
-    let mut status = 0;
-    // SAFETY: holds because the pointer is to a local variable.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        i32::from(!matches!(sum, Ok(2.0)))
+    });
     assert_eq!(status, 0);
 }
 

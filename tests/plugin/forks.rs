@@ -4,28 +4,12 @@
 use fuseline::Tensor;
 
 use crate::support::fakeplugin::FakePlugin;
+use crate::support::in_fork;
 use crate::three;
 
 /// Calls that give something back.
 const BACK: [&str; 4] =
     ["PJRT_Buffer_Destroy", "PJRT_LoadedExecutable_Destroy", "PJRT_Event_Destroy", "PJRT_Client_Destroy"];
-
-/// Forks, and has the child do something; its status.
-fn in_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: holds because the child calls nothing but the library, whose promise is what is tested, and the plugin's counts, whose lock nobody
-    // holds who is not there: nothing is under way.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "no fork");
-    if pid == 0 {
-        let status = child();
-        // SAFETY: holds because the function may be called at any time.
-        unsafe { libc::_exit(status) }
-    }
-    let mut status = 0;
-    // SAFETY: holds because the pointer is to a local variable. A child that hangs is ended with the test.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    status
-}
 
 #[test]
 fn a_child_gives_nothing_back() {
@@ -39,7 +23,7 @@ fn a_child_gives_nothing_back() {
     engine.synchronize().unwrap();
     let given_back = || BACK.map(|function| plugin.calls(function));
     assert!(plugin.live("buffer") >= 3 && plugin.live("loaded_executable") >= 1);
-    // Each by itself is the last handle on something.
+    // Each by itself is the last handle on something. The plugin's counts have a lock, which nobody holds who is not there: nothing is under way.
     let status = in_fork(|| {
         let before = given_back();
         drop(computed);

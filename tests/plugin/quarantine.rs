@@ -66,8 +66,14 @@ fn obtained(event: &Event) -> bool {
 /// In a process of its own, which ends well.
 #[track_caller]
 fn well(test: &str, case: &str, root: &Path, part: fn()) {
-    let root = root.to_str().unwrap();
-    if let Some(output) = in_child(test, case, &[(ROOT, root)], part) {
+    well_by(test, case, root, "", part);
+}
+
+/// The same with a plan.
+#[track_caller]
+fn well_by(test: &str, case: &str, root: &Path, plan: &str, part: fn()) {
+    let vars = [(ROOT, root.to_str().unwrap()), (PLAN, plan)];
+    if let Some(output) = in_child(test, case, &vars, part) {
         assert!(output.status.success(), "{case}: {output:?}");
     }
 }
@@ -148,15 +154,6 @@ const NEVER: &str = "PJRT_Client_Compile = abort; PJRT_LoadedExecutable_Execute 
 
 const CRASH: &str = "PJRT_Client_Compile@1 = abort";
 
-/// In a process of its own, which ends well and may compile nothing.
-#[track_caller]
-fn well_without_compiles(test: &str, case: &str, root: &Path, part: fn()) {
-    let vars = [(ROOT, root.to_str().unwrap()), (PLAN, NEVER)];
-    if let Some(output) = in_child(test, case, &vars, part) {
-        assert!(output.status.success(), "{case}: {output:?}");
-    }
-}
-
 /// A fault costs speed, never a result: one op that crashed has its result by other means, whatever of it is asked for then.
 #[test]
 fn an_op_that_crashed_is_interpreted() {
@@ -186,7 +183,7 @@ fn an_op_that_crashed_is_interpreted() {
     };
     ends_by(SIGABRT, TEST, "crash", root.path(), CRASH, kept);
     for (case, part) in [("kept", kept), ("dying", dying), ("strict", strict)] {
-        well_without_compiles(TEST, case, root.path(), part);
+        well_by(TEST, case, root.path(), NEVER, part);
     }
 }
 
@@ -213,11 +210,11 @@ fn the_ops_of_a_region_that_crashed_are_interpreted() {
         assert_eq!(interpreted(&events), 3, "{events:?}");
     };
     ends_by(SIGABRT, TEST, "crash", root.path(), CRASH, last);
-    well_without_compiles(TEST, "after", root.path(), last);
-    well_without_compiles(TEST, "for other results", root.path(), more);
+    well_by(TEST, "after", root.path(), NEVER, last);
+    well_by(TEST, "for other results", root.path(), NEVER, more);
     // Another environment.
     ends_by(SIGABRT, TEST, "crash of replicas", root.path(), CRASH, several);
-    well_without_compiles(TEST, "after that", root.path(), several);
+    well_by(TEST, "after that", root.path(), NEVER, several);
 }
 
 /// What only the plugin can do fails, and the error says what happened.
@@ -243,7 +240,7 @@ fn an_op_that_nothing_else_can_run_fails_with_both_reasons() {
         assert_eq!(x.to_vec::<f32>().unwrap(), [1.0]);
     };
     ends_by(SIGABRT, TEST, "crash", root.path(), CRASH, draw);
-    well_without_compiles(TEST, "after", root.path(), draw);
+    well_by(TEST, "after", root.path(), NEVER, draw);
 }
 
 /// Who interrupts or kills a process has nothing against the region that it was at.
@@ -279,9 +276,6 @@ fn an_end_is_no_crash() {
         wait_for(|| stored() >= 3, || format!("{} entries", stored()));
         assert!(!plugin_hangs.is_finished());
     };
-    let vars = [(ROOT, root.path().to_str().unwrap()), (PLAN, "Run@1 = hang")];
-    if let Some(output) = in_child(TEST, "ends", &vars, ended) {
-        assert!(output.status.success(), "{output:?}");
-    }
+    well_by(TEST, "ends", root.path(), "Run@1 = hang", ended);
     well(TEST, "after", root.path(), is_loaded);
 }

@@ -26,6 +26,23 @@ use fuseline::{
     Result, ShapeClasses, Stage, Tensor, with_mode,
 };
 
+/// Forks, has the child do something, and waits for its end; its status, 0 if that is what it returned. A child that hangs is ended with the test.
+#[cfg(unix)]
+pub(crate) fn in_fork(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: holds because the child calls nothing but the library, whose promise is what is tested, and what its caller vouches for.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        let status = child();
+        // SAFETY: holds because the function may be called at any time.
+        unsafe { libc::_exit(status) }
+    }
+    let mut status = 0;
+    // SAFETY: holds because the pointer is to a local variable.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
 /// A number from the environment. What is no number is a mistake, which the usual number in its place would hide.
 pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
