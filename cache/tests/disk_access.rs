@@ -290,7 +290,7 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
 /// The marks of a process that crashed, as it would have left them.
 fn crash_of(root: &Root, stage: Stage, request: &str) -> fuseline_cache::Name {
     let name = record(request).name();
-    let mut bytes = vec![0; 80];
+    let mut bytes = vec![0; 112];
     bytes[0] = b'!';
     bytes[40] = match stage {
         Stage::Make => b'm',
@@ -298,6 +298,7 @@ fn crash_of(root: &Root, stage: Stage, request: &str) -> fuseline_cache::Name {
         Stage::Run => b'r',
     };
     bytes[48..80].copy_from_slice(name.as_bytes());
+    bytes[80..112].copy_from_slice(name.as_bytes());
     fs::write(root.folder("marks").join("f".repeat(32)), bytes).unwrap();
     name
 }
@@ -461,8 +462,11 @@ fn who_may_only_read_makes_and_changes_nothing() {
     let cache = root.open_with(read_only()).unwrap();
     assert_eq!(cache.load(&record.request()).found(), Some(record.clone()));
     assert!(!cache.store(&support::record("b")));
-    assert!(cache.mark(Stage::Make, &record.name()).is_none() && cache.crash_file().is_none());
+    assert!(
+        cache.mark(Stage::Make, &record.name(), &record.name()).is_none() && cache.crash_file().is_none()
+    );
     assert!(cache.sweep().is_none());
+    assert!(!cache.remove(&record.name()), "what the plugin did not load is not its to remove");
     // Nobody has to wait for who stores nothing.
     assert!(matches!(cache.join(&support::record("b").request(), std::time::Duration::ZERO), Joined::Alone));
     drop(cache);

@@ -42,9 +42,10 @@ fn stock(root: &Root) {
 
 fn restock(root: &Root) {
     let marks = |crashed: u8, stage: u8, name: &Name| {
-        let mut bytes = vec![0; 80];
+        let mut bytes = vec![0; 112];
         (bytes[0], bytes[40]) = (crashed, stage);
-        bytes[48..].copy_from_slice(name.as_bytes());
+        bytes[48..80].copy_from_slice(name.as_bytes());
+        bytes[80..].copy_from_slice(name.as_bytes());
         bytes
     };
     let cache = root.open();
@@ -71,7 +72,7 @@ fn use_all(cache: &DiskCache, seen: &mut Vec<Record>) {
     for request in ["a", "b", "missing"] {
         load(request);
     }
-    let mark = cache.mark(Stage::Make, &record("c").name());
+    let mark = cache.mark(Stage::Make, &record("c").name(), &record("c").name());
     match cache.join(&record("c").request(), Duration::ZERO) {
         Joined::Made(found) => assert_eq!(found, record("c")),
         Joined::Mine(_) | Joined::Alone => drop(cache.store(&record("c"))),
@@ -110,7 +111,7 @@ fn works_again(root: &Root, files: &Arc<Faulty>, what: &str) {
     let cache = root.open_on(files.clone(), root.config()).unwrap_or_else(|off| panic!("{what}: {off}"));
     assert!(cache.store(&record("again")), "{what}: {:?}", root.log.take());
     assert_eq!(cache.load(&record("again").request()).found(), Some(record("again")), "{what}");
-    assert!(cache.mark(Stage::Run, &record("again").name()).is_some(), "{what}");
+    assert!(cache.mark(Stage::Run, &record("again").name(), &record("again").name()).is_some(), "{what}");
     assert!(matches!(cache.join(&record("new").request(), Duration::ZERO), Joined::Mine(_)), "{what}");
     assert!(cache.sweep().is_some(), "{what}");
     let dead = cache.quarantine(&record("dead").name());
@@ -333,7 +334,7 @@ fn without_locks_every_process_is_on_its_own() {
     let files = Faulty::new(Plan::Kind(Call::TryLock, Errno::NOLCK));
     for _ in 0..3 {
         let cache = root.open_on(files.clone(), root.config()).unwrap();
-        assert!(cache.mark(Stage::Make, &record("a").name()).is_none());
+        assert!(cache.mark(Stage::Make, &record("a").name(), &record("a").name()).is_none());
         assert!(matches!(cache.join(&record("a").request(), Duration::from_secs(60)), Joined::Alone));
         assert!(cache.store(&record("a")) && cache.store(&record("b")));
         assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
@@ -589,7 +590,7 @@ fn closed(cache: &DiskCache, log: &support::Log) {
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert!(!cache.store(&record("b")));
     assert!(matches!(cache.join(&record("b").request(), Duration::from_secs(60)), Joined::Alone));
-    assert!(cache.mark(Stage::Run, &record("a").name()).is_none());
+    assert!(cache.mark(Stage::Run, &record("a").name(), &record("a").name()).is_none());
     assert!(!cache.remove(&record("a").name()));
     cache.sweep_to(0);
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));

@@ -1,4 +1,4 @@
-//! What a process crashed on is not tried again for a time (DK4, DK5); what one was doing that was killed costs an entry at most.
+//! What a process crashed on is not tried again for a time (DK4, DK5); what one was doing that was killed or ended by itself is held against nothing.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, reason = "a test, on real threads")]
 
 mod support;
@@ -18,16 +18,30 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The slots of the marks; see `marks.rs`.
 const SLOTS_AT: usize = 40;
-const SLOT: usize = 40;
+const SLOT: usize = 72;
 const MOST: usize = 512;
 
 fn name(request: &str) -> Name {
     record(request).name()
 }
 
+/// What a crash of it is held against; that of "a=quick" is that of "a".
+fn suspect(request: &str) -> Name {
+    let of = request.split('=').next().unwrap_or_default();
+    record(&format!("suspect {of}")).name()
+}
+
 fn open(dir: &Path) -> DiskCache {
     let config = DiskConfig::new(dir.join("cache"), SecretSource::File(dir.join("state").join("cache.key")));
     DiskCache::open(config, support::Log::default().observer()).unwrap()
+}
+
+/// Both, as they stand in a slot.
+fn names(request: &str) -> [u8; 64] {
+    let mut names = [0; 64];
+    names[..32].copy_from_slice(suspect(request).as_bytes());
+    names[32..].copy_from_slice(name(request).as_bytes());
+    names
 }
 
 /// A process that tries things, and ends as it is told to; see [`tries`].
@@ -53,12 +67,12 @@ fn tries(dir: &Path, end: &str, tried: &str) {
     let cache = open(dir);
     // Something that is over, in the slots that are used again.
     for request in ["over", "over too"] {
-        drop(cache.mark(Stage::Load, &name(request)).unwrap());
+        drop(cache.mark(Stage::Load, &suspect(request), &name(request)).unwrap());
     }
     let mark = |text: &str| -> Mark {
         let (stage, request) = text.split_once(':').unwrap();
         let stage = [Stage::Make, Stage::Load, Stage::Run].into_iter().find(|it| it.to_string() == stage);
-        cache.mark(stage.unwrap(), &name(request)).unwrap()
+        cache.mark(stage.unwrap(), &suspect(request), &name(request)).unwrap()
     };
     let marks: Vec<Mark> = tried.split(',').filter(|text| !text.is_empty()).map(mark).collect();
     match end {
@@ -99,18 +113,18 @@ fn what_a_process_crashed_on_is_in_quarantine() {
     let mut told = root.log.take();
     told.sort();
     let mut expected: Vec<String> =
-        TRIED.iter().map(|(stage, request)| format!("quarantined: {}: {stage}", name(request))).collect();
+        TRIED.iter().map(|(stage, request)| format!("quarantined: {}: {stage}", suspect(request))).collect();
     expected.sort();
     assert_eq!(told, expected);
     for (stage, request) in TRIED {
         let quarantine =
-            cache.quarantine(&name(request)).unwrap_or_else(|| panic!("{request} is tried again"));
+            cache.quarantine(&suspect(request)).unwrap_or_else(|| panic!("{request} is tried again"));
         assert_eq!((quarantine.stage, quarantine.deaths), (stage, 1), "{request}");
         assert!(quarantine.to_string().contains(&format!("{stage} crashed a process")), "{quarantine}");
         assert_eq!(cache.load(&record(request).request()).found(), None, "{request}");
     }
     for request in ["over", "over too", "other"] {
-        assert_eq!(cache.quarantine(&name(request)), None, "{request} did nothing");
+        assert_eq!(cache.quarantine(&suspect(request)), None, "{request} did nothing");
         assert_eq!(cache.load(&record(request).request()).found(), Some(record(request)));
     }
     assert_eq!(root.list("quarantine").len(), 3);
@@ -118,7 +132,7 @@ fn what_a_process_crashed_on_is_in_quarantine() {
     // Those that come later know it too, and do not count it again.
     let later = root.open();
     for (stage, request) in TRIED {
-        let quarantine = later.quarantine(&name(request)).unwrap();
+        let quarantine = later.quarantine(&suspect(request)).unwrap();
         assert_eq!((quarantine.stage, quarantine.deaths), (stage, 1), "{request}");
     }
     root.assert_quiet();
@@ -126,17 +140,16 @@ fn what_a_process_crashed_on_is_in_quarantine() {
 
 #[test]
 fn a_process_that_was_killed_crashed_on_nothing() {
+    const AT_HAND: [&str; 5] = ["made", "loaded", "run", "over", "other"];
     for end in ["kill", "abort", "exit"] {
-        let root = stocked(&["made", "loaded", "run", "over", "other"]);
+        let root = stocked(&AT_HAND);
         run(&root, end, &TRIED);
         assert_eq!(root.list("marks").len(), 1, "{end}: what it was at is there to be read");
         let cache = root.open();
         assert!(root.list("quarantine").is_empty(), "{end}");
-        for (request, is_left) in
-            [("made", true), ("loaded", false), ("run", false), ("over", true), ("other", true)]
-        {
-            assert_eq!(cache.quarantine(&name(request)), None, "{end} {request}");
-            assert_eq!(cache.load(&record(request).request()).found().is_some(), is_left, "{end} {request}");
+        for request in AT_HAND {
+            assert_eq!(cache.quarantine(&suspect(request)), None, "{end} {request}");
+            assert!(cache.load(&record(request).request()).found().is_some(), "{end} {request}");
         }
         assert_eq!(root.list("marks").len(), 1, "its own");
         root.assert_quiet();
@@ -179,15 +192,15 @@ fn a_mark_is_in_the_file_as_long_as_it_lives() {
             .map(|slot| (slot[0], slot[8..].to_vec()))
             .collect()
     };
-    let of = |code: u8, request: &str| (code, name(request).as_bytes().to_vec());
-    let free = (0, vec![0; 32]);
+    let of = |code: u8, request: &str| (code, names(request).to_vec());
+    let free = (0, vec![0; 64]);
     assert_eq!(slots(), []);
-    let a = cache.mark(Stage::Make, &name("a")).unwrap();
-    let b = cache.mark(Stage::Run, &name("b")).unwrap();
+    let a = cache.mark(Stage::Make, &suspect("a"), &name("a")).unwrap();
+    let b = cache.mark(Stage::Run, &suspect("b"), &name("b")).unwrap();
     assert_eq!(slots(), [of(b'm', "a"), of(b'r', "b")]);
     drop(a);
     assert_eq!(slots(), [free.clone(), of(b'r', "b")]);
-    let c = cache.mark(Stage::Load, &name("c")).unwrap();
+    let c = cache.mark(Stage::Load, &suspect("c"), &name("c")).unwrap();
     assert_eq!(slots(), [of(b'l', "c"), of(b'r', "b")], "slots are used again");
     // The order in which they end does not matter, nor that the tier goes first.
     drop(cache);
@@ -203,26 +216,27 @@ fn there_is_room_for_so_many_marks() {
     let root = stocked(&[]);
     let cache = root.open();
     let file = root.folder("marks").join(&root.list("marks")[0]);
-    let mut marks: Vec<Mark> =
-        (0..MOST).map(|at| cache.mark(Stage::Make, &name(&at.to_string())).expect("a slot")).collect();
+    let mut marks: Vec<Mark> = (0..MOST)
+        .map(|at| cache.mark(Stage::Make, &suspect(&at.to_string()), &name(&at.to_string())).expect("a slot"))
+        .collect();
     // One more is not marked, which is no failure.
-    assert!(cache.mark(Stage::Make, &name("more")).is_none());
+    assert!(cache.mark(Stage::Make, &suspect("more"), &name("more")).is_none());
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, SLOTS_AT + MOST * SLOT);
     drop(marks.swap_remove(17));
-    marks.push(cache.mark(Stage::Make, &name("more")).expect("a slot that is free again"));
-    assert!(cache.mark(Stage::Make, &name("yet more")).is_none());
+    marks.push(cache.mark(Stage::Make, &suspect("more"), &name("more")).expect("a slot that is free again"));
+    assert!(cache.mark(Stage::Make, &suspect("yet more"), &name("yet more")).is_none());
     // All of them are found, the last ones too.
     let copy = fs::read(&file).unwrap();
     drop(marks);
     for _ in 0..10_000 {
-        drop(cache.mark(Stage::Run, &name("again")).expect("a slot"));
+        drop(cache.mark(Stage::Run, &suspect("again"), &name("again")).expect("a slot"));
     }
     assert_eq!(fs::metadata(&file).unwrap().len() as usize, SLOTS_AT + MOST * SLOT, "it does not grow");
     drop(cache);
     fs::write(root.folder("marks").join("0".repeat(32)), [&CRASHED[..], &copy[1..]].concat()).unwrap();
     let next = root.open();
-    assert!((0..MOST).filter(|at| *at != 17).all(|at| next.quarantine(&name(&at.to_string())).is_some()));
-    assert!(next.quarantine(&name("more")).is_some() && next.quarantine(&name("17")).is_none());
+    assert!((0..MOST).filter(|at| *at != 17).all(|at| next.quarantine(&suspect(&at.to_string())).is_some()));
+    assert!(next.quarantine(&suspect("more")).is_some() && next.quarantine(&suspect("17")).is_none());
     assert_eq!(root.log.take().len(), MOST);
 }
 
@@ -238,10 +252,11 @@ fn every_mark_has_a_slot_of_its_own() {
             scope.spawn(move || {
                 for round in 0..300 {
                     let name = name(&format!("{thread} {round}"));
-                    let _mark = cache.mark(Stage::Load, &name).expect("a slot");
+                    let _mark = cache.mark(Stage::Load, &name, &name).expect("a slot");
                     let bytes = fs::read(file).unwrap();
-                    let times =
-                        bytes[SLOTS_AT..].chunks(SLOT).filter(|slot| slot[8..] == name.as_bytes()[..]);
+                    let times = bytes[SLOTS_AT..].chunks(SLOT).filter(|slot| {
+                        slot[8..40] == name.as_bytes()[..] && slot[40..] == name.as_bytes()[..]
+                    });
                     assert_eq!(times.count(), 1);
                 }
             });
@@ -255,15 +270,15 @@ fn every_mark_has_a_slot_of_its_own() {
 fn a_slot_that_cannot_be_cleared_is_given_up() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
     let cache = root.open_on(files.clone(), root.config()).unwrap();
-    let first = cache.mark(Stage::Make, &name("a")).unwrap();
+    let first = cache.mark(Stage::Make, &suspect("a"), &name("a")).unwrap();
     files.plan(Plan::Kind(Call::WriteAt, Errno::IO));
     drop(first);
-    assert!(cache.mark(Stage::Make, &name("b")).is_none());
+    assert!(cache.mark(Stage::Make, &suspect("b"), &name("b")).is_none());
     assert_eq!(root.log.take().len(), 1);
     files.plan(Plan::Works);
-    let _mark = cache.mark(Stage::Make, &name("c")).unwrap();
+    let _mark = cache.mark(Stage::Make, &suspect("c"), &name("c")).unwrap();
     let bytes = fs::read(root.folder("marks").join(&root.list("marks")[0])).unwrap();
-    assert_eq!(bytes[SLOTS_AT + 8..SLOTS_AT + SLOT], name("a").as_bytes()[..]);
+    assert_eq!(bytes[SLOTS_AT + 8..SLOTS_AT + SLOT], names("a"));
 }
 
 /// Who lives is not judged, nor are its marks removed, by starts or by sweeps.
@@ -284,7 +299,7 @@ fn the_marks_of_a_live_process_are_its_own() {
     children.kill();
     let cache = root.open();
     assert_eq!(root.list("marks").len(), 1);
-    assert_eq!(cache.load(&record("loaded").request()).found(), None);
+    assert_eq!(cache.load(&record("loaded").request()).found(), Some(record("loaded")));
 }
 
 /// The marks of a crash, as a process that did this and that would have left them.
@@ -294,7 +309,7 @@ fn crash(root: &Root, tried: &[(u8, &str)]) {
     for (code, request) in tried {
         let mut slot = [0; SLOT];
         slot[0] = *code;
-        slot[8..].copy_from_slice(name(request).as_bytes());
+        slot[8..].copy_from_slice(&names(request));
         bytes.extend(slot);
     }
     fs::write(root.folder("marks").join("c".repeat(32)), bytes).unwrap();
@@ -308,14 +323,14 @@ fn quarantine_is_longer_each_time_and_ends() {
     let died = |days: u32, deaths: u32| {
         crash(&root, &[(b'm', "a")]);
         let cache = open();
-        assert_eq!(cache.quarantine(&name("a")).unwrap().deaths, deaths);
+        assert_eq!(cache.quarantine(&suspect("a")).unwrap().deaths, deaths);
         assert_eq!(root.log.take().len(), 1);
         files.let_pass(DAY * days - DAY / 24);
-        assert!(cache.quarantine(&name("a")).is_some(), "over before {days} days are");
-        assert!(open().quarantine(&name("a")).is_some(), "over for those that come later");
+        assert!(cache.quarantine(&suspect("a")).is_some(), "over before {days} days are");
+        assert!(open().quarantine(&suspect("a")).is_some(), "over for those that come later");
         files.let_pass(DAY / 12);
-        assert!(cache.quarantine(&name("a")).is_none(), "not over after {days} days");
-        assert!(open().quarantine(&name("a")).is_none(), "not over for those that come later");
+        assert!(cache.quarantine(&suspect("a")).is_none(), "not over after {days} days");
+        assert!(open().quarantine(&suspect("a")).is_none(), "not over for those that come later");
         // It is remembered that it was.
         assert!(open().sweep().is_some());
         assert_eq!(root.list("quarantine").len(), 1);
@@ -337,20 +352,23 @@ fn a_wrong_clock_keeps_nobody_in_quarantine_for_ever() {
     let (root, files) = (stocked(&[]), Faulty::new(Plan::Works));
     files.let_pass(DAY * 3650);
     crash(&root, &[(b'l', "a")]);
-    assert!(root.open_on(files, root.config()).unwrap().quarantine(&name("a")).is_some());
+    assert!(root.open_on(files, root.config()).unwrap().quarantine(&suspect("a")).is_some());
     root.log.take();
-    assert!(root.open().quarantine(&name("a")).is_none());
+    assert!(root.open().quarantine(&suspect("a")).is_none());
 }
 
-/// One process that died with several marks of one name died once, of what came last.
+/// One process that died with several marks of one suspect died once, of what came last; and every entry of it that was tried is removed.
 #[test]
 fn a_death_counts_once() {
-    let root = stocked(&[]);
-    crash(&root, &[(b'l', "a"), (b'r', "a"), (b'm', "a"), (b'm', "b")]);
+    let root = stocked(&["a", "a=quick", "a=other", "b"]);
+    crash(&root, &[(b'l', "a"), (b'r', "a=quick"), (b'm', "a"), (b'm', "b")]);
     let cache = root.open();
-    let quarantine = cache.quarantine(&name("a")).unwrap();
+    for (request, is_left) in [("a", false), ("a=quick", false), ("a=other", true), ("b", false)] {
+        assert_eq!(cache.load(&record(request).request()).found().is_some(), is_left, "{request}");
+    }
+    let quarantine = cache.quarantine(&suspect("a")).unwrap();
     assert_eq!((quarantine.stage, quarantine.deaths), (Stage::Run, 1));
-    assert_eq!(cache.quarantine(&name("b")).unwrap().deaths, 1);
+    assert_eq!(cache.quarantine(&suspect("b")).unwrap().deaths, 1);
     assert_eq!(root.log.take().len(), 2);
 }
 
@@ -370,7 +388,7 @@ fn a_crash_is_judged_once() {
             }
         });
         assert_eq!(root.log.take().len(), 1);
-        assert_eq!(root.open().quarantine(&name("a")).unwrap().deaths, 1);
+        assert_eq!(root.open().quarantine(&suspect("a")).unwrap().deaths, 1);
         assert!(root.list("marks").is_empty());
     }
 }
@@ -384,13 +402,13 @@ fn rubbish_is_no_mark_and_no_quarantine() {
     put("marks", "empty", b"");
     put("marks", "short", b"!");
     put("marks", "long", &[b'!'; 100_000]);
-    put("marks", "stages", &[&[b'!'; 40][..], &[b'x'; 40], &[0; 40], &[b'm'; 39]].concat());
-    put("quarantine", &name("a").to_string(), b"m 1 99999999999999999999999999");
-    put("quarantine", &name("b").to_string(), &[0xff; 1000]);
+    put("marks", "stages", &[&[b'!'; SLOTS_AT][..], &[b'x'; SLOT], &[0; SLOT], &[b'm'; SLOT - 1]].concat());
+    put("quarantine", &suspect("a").to_string(), b"m 1 99999999999999999999999999");
+    put("quarantine", &suspect("b").to_string(), &[0xff; 1000]);
     put("quarantine", "no name", b"m 1 1");
     let cache = root.open();
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
-    assert!(cache.quarantine(&name("a")).is_none() && cache.quarantine(&name("b")).is_none());
+    assert!(cache.quarantine(&suspect("a")).is_none() && cache.quarantine(&suspect("b")).is_none());
     assert_eq!(root.list("marks").len(), 1, "its own");
     assert!(cache.sweep().is_some());
     let left: Vec<String> = root.list("quarantine");
@@ -407,7 +425,7 @@ fn who_may_only_read_knows_the_quarantine() {
     root.log.take();
     crash(&root, &[(b'r', "b")]);
     let cache = root.open_with(DiskConfig { read_only: true, ..root.config() }).unwrap();
-    assert!(cache.quarantine(&name("a")).is_some() && cache.quarantine(&name("b")).is_none());
+    assert!(cache.quarantine(&suspect("a")).is_some() && cache.quarantine(&suspect("b")).is_none());
     assert!(is_there(&root.folder("marks").join("c".repeat(32))));
     root.assert_quiet();
 }
@@ -428,8 +446,8 @@ fn one_process_dies_of_one_thing() {
 /// Crashes on what is not in quarantine.
 fn naive(dir: &Path) {
     let cache = open(dir);
-    if cache.quarantine(&name("trap")).is_none() {
-        let _mark = cache.mark(Stage::Load, &name("trap")).unwrap();
+    if cache.quarantine(&suspect("trap")).is_none() {
+        let _mark = cache.mark(Stage::Load, &suspect("trap"), &name("trap")).unwrap();
         rustix::io::pwrite(&*cache.crash_file().unwrap(), CRASHED, 0).unwrap();
         std::process::abort();
     }

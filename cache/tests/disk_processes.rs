@@ -217,7 +217,7 @@ fn take_part(dir: &Path, process: u64, round: u64) {
             1 => drop(cache.sweep_to(100_000)),
             2 => drop(cache.remove(&wanted.name())),
             3..6 => assert!(cache.store(&wanted)),
-            6..8 => drop(cache.mark(fuseline_cache::disk::Stage::Run, &wanted.name())),
+            6..8 => drop(cache.mark(fuseline_cache::disk::Stage::Run, &wanted.name(), &wanted.name())),
             _ => {
                 let found = cache.load(&wanted.request()).found();
                 assert!(found.as_ref().is_none_or(is_genuine), "{found:?}");

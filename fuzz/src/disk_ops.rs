@@ -290,7 +290,7 @@ fn act(cache: &DiskCache, step: Step, record: Option<&Record>, names: &[Name; RE
         (Step::Store(..), Some(record)) => Came::Stored(cache.store(record)),
         (Step::Load(request), _) => Came::Loaded(cache.load(&asked(request).request()).found()),
         (Step::Sweep(all), _) => Came::Swept(if all { cache.sweep_to(0) } else { cache.sweep() }),
-        (Step::Mark(stage, request), _) => Came::Marked(cache.mark(stage, &names[request])),
+        (Step::Mark(stage, request), _) => Came::Marked(cache.mark(stage, &names[request], &names[request])),
         (Step::Join(request), _) => Came::Joined(cache.join(&asked(request).request(), Duration::ZERO)),
         (Step::Remove(request), _) => {
             cache.remove(&names[request]);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_cache::disk::{Flight, Joined, Stage as Tried};
-use fuseline_cache::{Kind, Record};
+use fuseline_cache::{Kind, Name, Record};
 
 use super::cold::compile_time;
 use super::compile::Compile;
@@ -166,12 +166,13 @@ impl Compile {
             }
             fetch.then(self.racer(info, stream, landing));
         }
-        let mark = store.mark(Tried::Make, suspect);
+        let mark = store.mark(Tried::Make, suspect, asked_for.name());
         let (mut executable, took) = self.compile(info, engine)?;
         drop(mark);
         // What comes now is too late.
         fetch.into_iter().for_each(Fetching::take_back);
-        self.watch(&mut executable, suspect, store);
+        let tried = asked_for.name();
+        self.watch(&mut executable, suspect, tried, store);
         let unstored = executable.pjrt().cloned().map(|pjrt| {
             let (asked, what) = (in_a_hurry.unwrap_or(asked), What::Compiled(pjrt));
             Unstored { store: store.clone(), asked, what, flight, instead_of, _storing: store.storing() }
@@ -221,9 +222,9 @@ impl Compile {
     }
 
     /// Has the first execution noted. The region is what is not tried again, compiled in a hurry or not.
-    fn watch(&self, executable: &mut Executable, suspect: Suspect, store: &Arc<Store>) {
+    fn watch(&self, executable: &mut Executable, suspect: Suspect, tried: Name, store: &Arc<Store>) {
         let store = store.clone();
-        executable.set_probation(Probation::new(move || store.mark(Tried::Run, suspect)));
+        executable.set_probation(Probation::new(move || store.mark(Tried::Run, suspect, tried)));
     }
 }
 
@@ -242,7 +243,7 @@ impl Loader<'_> {
     /// Loads what the disk has, if it has something that is worth it.
     fn load_kept(&self, asked: &Asked, how: &How) -> Option<Obtained> {
         let record = self.store.load(asked)?;
-        let (executable, took) = self.load(&record, how).unwrap_or_else(|error| {
+        let (executable, took) = self.load(&record, asked, how).unwrap_or_else(|error| {
             // It was sealed here and is not damaged, so the plugin does not load what it has made.
             self.store.refused(asked, &error.message);
             None
@@ -260,7 +261,7 @@ impl Loader<'_> {
     fn load_fetched(&self, record: &Arc<Record>, asked: &Asked) -> Option<Obtained> {
         let how = self.compile.how.at_leisure();
         // What a plugin elsewhere has made and this one does not load is a miss.
-        let (executable, _) = self.load(record, &how).ok().flatten()?;
+        let (executable, _) = self.load(record, asked, &how).ok().flatten()?;
         let source = Source::Loaded { from: CacheTier::Shared, compile: record.made_in };
         let unstored = Unstored {
             store: self.store.clone(),
@@ -273,17 +274,22 @@ impl Loader<'_> {
         Some(Obtained { executable, source, took: self.since.elapsed(), unstored: Some(unstored) })
     }
 
-    fn load(&self, record: &Record, how: &How) -> Result<Option<(Executable, Duration)>, DeviceError> {
+    fn load(
+        &self,
+        record: &Record,
+        asked: &Asked,
+        how: &How,
+    ) -> Result<Option<(Executable, Duration)>, DeviceError> {
         if record.kind != Kind::Artifact {
             return Ok(None);
         }
         let start = Instant::now();
-        let mark = self.store.mark(Tried::Load, self.suspect);
+        let mark = self.store.mark(Tried::Load, self.suspect, asked.name());
         let Compile { outputs, dying, .. } = self.compile;
         let loaded = self.engine.device().load(&self.info.canon, outputs, dying, how.clone(), record);
         drop(mark);
         let mut executable = loaded?;
-        self.compile.watch(&mut executable, self.suspect, self.store);
+        self.compile.watch(&mut executable, self.suspect, asked.name(), self.store);
         Ok(Some((executable, start.elapsed())))
     }
 }

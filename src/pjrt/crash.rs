@@ -5,9 +5,6 @@
 //! there before the handler gets the signal: a handler of the host's, or the default action, which ends the process. Nothing else is
 //! done in it; all that it calls may be called there (`signal-safety(7)`).
 //!
-//! A process that ends by itself while something is under way, or before its end was noted, says so too ([`note_end`]): without that the next
-//! one could not tell it from one that hung and was killed, and would compile what is there.
-//!
 //! Invariants:
 //! - P10: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when
 //!   that is executed again.
@@ -20,10 +17,10 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use fuseline_cache::disk::{CRASHED, ENDED};
+use fuseline_cache::disk::CRASHED;
 
 /// The signals of a crash.
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
@@ -37,9 +34,6 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 /// What was there before, by place in [`SIGNALS`]; set once and never freed.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; SIGNALS.len()];
-
-/// A crash is under way: how it ends is settled.
-static CRASHING: AtomicBool = AtomicBool::new(false);
 
 /// A file that is told if the process crashes, as long as this lives.
 #[derive(Debug)]
@@ -66,10 +60,6 @@ impl Drop for CrashNote {
         if let Some(place) = self.place {
             debug_assert_eq!(FILES[place].load(Ordering::Relaxed), self.file.as_raw_fd());
             FILES[place].store(-1, Ordering::Relaxed);
-            // What is not cleared yet is cleared by those who still hold marks, if the process lives that long.
-            if is_owner() && !CRASHING.load(Ordering::Relaxed) {
-                write(self.file.as_raw_fd(), ENDED);
-            }
         }
     }
 }
@@ -99,37 +89,21 @@ fn action(handler: usize) -> libc::sigaction {
     action
 }
 
-/// Writes how the process ends. May be called in a handler.
-fn note(how: &'static [u8; 1]) {
-    if is_owner() {
-        let open = FILES.iter().map(|file| file.load(Ordering::Relaxed)).filter(|&fd| fd >= 0);
-        open.for_each(|fd| write(fd, how));
-    }
-}
-
-/// Whether this is the process that opened the files. May be called in a handler.
-fn is_owner() -> bool {
+/// Notes the crash. May be called in a handler.
+fn note() {
     // SAFETY: holds because the function takes nothing and may be called in a handler.
     let pid = unsafe { libc::getpid() };
-    pid == OWNER.load(Ordering::Relaxed)
-}
-
-/// Writes to the beginning of a file. May be called in a handler.
-fn write(fd: c_int, how: &'static [u8; 1]) {
-    // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
-    let _ = unsafe { libc::pwrite(fd, how.as_ptr().cast(), how.len(), 0) };
-}
-
-/// The process ends by itself, and not by what it was at. What crashes after that is noted as ever.
-pub(super) fn note_end() {
-    if !CRASHING.load(Ordering::Relaxed) {
-        note(ENDED);
+    if pid != OWNER.load(Ordering::Relaxed) {
+        return;
+    }
+    for fd in FILES.iter().map(|file| file.load(Ordering::Relaxed)).filter(|&fd| fd >= 0) {
+        // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
+        let _ = unsafe { libc::pwrite(fd, CRASHED.as_ptr().cast(), CRASHED.len(), 0) };
     }
 }
 
 extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    CRASHING.store(true, Ordering::Relaxed);
-    note(CRASHED);
+    note();
     let place = SIGNALS.iter().position(|other| *other == signal);
     let before = place.map_or(ptr::null_mut(), |place| BEFORE[place].load(Ordering::Acquire));
     if before.is_null() {

@@ -54,7 +54,6 @@ pub(super) fn register() {
     }
 
     extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-        super::crash::note_end();
         if INSIDE.load(Ordering::Relaxed) > 0 || is_forked() {
             // All streams of C's; Rust's own are flushed before.
             let _ = fflush(ptr::null_mut());

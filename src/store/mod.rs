@@ -102,6 +102,10 @@ impl Asked {
         Request { region: self.region, environment: self.environment, bytes: &self.bytes }
     }
 
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
     /// What a crash of the region is noted as; its canonical form is that of the request.
     pub(crate) fn suspect(&self, canon: &CanonRegion) -> Suspect {
         Suspect::of(self.region, self.environment, canon)
@@ -281,8 +285,9 @@ impl Store {
         self.disk.as_ref()?.quarantine(&suspect.0)
     }
 
-    pub(crate) fn mark(&self, stage: Stage, suspect: Suspect) -> Option<Mark> {
-        self.disk.as_ref()?.mark(stage, &suspect.0)
+    /// `tried` is what of it is tried.
+    pub(crate) fn mark(&self, stage: Stage, suspect: Suspect, tried: Name) -> Option<Mark> {
+        self.disk.as_ref()?.mark(stage, &suspect.0, &tried)
     }
 
     pub(crate) fn load(&self, asked: &Asked) -> Option<Record> {

@@ -1,13 +1,14 @@
 //! What a process is about to try for the first time, for the next one to find if that was its end.
 //!
 //! A plugin that crashes takes the process along, and the next one would do the same thing at the same place. So before an artifact is made,
-//! loaded or run for the first time a process writes its name into a slot of its *marks*, a file that is locked as long as the process lives,
-//! and clears the slot afterwards. Each of the two is one write of 40 bytes to the page cache, a few µs. Who crashes is told by a
+//! loaded or run for the first time a process writes two names into a slot of its *marks*, a file that is locked as long as the process lives,
+//! and clears the slot afterwards: the *suspect*, which a crash is held against, and the entry that is tried, of which a suspect may have
+//! several. Each of the two is one write of 72 bytes to the page cache, a few µs. Who crashes is told by a
 //! byte that [`CRASHED`] is written to, by a handler of the signals that a crash is (not in this crate, which has no unsafe code). The next
-//! process finds marks that nobody has locked. What they name, of a process that crashed, goes into *quarantine* for a
-//! time: it is not tried again, so it costs one process and not each. Of a process that was killed or interrupted the entries
-//! that it was loading or running are removed, in case it hung by their fault, and nothing else is held against them; of one that says by another
-//! byte, [`ENDED`], that it ended by itself, none are.
+//! process finds marks that nobody has locked. The suspects of a process that crashed go into *quarantine* for a
+//! time: they are not tried again, so each costs one process and not every one. Their entries are removed: when that time is over they are made anew,
+//! in case it was by their fault. A process that was killed, was interrupted or ended by itself says nothing about what it was at: an entry is what the
+//! plugin made, bit by bit, and one that hangs is met by the deadlines of those who wait for it.
 //!
 //! Invariants:
 //! - DK4: as long as a [`Mark`] lives its name is in the file. So the names of a crash are found, and perhaps a few more that were under way.
@@ -28,15 +29,12 @@ use crate::sync::Mutex;
 /// What is written to the first byte of a process's marks when it crashes; the offset is 0.
 pub const CRASHED: &[u8; 1] = b"!";
 
-/// What is written there when it ends by itself, with something under way or not yet cleared.
-pub const ENDED: &[u8; 1] = b".";
-
 /// The first time that something is in quarantine; and the longest.
 const FIRST_TERM: Duration = Duration::from_secs(24 * 3600);
 const LAST_TERM: Duration = Duration::from_secs(64 * 24 * 3600);
 
-/// Bytes of a slot: a stage and a name, and room.
-const SLOT: usize = 40;
+/// Bytes of a slot: a stage, room, and two names.
+const SLOT: usize = 72;
 /// Where the first slot is; before it the byte of a crash, and room.
 const SLOTS_AT: u64 = 40;
 /// Most slots; what finds none is not marked. Compiles and first executions under way at once are far fewer.
@@ -174,7 +172,12 @@ impl Marks {
     }
 
     /// `None` if there is no room, or it cannot be written.
-    pub(super) fn mark(self: &Arc<Self>, stage: Stage, name: &Name) -> io::Result<Option<Mark>> {
+    pub(super) fn mark(
+        self: &Arc<Self>,
+        stage: Stage,
+        suspect: &Name,
+        entry: &Name,
+    ) -> io::Result<Option<Mark>> {
         let slot = {
             let mut slots = self.slots.lock();
             match slots.free.pop() {
@@ -187,16 +190,17 @@ impl Marks {
             }
         };
         let mark = Mark { marks: self.clone(), slot };
-        mark.write(stage.code(), name.as_bytes())?;
+        mark.write(stage.code(), [suspect.as_bytes(), entry.as_bytes()])?;
         Ok(Some(mark))
     }
 }
 
 impl Mark {
-    fn write(&self, stage: u8, name: &[u8; 32]) -> io::Result<()> {
+    fn write(&self, stage: u8, [suspect, entry]: [&[u8; 32]; 2]) -> io::Result<()> {
         let mut bytes = [0; SLOT];
         bytes[0] = stage;
-        bytes[8..].copy_from_slice(name);
+        bytes[8..40].copy_from_slice(suspect);
+        bytes[40..].copy_from_slice(entry);
         let offset = SLOTS_AT + u64::from(self.slot) * SLOT as u64;
         self.marks.files.write_at(&self.marks.file, &bytes, offset)
     }
@@ -205,7 +209,7 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         // What cannot be cleared would be blamed for a later crash: the slot is given up with it.
-        if self.write(0, &[0; 32]).is_ok() {
+        if self.write(0, [&[0; 32]; 2]).is_ok() {
             self.marks.slots.lock().free.push(self.slot);
         }
     }
@@ -223,28 +227,37 @@ impl Drop for Marks {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Dead {
     pub(super) crashed: bool,
-    /// By itself.
-    pub(super) ended: bool,
-    pub(super) tried: Vec<(Stage, Name)>,
+    pub(super) tried: Vec<Tried>,
+}
+
+/// A suspect, how far it came, and the entries of it that were tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tried {
+    pub(super) stage: Stage,
+    pub(super) suspect: Name,
+    pub(super) entries: Vec<Name>,
 }
 
 impl Dead {
     fn read(bytes: &[u8]) -> Dead {
         let slots = bytes.get(SLOTS_AT as usize..).unwrap_or_default();
         let slot = |slot: &[u8; SLOT]| {
-            let name = Name::new(*slot.last_chunk()?);
-            Some((Stage::of(slot[0])?, name))
+            let entry = Name::new(*slot.last_chunk()?);
+            let suspect = Name::new(*slot[8..].first_chunk()?);
+            Some((Stage::of(slot[0])?, suspect, entry))
         };
-        let mut tried: Vec<(Stage, Name)> = Vec::new();
-        for (stage, name) in slots.as_chunks().0.iter().filter_map(slot) {
-            match tried.iter_mut().find(|(_, other)| *other == name) {
+        let mut tried: Vec<Tried> = Vec::new();
+        for (stage, suspect, entry) in slots.as_chunks().0.iter().filter_map(slot) {
+            match tried.iter_mut().find(|known| known.suspect == suspect) {
                 // It was one death, at the furthest that it came.
-                Some(known) => known.0 = known.0.max(stage),
-                None => tried.push((stage, name)),
+                Some(known) => {
+                    known.stage = known.stage.max(stage);
+                    known.entries.push(entry);
+                }
+                None => tried.push(Tried { stage, suspect, entries: vec![entry] }),
             }
         }
-        let is = |byte: &[u8; 1]| bytes.first() == byte.first();
-        Dead { crashed: is(CRASHED), ended: is(ENDED), tried }
+        Dead { crashed: bytes.first() == CRASHED.first(), tried }
     }
 
     /// The marks of this name, if their process is gone, with the file, which nobody else judges meanwhile.
@@ -322,17 +335,19 @@ mod tests {
     #[test]
     fn marks_that_are_cut_off_are_read_as_far_as_they_go() {
         let mut bytes = vec![0; SLOTS_AT as usize];
-        let mut slot = [0; SLOT];
-        slot[0] = b'l';
-        slot[8..].copy_from_slice(&[5; 32]);
-        bytes.extend(slot);
-        let tried = vec![(Stage::Load, Name::new([5; 32]))];
-        assert_eq!(Dead::read(&bytes), Dead { crashed: false, ended: false, tried: tried.clone() });
+        for (stage, entry) in [(b'l', 6), (b'r', 7)] {
+            let mut slot = [0; SLOT];
+            slot[0] = stage;
+            slot[8..40].copy_from_slice(&[5; 32]);
+            slot[40..].copy_from_slice(&[entry; 32]);
+            bytes.extend(slot);
+        }
+        let [suspect, load, run] = [5, 6, 7].map(|byte| Name::new([byte; 32]));
+        let tried = vec![Tried { stage: Stage::Run, suspect, entries: vec![load, run] }];
+        assert_eq!(Dead::read(&bytes), Dead { crashed: false, tried: tried.clone() });
         bytes.extend([b'm', 1, 2]);
-        bytes[0] = ENDED[0];
-        assert_eq!(Dead::read(&bytes), Dead { crashed: false, ended: true, tried: tried.clone() });
         bytes[0] = CRASHED[0];
-        assert_eq!(Dead::read(&bytes), Dead { crashed: true, ended: false, tried });
-        assert_eq!(Dead::read(&[]), Dead { crashed: false, ended: false, tried: Vec::new() });
+        assert_eq!(Dead::read(&bytes), Dead { crashed: true, tried });
+        assert_eq!(Dead::read(&[]), Dead { crashed: false, tried: Vec::new() });
     }
 }

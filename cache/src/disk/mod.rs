@@ -41,12 +41,12 @@ use std::time::{Duration, Instant};
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
 pub use self::look::{Listed, Litter, Unusable};
-pub use self::marks::{CRASHED, ENDED, Mark, Quarantine, Stage};
+pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
 pub use self::secret::read_key;
 pub use self::sweep::Swept;
 
 use self::dirs::{Dirs, Missing};
-use self::marks::{Dead, Marks};
+use self::marks::{Dead, Marks, Tried};
 use crate::name::{Name, Request};
 use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -373,14 +373,15 @@ impl DiskCache {
     }
 
     /// Says that something is tried for the first time, as long as what is returned lives. `None` where it cannot be said.
-    pub fn mark(&self, stage: Stage, name: &Name) -> Option<Mark> {
-        self.marks.as_ref()?.mark(stage, name).unwrap_or_else(|error| {
+    /// `suspect` is what a crash is held against ([`DiskCache::quarantine`]), `entry` what is tried of it, whether it is there or not.
+    pub fn mark(&self, stage: Stage, suspect: &Name, entry: &Name) -> Option<Mark> {
+        self.marks.as_ref()?.mark(stage, suspect, entry).unwrap_or_else(|error| {
             self.trouble("write a mark", &error);
             None
         })
     }
 
-    /// The open file to whose first byte [`CRASHED`] is to be written if the process crashes, and [`ENDED`] when it ends by itself.
+    /// The open file to whose first byte [`CRASHED`] is to be written if the process crashes.
     pub fn crash_file(&self) -> Option<Arc<OwnedFd>> {
         self.marks.as_ref().map(|marks| marks.file().clone())
     }
@@ -569,9 +570,12 @@ impl DiskCache {
         Err(("lock an entry", io::ErrorKind::WouldBlock.into()))
     }
 
-    /// Removes an entry. Whether there was one.
+    /// Removes an entry. `false` where there was none, and where it may or can not be removed: not by who only reads.
     pub fn remove(&self, name: &Name) -> bool {
         self.known.lock().remove(name);
+        if self.config.read_only {
+            return false;
+        }
         match clear(&*self.files, &self.dirs(), &name.to_string()) {
             Ok(()) => true,
             Err(error) if is_absent(&error) => false,
@@ -629,19 +633,18 @@ impl DiskCache {
         let files = &*self.files;
         let Some((_lock, dead)) = Dead::take(files, dirs, marks)? else { return Ok(()) };
         let mut is_written = true;
-        for (stage, name) in dead.tried {
-            if dead.crashed {
-                let before = marks::read_quarantine(files, dirs, &name.to_string()).ok().flatten();
-                let what = Quarantine::after(before, stage, files.now());
-                if let Err(error) = marks::write_quarantine(files, dirs, &name, &what) {
-                    self.trouble("write the quarantine", &error);
-                    is_written = false;
-                }
-                self.quarantined.lock().insert(name, what);
-                (self.observer)(&Told::Quarantined { name, what });
+        let tried = if dead.crashed { dead.tried } else { Vec::new() };
+        for Tried { stage, suspect: name, entries } in tried {
+            let before = marks::read_quarantine(files, dirs, &name.to_string()).ok().flatten();
+            let what = Quarantine::after(before, stage, files.now());
+            if let Err(error) = marks::write_quarantine(files, dirs, &name, &what) {
+                self.trouble("write the quarantine", &error);
+                is_written = false;
             }
-            if dead.crashed || (stage != Stage::Make && !dead.ended) {
-                self.remove(&name);
+            self.quarantined.lock().insert(name, what);
+            (self.observer)(&Told::Quarantined { name, what });
+            for entry in entries {
+                self.remove(&entry);
             }
         }
         if is_written { files.unlink(&dirs.marks, marks) } else { Ok(()) }
