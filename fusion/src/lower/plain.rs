@@ -206,14 +206,7 @@ impl Writer {
         let Some(first) = captures else {
             return self.0.push_signature(signed(signature.op(), signature, &bodies), operands);
         };
-        let (stated, captured) = operands.split_at(first);
-        let (used, bodies) = used_captures(captured, &bodies);
-        let operands: Refs = stated.iter().copied().chain(used).collect();
-        let types: Vec<TensorType> = operands.iter().map(|&operand| self.type_of(operand)).collect();
-        let other = Signature::infer(signature.op(), signature.attrs().clone(), &bodies, &types);
-        let other =
-            other.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
-        self.0.push_signature(Arc::new(other), operands)
+        capturing(&mut self.0, signature, first, &bodies, &operands)
     }
 
     pub(super) fn type_of(&self, value: Ref) -> TensorType {
@@ -229,8 +222,27 @@ pub(super) fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
     }
 }
 
+/// Appends a call with these bodies, whose operands after the first so many are what they capture.
+fn capturing(
+    graph: &mut Graph,
+    like: &Arc<Signature>,
+    first: usize,
+    bodies: &[Arc<Body>],
+    operands: &[Ref],
+) -> Refs {
+    let (stated, captured) = operands.split_at(first);
+    let (used, bodies) = used_captures(captured, bodies);
+    let operands: Refs = stated.iter().copied().chain(used).collect();
+    let type_of =
+        |&operand: &Ref| graph.type_of(operand).expect("bug: an operand that nothing makes").clone();
+    let types: Vec<TensorType> = operands.iter().map(type_of).collect();
+    let made = Signature::infer(like.op(), like.attrs().clone(), &bodies, &types);
+    let made = made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+    graph.push_signature(Arc::new(made), operands)
+}
+
 /// Text says what a body captures by using it. So what is not used is left out, what is captured twice is captured once, and
-/// the order is that of the first uses.
+/// the order is that of the first uses. What is one value for a body is one for the bodies in it.
 pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
     let mut used: Vec<Ref> = Vec::new();
     let mut note = |value: &Ref| match value {
@@ -257,16 +269,26 @@ pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>
             graph.param(body.graph().params()[index].clone());
         }
         for node in body.graph().nodes() {
-            graph.push_signature(
-                node.signature().clone(),
-                node.operands().iter().map(|&value| place(value)).collect(),
-            );
+            let operands: Refs = node.operands().iter().map(|&value| place(value)).collect();
+            let signature = node.signature();
+            match signature.def().captures {
+                Some(first) if has_twice(&operands[first..]) => {
+                    capturing(&mut graph, signature, first, signature.bodies(), &operands);
+                }
+                _ => {
+                    graph.push_signature(signature.clone(), operands);
+                }
+            }
         }
         let returns: Vec<Ref> = body.returns().iter().map(|&value| place(value)).collect();
         Arc::new(Body::new(graph, &returns).expect("bug: a body returns what it does not make"))
     };
     let bodies = bodies.iter().map(body).collect();
     (used, bodies)
+}
+
+fn has_twice(values: &[Ref]) -> bool {
+    values.iter().enumerate().any(|(place, value)| values[..place].contains(value))
 }
 
 /// Another op, or one with other bodies, on the same operands. One that does not fit the limits, because bodies nest deeper

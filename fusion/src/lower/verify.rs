@@ -144,6 +144,37 @@ mod tests {
         assert_eq!(verified.module(), &module());
     }
 
+    /// A branch that captures one value under two names has a branch in it that captures both: text has one name for it in both.
+    #[test]
+    fn what_is_captured_twice_is_one_value_in_inner_branches_too() {
+        let (ty, index) = (TensorType::of(DType::F32, &[2]).expect("small"), TensorType::scalar(DType::I32));
+        let body = |returns: usize, captured: usize| {
+            let mut graph = Graph::new();
+            let params: Vec<crate::Ref> = (0..captured).map(|_| graph.param(ty.clone())).collect();
+            Arc::new(Body::new(graph, &params[returns..=returns]).expect("they exist"))
+        };
+        // The branches of the middle one have parameters of their own for what the outer one captures twice.
+        let middle = || {
+            let mut graph = Graph::new();
+            let params = [graph.param(ty.clone()), graph.param(ty.clone())];
+            let zero = attrs::constant(Arc::new(crate::Literal::scalar(0i32)));
+            let zero = graph.push(OpCode::Constant, zero, &[], &[]).expect("fits the table")[0];
+            let branches = [body(1, 2), body(0, 2)];
+            let operands = [zero, params[1], params[0]];
+            let inner =
+                graph.push(OpCode::Case, Attrs::none(), &branches, &operands).expect("fits the table");
+            Arc::new(Body::new(graph, &[inner[0]]).expect("it exists"))
+        };
+        let mut graph = Graph::new();
+        let (which, x) = (graph.param(index), graph.param(ty.clone()));
+        let made = graph.push(OpCode::Case, Attrs::none(), &[middle(), middle()], &[which, x, x]);
+        made.expect("fits the table");
+        let region = CanonRegion::new(graph, Box::new([false, false]));
+        let aliases = Aliases::pair(&region, &[0], &[]);
+        let module = lower(&region, &[0], &aliases, Numerics::Fast);
+        module.verify().unwrap_or_else(|error| panic!("{error}"));
+    }
+
     type Change<'a> = &'a dyn Fn(&str) -> String;
 
     /// Text that says something else than the region, or something more.
