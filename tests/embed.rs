@@ -224,6 +224,29 @@ fn placeholders_are_filled_later() {
 
 // ----- lifetimes -----
 
+/// Data that is not what its type says is the caller's mistake, whatever it is given to, and never a transfer that failed.
+#[test]
+fn data_of_another_length_is_refused() {
+    on_sessions(support::config, |session, stream| {
+        let (ty, bytes) = (f32s(&[3]), vec![0; 8]);
+        let says = "takes 12 elements or bytes of data, 8 were given";
+        let empty = session.placeholder(stream, &ty)?;
+        let refused = [
+            session.upload(stream, &ty, &bytes).unwrap_err(),
+            session.upload_per_replica(stream, &ty, &[&bytes]).unwrap_err(),
+            session.upload_shared(stream, &ty, bytes.clone()).unwrap_err(),
+            session.fill(empty, &bytes).unwrap_err(),
+        ];
+        for error in &refused {
+            assert_eq!((error.origin(), error.stage()), (Origin::User, Stage::Record), "{error}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        // It can be filled still.
+        session.fill(empty, &[0; 12])?;
+        release(session, &[empty])
+    });
+}
+
 #[test]
 fn ids_that_stand_for_nothing_are_errors() {
     on_sessions(support::config, |session, stream| {

@@ -42,6 +42,15 @@ fn bytes_on(ty: &TensorType, replicas: usize) -> Bytes {
     Bytes(ty.bytes().0.saturating_mul(replicas as u64))
 }
 
+/// Whether so many bytes are data of a type. Asked before the device is, for which it would be a transfer that failed.
+fn check_bytes(ty: &TensorType, bytes: usize) -> Result<()> {
+    let (wanted, given) = (ty.bytes().0, bytes as u64);
+    if wanted == given {
+        return Ok(());
+    }
+    Err(fuseline_fusion::LiteralError::Length { ty: ty.clone(), wanted, given }.into())
+}
+
 /// The type of elements under the given sizes.
 fn type_of<T: Element>(data: &[T], dims: &[u64]) -> Result<TensorType> {
     let ty = TensorType::of(T::DTYPE, dims)?;
@@ -67,6 +76,7 @@ impl Stream {
             let message = format!("data for {} replicas was given, the engine has {replicas}", parts.len());
             return Err(Error::misuse(message, fuseline_fusion::Site::Unknown));
         }
+        parts.iter().try_for_each(|part| check_bytes(&ty, part.len()))?;
         engine.counters().bytes_up.add(parts.iter().map(|part| part.len() as u64).sum());
         let buffer = match engine.deadline() {
             None => upload_each(engine, &ty, &mut || parts.iter().copied()),
@@ -83,6 +93,7 @@ impl Stream {
     /// Moves host data to the device, the same to each replica.
     pub(crate) fn upload_buffer(&self, ty: &TensorType, bytes: &[u8]) -> Result<Buffer> {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
+        check_bytes(ty, bytes.len())?;
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((bytes.len() * engine.device().replicas()) as u64);
         let asked = bytes_on(ty, engine.device().replicas());
@@ -115,6 +126,7 @@ impl Stream {
     /// A tensor from host data that the device may use in place. Not tried again if memory is short: the data goes with the attempt.
     pub(crate) fn upload_owned(&self, ty: &TensorType, data: HostData) -> Result<Tensor> {
         Error::unless_forked(&fuseline_fusion::Site::Unknown)?;
+        check_bytes(ty, data.len())?;
         let engine = self.shared().engine();
         engine.counters().bytes_up.add((data.len() * engine.device().replicas()) as u64);
         let buffer = match engine.deadline() {
