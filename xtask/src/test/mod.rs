@@ -3,6 +3,7 @@
 //! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the run. What could not run
 //! here is skipped with a reason, and the summary repeats every reason, so that a skip never looks like a success.
 
+mod api;
 mod cargo;
 mod isolate;
 mod libtest;
@@ -26,6 +27,7 @@ pub(crate) enum Stage {
     Deny,
     Clippy,
     Doc,
+    Api,
     Nextest,
     Doctest,
     Features,
@@ -46,12 +48,13 @@ pub(crate) enum Selection {
 
 impl Stage {
     /// Every stage, in the order of a run.
-    pub(crate) const ALL: [Stage; 13] = [
+    pub(crate) const ALL: [Stage; 14] = [
         Stage::Fmt,
         Stage::Tidy,
         Stage::Deny,
         Stage::Clippy,
         Stage::Doc,
+        Stage::Api,
         Stage::Nextest,
         Stage::Doctest,
         Stage::Features,
@@ -70,6 +73,7 @@ impl Stage {
             Stage::Deny => "deny",
             Stage::Clippy => "clippy",
             Stage::Doc => "doc",
+            Stage::Api => "api",
             Stage::Nextest => "nextest",
             Stage::Doctest => "doctest",
             Stage::Features => "features",
@@ -88,6 +92,7 @@ impl Stage {
             Stage::Deny => "licences, bans and sources of dependencies (needs cargo-deny)",
             Stage::Clippy => "no lint warns, in any target, with all features",
             Stage::Doc => "the documentation builds without a warning or a broken link",
+            Stage::Api => "the public API of the published crates is the one in tests/api",
             Stage::Nextest => "unit and integration tests, each in its own process",
             Stage::Doctest => "examples in the documentation",
             Stage::Features => {
@@ -117,6 +122,7 @@ impl Stage {
             Stage::Deny => cargo::deny(host),
             Stage::Clippy => cargo::clippy(host),
             Stage::Doc => cargo::doc(host),
+            Stage::Api => api::run(host),
             Stage::Nextest => nextest::run(host),
             Stage::Doctest => libtest::doctests(host),
             Stage::Features => cargo::features(host),
