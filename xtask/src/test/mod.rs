@@ -3,6 +3,7 @@
 //! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the run. What could not run
 //! here is skipped with a reason, and the summary repeats every reason, so that a skip never looks like a success.
 
+mod abort;
 mod api;
 mod cargo;
 mod isolate;
@@ -31,6 +32,7 @@ pub(crate) enum Stage {
     Nextest,
     Doctest,
     Features,
+    PanicAbort,
     Loom,
     LoomWeakened,
     Shuttle,
@@ -48,7 +50,7 @@ pub(crate) enum Selection {
 
 impl Stage {
     /// Every stage, in the order of a run.
-    pub(crate) const ALL: [Stage; 14] = [
+    pub(crate) const ALL: [Stage; 15] = [
         Stage::Fmt,
         Stage::Tidy,
         Stage::Deny,
@@ -58,6 +60,7 @@ impl Stage {
         Stage::Nextest,
         Stage::Doctest,
         Stage::Features,
+        Stage::PanicAbort,
         Stage::Loom,
         Stage::LoomWeakened,
         Stage::Shuttle,
@@ -77,6 +80,7 @@ impl Stage {
             Stage::Nextest => "nextest",
             Stage::Doctest => "doctest",
             Stage::Features => "features",
+            Stage::PanicAbort => "panic-abort",
             Stage::Loom => "loom",
             Stage::LoomWeakened => "loom-weakened",
             Stage::Shuttle => "shuttle",
@@ -97,6 +101,9 @@ impl Stage {
             Stage::Doctest => "examples in the documentation",
             Stage::Features => {
                 "the crate builds without warnings with none, each, every two and all of its features"
+            }
+            Stage::PanicAbort => {
+                "the library where panics end the process, and how one in the user's code does"
             }
             Stage::Loom => "models of the lock-free parts (tests `loom_*`), all schedules",
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
@@ -126,6 +133,7 @@ impl Stage {
             Stage::Nextest => nextest::run(host),
             Stage::Doctest => libtest::doctests(host),
             Stage::Features => cargo::features(host),
+            Stage::PanicAbort => abort::run(host),
             Stage::Loom => models::loom(host),
             Stage::LoomWeakened => models::loom_weakened(host),
             Stage::Shuttle => models::shuttle(host),
