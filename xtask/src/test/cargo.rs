@@ -118,17 +118,33 @@ fn spelled(command: &Command) -> String {
 
 /// The features of the root crate, without `default`.
 fn root_features(host: &Host) -> anyhow::Result<Vec<String>> {
-    let mut command = host.cargo();
-    let output = command.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]).output()?;
-    anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata is not JSON")?;
-    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    let packages = packages(host)?;
     let root =
         packages.iter().find(|package| package["name"] == "fuseline").context("no package fuseline")?;
     let features = root["features"].as_object().context("no features")?;
     let features: Vec<String> = features.keys().filter(|name| *name != "default").cloned().collect();
     anyhow::ensure!(features.len() <= MOST_FEATURES, "{} features make too many builds", features.len());
     Ok(features)
+}
+
+/// The names of the packages that may be published.
+pub(crate) fn published(host: &Host) -> anyhow::Result<Vec<String>> {
+    let packages = packages(host)?;
+    let open =
+        packages.iter().filter(|package| package["publish"].as_array().is_none_or(|to| !to.is_empty()));
+    open.map(|package| package["name"].as_str().map(str::to_owned).context("a package has no name")).collect()
+}
+
+/// The packages of the workspace, as cargo tells of them.
+fn packages(host: &Host) -> anyhow::Result<Vec<Value>> {
+    let mut command = host.cargo();
+    let output = command.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]).output()?;
+    anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let mut metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata is not JSON")?;
+    match metadata["packages"].take() {
+        Value::Array(packages) => Ok(packages),
+        _ => anyhow::bail!("cargo metadata lists no packages"),
+    }
 }
 
 /// The subsets of at most two, the empty one first, and the whole set.

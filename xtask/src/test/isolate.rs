@@ -46,7 +46,16 @@ pub(crate) enum Outcome {
 }
 
 /// Builds test binaries with a cargo command that takes `--message-format`. Its complaints go straight through.
-pub(crate) fn build(mut command: Command) -> Result<Vec<Binary>, String> {
+pub(crate) fn build(command: Command) -> Result<Vec<Binary>, String> {
+    built(command, |message| message["profile"]["test"] == true)
+}
+
+/// As [`build`], for programs that answer as test binaries do, and are none to cargo.
+pub(crate) fn build_programs(command: Command) -> Result<Vec<Binary>, String> {
+    built(command, |message| message["profile"]["test"] == false)
+}
+
+fn built(mut command: Command, is_meant: fn(&Value) -> bool) -> Result<Vec<Binary>, String> {
     command.stdout(Stdio::piped()).stderr(Stdio::inherit());
     let output = command
         .spawn()
@@ -55,14 +64,14 @@ pub(crate) fn build(mut command: Command) -> Result<Vec<Binary>, String> {
     if !output.status.success() {
         return Err(format!("it does not build ({})", output.status));
     }
-    Ok(binaries(&String::from_utf8_lossy(&output.stdout)))
+    Ok(binaries(&String::from_utf8_lossy(&output.stdout), is_meant))
 }
 
-/// The test binaries in cargo's messages.
-fn binaries(messages: &str) -> Vec<Binary> {
+/// The binaries in cargo's messages that are meant. Those of build scripts are not told as such.
+fn binaries(messages: &str, is_meant: fn(&Value) -> bool) -> Vec<Binary> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     artifacts
-        .filter(|message| message["reason"] == "compiler-artifact" && message["profile"]["test"] == true)
+        .filter(|message| message["reason"] == "compiler-artifact" && is_meant(message))
         .filter_map(|message| {
             let name = message["target"]["name"].as_str()?.to_owned();
             let path = PathBuf::from(message["executable"].as_str()?);
@@ -77,7 +86,13 @@ pub(crate) fn list(host: &Host, binary: &Binary, prefix: &str) -> Result<Vec<Tes
     let ask = |arguments: &[&str]| -> Result<Vec<String>, String> {
         let output = command(host, binary).args(arguments).output().map_err(|error| error.to_string())?;
         if !output.status.success() {
-            return Err(format!("{} does not list its tests ({})", binary.name, output.status));
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!(
+                "{} does not list its tests ({}): {}",
+                binary.name,
+                output.status,
+                said.trim()
+            ));
         }
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(lines.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
@@ -165,9 +180,11 @@ fn read(path: &Path) -> String {
 
 fn judge(success: bool, status: &str, output: String) -> Outcome {
     if !success {
-        let why = output
-            .lines()
-            .find(|line| line.contains("panicked at") || line.starts_with("WARNING: ThreadSanitizer"));
+        let tells = |line: &&str| {
+            line.contains("panicked at")
+                || ["WARNING: ThreadSanitizer", "failed: "].iter().any(|start| line.starts_with(start))
+        };
+        let why = output.lines().find(tells).map(|line| line.strip_prefix("failed: ").unwrap_or(line));
         return Outcome::Failed { why: why.unwrap_or(status).to_owned(), output };
     }
     match libtest::skip_reason(&output) {
@@ -275,6 +292,17 @@ esac"#;
     }
 
     #[test]
+    fn the_reason_of_a_failure_is_what_is_told_first() {
+        let why = |output: &str| match judge(false, "exit status: 1", output.to_owned()) {
+            Outcome::Failed { why, .. } => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why("a line\nfailed: it hangs\nthread 'x' panicked at a.rs:1:1:\n"), "it hangs");
+        assert_eq!(why("a line\nthread 'x' panicked at a.rs:1:1:\n"), "thread 'x' panicked at a.rs:1:1:");
+        assert_eq!(why("it failed: no\n"), "exit status: 1");
+    }
+
+    #[test]
     fn a_test_that_hangs_is_killed() {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let (host, binary) = fake(folder.path(), SCRIPT);
@@ -310,8 +338,12 @@ esac"#;
 {"reason":"compiler-artifact","profile":{"test":true},"target":{"name":"fuseline"},"executable":"/t/deps/fuseline-1","manifest_path":"/ws/cache/Cargo.toml"}
 {"reason":"compiler-artifact","profile":{"test":true},"target":{"name":"lib"},"executable":null,"manifest_path":"/ws/Cargo.toml"}
 {"reason":"build-finished","success":true}"#;
+        let names = |is_meant| {
+            binaries(messages, is_meant).into_iter().map(|binary| binary.name).collect::<Vec<String>>()
+        };
+        assert_eq!(names(|message| message["profile"]["test"] == false), ["a"]);
         assert_eq!(
-            binaries(messages),
+            binaries(messages, |message| message["profile"]["test"] == true),
             [Binary {
                 name: "fuseline".to_owned(),
                 path: "/t/deps/fuseline-1".into(),

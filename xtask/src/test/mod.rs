@@ -3,6 +3,8 @@
 //! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the run. What could not run
 //! here is skipped with a reason, and the summary repeats every reason, so that a skip never looks like a success.
 
+mod abort;
+mod api;
 mod cargo;
 mod isolate;
 mod libtest;
@@ -26,9 +28,11 @@ pub(crate) enum Stage {
     Deny,
     Clippy,
     Doc,
+    Api,
     Nextest,
     Doctest,
     Features,
+    PanicAbort,
     Loom,
     LoomWeakened,
     Shuttle,
@@ -46,15 +50,17 @@ pub(crate) enum Selection {
 
 impl Stage {
     /// Every stage, in the order of a run.
-    pub(crate) const ALL: [Stage; 13] = [
+    pub(crate) const ALL: [Stage; 15] = [
         Stage::Fmt,
         Stage::Tidy,
         Stage::Deny,
         Stage::Clippy,
         Stage::Doc,
+        Stage::Api,
         Stage::Nextest,
         Stage::Doctest,
         Stage::Features,
+        Stage::PanicAbort,
         Stage::Loom,
         Stage::LoomWeakened,
         Stage::Shuttle,
@@ -70,9 +76,11 @@ impl Stage {
             Stage::Deny => "deny",
             Stage::Clippy => "clippy",
             Stage::Doc => "doc",
+            Stage::Api => "api",
             Stage::Nextest => "nextest",
             Stage::Doctest => "doctest",
             Stage::Features => "features",
+            Stage::PanicAbort => "panic-abort",
             Stage::Loom => "loom",
             Stage::LoomWeakened => "loom-weakened",
             Stage::Shuttle => "shuttle",
@@ -88,10 +96,14 @@ impl Stage {
             Stage::Deny => "licences, bans and sources of dependencies (needs cargo-deny)",
             Stage::Clippy => "no lint warns, in any target, with all features",
             Stage::Doc => "the documentation builds without a warning or a broken link",
+            Stage::Api => "the public API of the published crates is the one in tests/api",
             Stage::Nextest => "unit and integration tests, each in its own process",
             Stage::Doctest => "examples in the documentation",
             Stage::Features => {
                 "the crate builds without warnings with none, each, every two and all of its features"
+            }
+            Stage::PanicAbort => {
+                "the library where panics end the process, and how one in the user's code does"
             }
             Stage::Loom => "models of the lock-free parts (tests `loom_*`), all schedules",
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
@@ -117,9 +129,11 @@ impl Stage {
             Stage::Deny => cargo::deny(host),
             Stage::Clippy => cargo::clippy(host),
             Stage::Doc => cargo::doc(host),
+            Stage::Api => api::run(host),
             Stage::Nextest => nextest::run(host),
             Stage::Doctest => libtest::doctests(host),
             Stage::Features => cargo::features(host),
+            Stage::PanicAbort => abort::run(host),
             Stage::Loom => models::loom(host),
             Stage::LoomWeakened => models::loom_weakened(host),
             Stage::Shuttle => models::shuttle(host),

@@ -99,7 +99,7 @@ fn test_build(host: &Host, flags: &str) -> Result<Command, String> {
 }
 
 /// The machine's target triple.
-fn triple(host: &Host) -> Result<String, String> {
+pub(crate) fn triple(host: &Host) -> Result<String, String> {
     let output =
         host.command("rustc").arg("-vV").output().map_err(|error| format!("rustc did not start: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
