@@ -1,5 +1,6 @@
 //! Counters of an engine.
 
+use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::Bytes;
@@ -74,6 +75,23 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Every counter by its name, for foreign interfaces: a time is in nanoseconds and has `_ns` at the end of its name.
+            #[must_use]
+            pub fn entries(&self) -> Vec<(&'static CStr, u64)> {
+                let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                vec![
+                    $((name(concat!(stringify!($name), "\0")), self.$name),)*
+                    (c"compile_time_ns", nanos(self.compile_time)),
+                    (c"stall_time_ns", nanos(self.stall_time)),
+                    (c"longest_stall_ns", nanos(self.longest_stall)),
+                    (c"pending_compiles", self.pending_compiles),
+                    (c"cached_executables", self.cached_executables),
+                    (c"cached_bytes", self.cached_bytes.0),
+                    (c"live_values", self.live_values),
+                    (c"live_bytes", self.live_bytes.0),
+                ]
+            }
+
             /// What happened between an earlier snapshot and this one. What is said of now is that of this one.
             #[must_use]
             pub fn since(&self, earlier: &Counters) -> Counters {
@@ -147,6 +165,14 @@ counters! {
     stuck,
     /// Times that a call which records an op had to wait ([`Counters::stall_time`]).
     stalls,
+}
+
+/// A name that ends with a zero byte.
+const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
 }
 
 /// A recording thread that waits.

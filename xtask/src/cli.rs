@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use crate::test::{Selection, Stage};
 
@@ -11,6 +12,7 @@ usage: cargo xtask COMMAND
   demo [ARGUMENTS...]           set up, then build and run the example `digits` with these arguments
   bench [ARGUMENTS...]          set up, then measure Fuseline beside JAX, PyTorch and NumPy (--help tells more)
   micro [ARGUMENTS...]          set up, then measure Fuseline's own stages, in time and in instructions
+  capi --prefix FOLDER          set up, build the C library, and put it there with its headers
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
   soak [--minutes N] [NAME...]  run the long runs, or the named ones, N minutes each where they go by time
@@ -26,6 +28,7 @@ pub(crate) enum Command {
     Bench(Vec<OsString>),
     Micro(Vec<OsString>),
     Soak(Vec<OsString>),
+    Capi(PathBuf),
     ListStages,
     Test(Selection),
 }
@@ -46,6 +49,10 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
         Some("bench") => Ok(Command::Bench(passed_on(rest))),
         Some("micro") => Ok(Command::Micro(passed_on(rest))),
         Some("soak") => Ok(Command::Soak(rest)),
+        Some("capi") => match &*rest {
+            [flag, prefix] if flag == "--prefix" => Ok(Command::Capi(PathBuf::from(prefix))),
+            _ => Err("capi takes --prefix FOLDER".to_owned()),
+        },
         Some("test") => parse_test(&rest),
         _ => Err(format!("there is no command {}", arguments[0].display())),
     }
@@ -101,6 +108,7 @@ mod tests {
         assert_eq!(parsed("bench --quick"), Ok(Command::Bench(vec!["--quick".into()])));
         assert_eq!(parsed("micro --save"), Ok(Command::Micro(vec!["--save".into()])));
         assert_eq!(parsed("soak --list"), Ok(Command::Soak(vec!["--list".into()])));
+        assert_eq!(parsed("capi --prefix out"), Ok(Command::Capi("out".into())));
         assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
         assert_eq!(parsed("test --quick"), Ok(Command::Test(Selection::Quick)));
         assert_eq!(parsed("test --list"), Ok(Command::ListStages));
@@ -116,6 +124,7 @@ mod tests {
             ("", "what to do"),
             ("tset", "no command tset"),
             ("setup now", "no arguments"),
+            ("capi", "--prefix FOLDER"),
             ("test frmt", "no stage frmt, only fmt, "),
             ("test --fast", "no stage --fast"),
             ("test fmt --quick", "chooses the stages"),

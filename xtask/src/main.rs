@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
 mod bench;
+mod capi;
 mod cli;
 mod demo;
 mod host;
@@ -58,6 +59,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let host = Host::detect()?;
             set_up(&host)?;
             demo::run(&host, &arguments)
+        }
+        Command::Capi(prefix) => {
+            let host = Host::detect()?;
+            set_up(&host)?;
+            capi::run(&host, &prefix)
         }
         Command::Bench(arguments) => {
             let host = Host::detect()?;

@@ -1,0 +1,76 @@
+//! Control of the caches of executables.
+
+use std::ffi::c_char;
+use std::mem::MaybeUninit;
+
+use engine::cache::{Manifest, Warmed};
+
+use crate::error::{c_text, fuseline_error, guard, guarded};
+use crate::raw::{put, text};
+use crate::session::{fuseline_session, session};
+
+/// What became of a manifest's regions.
+#[repr(C)]
+pub struct fuseline_warmed {
+    /// Compiled and stored.
+    pub compiled: u64,
+    /// Those that were there.
+    pub present: u64,
+    /// Those that are not there now.
+    pub failed: u64,
+    /// Why the first of these is not, or null. Free it by fuseline_text_free.
+    pub why: *mut c_char,
+}
+
+/// Forgets every executable of the engine's memory cache. Those that run finish.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_cache_clear(session: Option<&fuseline_session>) -> *mut fuseline_error {
+    guard("fuseline_cache_clear", || {
+        self::session(session)?.engine().clear_cache();
+        Ok(())
+    })
+}
+
+/// Compiles what a manifest has and the disk cache has not, on the engine's compile threads, and waits for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fuseline_cache_warm(
+    session: Option<&fuseline_session>,
+    manifest: *const c_char,
+    warmed: Option<&mut MaybeUninit<fuseline_warmed>>,
+) -> *mut fuseline_error {
+    guard("fuseline_cache_warm", || {
+        let session = self::session(session)?;
+        // SAFETY: holds because the caller vouches for it.
+        let manifest = Manifest::read(unsafe { text(manifest, "manifest") }?)?;
+        put(warmed, "warmed", || {
+            let all = session.engine().warm_cache(&manifest, |_, _| {})?;
+            let mut out = fuseline_warmed { compiled: 0, present: 0, failed: 0, why: std::ptr::null_mut() };
+            for one in &all {
+                match one {
+                    Warmed::Compiled(_) => out.compiled += 1,
+                    Warmed::Present => out.present += 1,
+                    Warmed::Failed(why) => {
+                        out.failed += 1;
+                        if out.why.is_null() {
+                            out.why = c_text(why.as_str()).into_raw();
+                        }
+                    }
+                    other => {
+                        out.failed += 1;
+                        debug_assert!(false, "bug: {other:?} has no place here");
+                    }
+                }
+            }
+            Ok(out)
+        })
+    })
+}
+
+/// Why this engine keeps no executables on the disk although it was to; null if it does, and if it was told not to. Free it by fuseline_text_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_cache_trouble(session: Option<&fuseline_session>) -> *mut c_char {
+    guarded(std::ptr::null_mut(), || {
+        let why = session.and_then(|session| session.session.engine().why_no_disk_cache());
+        why.map_or(std::ptr::null_mut(), |why| c_text(why).into_raw())
+    })
+}

@@ -1,0 +1,318 @@
+//! Engines, as their users see them: sessions and their streams.
+
+use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
+
+use engine::Mode;
+use engine::embed::{Session, StreamHandle, ValueHandle, swap_mode};
+
+use crate::config::fuseline_config;
+use crate::error::{Fault, Result, c_text, fuseline_error, guard, guarded};
+use crate::raw::{copy_out, given, list, put, room, timeout};
+
+/// A stream, a body or a trace of a session. 0 is none.
+pub type fuseline_stream = u64;
+
+/// A value of a session. 0 is none.
+pub type fuseline_value = u64;
+
+/// An engine with its values and streams, which have ids. Any thread may use it, several at a time.
+pub struct fuseline_session {
+    pub(crate) session: Session,
+    device: [CString; 2],
+}
+
+/// When ops run.
+pub type fuseline_mode = u32;
+
+/// In regions as large as can be; nobody waits.
+pub const FUSELINE_FUSED: fuseline_mode = 0;
+/// Each op by itself; nobody waits.
+pub const FUSELINE_STRICT: fuseline_mode = 1;
+/// Each op by itself, waited for and checked by the call that records it.
+pub const FUSELINE_DEBUG: fuseline_mode = 2;
+/// What the stream says, of a thread; what the engine says, of a stream.
+pub const FUSELINE_INHERIT: fuseline_mode = 3;
+
+pub(crate) fn session(session: Option<&fuseline_session>) -> Result<&Session> {
+    given(session, "session").map(|session| &session.session)
+}
+
+fn mode_or_none(mode: fuseline_mode) -> Result<Option<Mode>> {
+    Ok(Some(match mode {
+        FUSELINE_FUSED => Mode::Fused,
+        FUSELINE_STRICT => Mode::Strict,
+        FUSELINE_DEBUG => Mode::Debug,
+        FUSELINE_INHERIT => return Ok(None),
+        mode => return Err(Fault::invalid(format!("{mode} is no mode (FUSELINE_FUSED and so on)"))),
+    }))
+}
+
+fn code(mode: Option<Mode>) -> fuseline_mode {
+    match mode {
+        Some(Mode::Fused) => FUSELINE_FUSED,
+        Some(Mode::Strict) => FUSELINE_STRICT,
+        Some(Mode::Debug) => FUSELINE_DEBUG,
+        None => FUSELINE_INHERIT,
+    }
+}
+
+pub(crate) fn ids(raw: &[u64]) -> Vec<ValueHandle> {
+    raw.iter().map(|&raw| ValueHandle::from_raw(raw)).collect()
+}
+
+/// Makes an engine. A null config is the defaults: the first PJRT plugin that is found.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_session_open(
+    config: Option<&fuseline_config>,
+    session: Option<&mut MaybeUninit<*mut fuseline_session>>,
+) -> *mut fuseline_error {
+    guard("fuseline_session_open", || {
+        put(session, "session", || {
+            let (is_reference, config) =
+                config.map_or_else(Default::default, |config| (config.is_reference, config.finished()));
+            let session = if is_reference { Session::reference(config) } else { Session::new(config) }?;
+            let device = session.engine().pjrt_device();
+            let platform = device.map_or("reference", |device| device.client().platform_name());
+            let kind = device.map_or("interpreter", |device| device.kind());
+            let device = [c_text(platform), c_text(kind)];
+            Ok(Box::into_raw(Box::new(fuseline_session { session, device })))
+        })
+    })
+}
+
+/// Frees a session, and its ids with it; null is nothing. Ends the engine when nothing of it is under way any more; waits for that as long as its
+/// deadlines say. No other call of this session may be under way.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_session_close(session: Option<Box<fuseline_session>>) {
+    guarded((), || drop(session));
+}
+
+/// What a session runs on. The texts are the session's.
+#[repr(C)]
+pub struct fuseline_device_info {
+    /// The platform as the plugin names it ("cpu", "cuda"), or "reference".
+    pub platform: *const c_char,
+    /// The kind of device.
+    pub kind: *const c_char,
+    /// How many devices run each op.
+    pub replicas: u64,
+    /// Bytes in use on the first of them, and the most that there can be; all ones where the plugin does not say.
+    pub bytes_in_use: u64,
+    /// See above.
+    pub bytes_limit: u64,
+}
+
+/// What a session runs on.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_session_device(
+    session: Option<&fuseline_session>,
+    info: Option<&mut MaybeUninit<fuseline_device_info>>,
+) -> *mut fuseline_error {
+    guard("fuseline_session_device", || {
+        let session = given(session, "session")?;
+        put(info, "info", || {
+            let engine = session.session.engine();
+            let stats = engine.pjrt_device().and_then(|device| device.memory_stats().ok());
+            let bytes =
+                |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(u64::MAX);
+            Ok(fuseline_device_info {
+                platform: session.device[0].as_ptr(),
+                kind: session.device[1].as_ptr(),
+                replicas: engine.replicas() as u64,
+                bytes_in_use: bytes(stats.map(|stats| stats.bytes_in_use)),
+                bytes_limit: bytes(stats.and_then(|stats| stats.bytes_limit)),
+            })
+        })
+    })
+}
+
+/// A counter of an engine. Times are in nanoseconds, and their names end in _ns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fuseline_counter {
+    /// Its name. Never freed.
+    pub name: *const c_char,
+    /// What it says.
+    pub value: u64,
+}
+
+/// What the engine has done so far: as many counters as there is room for, and how many there are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fuseline_counters(
+    session: Option<&fuseline_session>,
+    counters: *mut fuseline_counter,
+    capacity: usize,
+    count: Option<&mut MaybeUninit<usize>>,
+) -> *mut fuseline_error {
+    guard("fuseline_counters", || {
+        let session = self::session(session)?;
+        // SAFETY: holds because the caller vouches for it.
+        let room = unsafe { room(counters, capacity, "counters") }?;
+        put(count, "count", || {
+            let entries = session.counters().entries();
+            let counter = |&(name, value): &(&'static std::ffi::CStr, u64)| fuseline_counter {
+                name: name.as_ptr(),
+                value,
+            };
+            copy_out(entries.iter().map(counter), room);
+            Ok(entries.len())
+        })
+    })
+}
+
+/// How many values have an id: what is left at the end has leaked.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_live_values(session: Option<&fuseline_session>) -> usize {
+    guarded(0, || session.map_or(0, |session| session.session.live_values()))
+}
+
+/// Takes the failures of values since this was last asked, of all sessions of the engine, whether or not anybody read the values: one for each cause, and
+/// only the latest. They are told, not sticky. The list is the caller's.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_take_failures(
+    session: Option<&fuseline_session>,
+    failures: Option<&mut MaybeUninit<*mut fuseline_failures>>,
+) -> *mut fuseline_error {
+    guard("fuseline_take_failures", || {
+        let session = self::session(session)?;
+        put(failures, "failures", || {
+            let all = session.take_failures().into_iter().map(fuseline_error::of_report).collect();
+            Ok(Box::into_raw(Box::new(fuseline_failures(all))))
+        })
+    })
+}
+
+/// Failures that were taken.
+pub struct fuseline_failures(Vec<fuseline_error>);
+
+/// The failure at a place, from 0; null after the last. It goes with the list.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_failures_at(
+    failures: Option<&fuseline_failures>,
+    place: usize,
+) -> Option<&fuseline_error> {
+    failures?.0.get(place)
+}
+
+/// Frees a list of failures; null is nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_failures_free(failures: Option<Box<fuseline_failures>>) {
+    guarded((), || drop(failures));
+}
+
+/// Opens a stream: a sequence of ops that run as if one after the other.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_stream_open(
+    session: Option<&fuseline_session>,
+    stream: Option<&mut MaybeUninit<fuseline_stream>>,
+) -> *mut fuseline_error {
+    guard("fuseline_stream_open", || {
+        let session = self::session(session)?;
+        put(stream, "stream", || Ok(session.open_stream()?.to_raw()))
+    })
+}
+
+/// Gives a stream's id back. What was recorded on it goes on, and its values stay good.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_stream_close(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+) -> *mut fuseline_error {
+    guard("fuseline_stream_close", || {
+        Ok(self::session(session)?.close_stream(StreamHandle::from_raw(stream))?)
+    })
+}
+
+/// Ends the region that is being recorded on a stream and lets it run; does not wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_flush(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+) -> *mut fuseline_error {
+    guard("fuseline_flush", || Ok(self::session(session)?.flush(StreamHandle::from_raw(stream))?))
+}
+
+/// Sees to it that values are computed without being asked again; does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fuseline_flush_values(
+    session: Option<&fuseline_session>,
+    values: *const fuseline_value,
+    count: usize,
+) -> *mut fuseline_error {
+    guard("fuseline_flush_values", || {
+        // SAFETY: holds because the caller vouches for it.
+        let values = unsafe { list(values, count, "values") }?;
+        Ok(self::session(session)?.flush_values(&ids(values))?)
+    })
+}
+
+/// Waits until what was recorded so far on a stream has been computed, at most so many nanoseconds; all ones is no limit. Failures of values stay with
+/// the values.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_synchronize(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+    nanoseconds: u64,
+) -> *mut fuseline_error {
+    guard("fuseline_synchronize", || {
+        Ok(self::session(session)?.synchronize(StreamHandle::from_raw(stream), timeout(nanoseconds))?)
+    })
+}
+
+/// Waits until what was recorded so far on any stream of the engine has been computed.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_synchronize_all(session: Option<&fuseline_session>) -> *mut fuseline_error {
+    guard("fuseline_synchronize_all", || Ok(self::session(session)?.synchronize_all()?))
+}
+
+/// Sets the mode of ops recorded from now on, where neither their stream nor their thread says otherwise.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_set_mode(
+    session: Option<&fuseline_session>,
+    mode: fuseline_mode,
+) -> *mut fuseline_error {
+    guard("fuseline_set_mode", || {
+        let mode = mode_or_none(mode)?
+            .ok_or_else(|| Fault::invalid("an engine has nobody to inherit a mode from"))?;
+        self::session(session)?.set_mode(mode);
+        Ok(())
+    })
+}
+
+/// Sets the mode of ops recorded on a stream from now on; FUSELINE_INHERIT is the engine's.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_set_stream_mode(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+    mode: fuseline_mode,
+) -> *mut fuseline_error {
+    guard("fuseline_set_stream_mode", || {
+        Ok(self::session(session)?.set_stream_mode(StreamHandle::from_raw(stream), mode_or_none(mode)?)?)
+    })
+}
+
+/// Sets the mode of ops that the calling thread records from now on, on whatever stream; FUSELINE_INHERIT is the stream's. `*before` is what it was.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_swap_thread_mode(
+    mode: fuseline_mode,
+    before: Option<&mut MaybeUninit<fuseline_mode>>,
+) -> *mut fuseline_error {
+    guard("fuseline_swap_thread_mode", || {
+        let mode = mode_or_none(mode)?;
+        put(before, "before", || Ok(code(swap_mode(mode))))
+    })
+}
+
+/// The mode in force for an op that the calling thread records on a stream now.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_mode_of(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+    mode: Option<&mut MaybeUninit<fuseline_mode>>,
+) -> *mut fuseline_error {
+    guard("fuseline_mode_of", || {
+        let session = self::session(session)?;
+        put(mode, "mode", || Ok(code(Some(session.mode(StreamHandle::from_raw(stream))?))))
+    })
+}

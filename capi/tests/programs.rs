@@ -1,0 +1,181 @@
+//! Programs in C and C++, built with the compiler that is here and run on every device there is.
+//!
+//! `c/seam.c` calls everything the header has, which [`every_function_is_called_by_a_program`] holds it to. The examples are what users read.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use engine::pjrt::discover::{Discovery, Sources};
+use tempfile::TempDir;
+
+/// What a program is linked with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Shared,
+    Static,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The libraries, where cargo has put them: beside this program.
+fn libraries() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap().to_owned();
+    for name in ["libfuseline.so", "libfuseline.a"] {
+        assert!(
+            folder.join(name).exists(),
+            "{name} is not in {}: cargo builds it with the tests",
+            folder.display()
+        );
+    }
+    folder
+}
+
+/// A compiler, or the reason why what needs it is skipped.
+fn compiler(variable: &str, usual: &str) -> Option<String> {
+    let name = std::env::var(variable).unwrap_or_else(|_| usual.to_owned());
+    match Command::new(&name).arg("--version").output() {
+        Ok(_) => Some(name),
+        Err(error) => {
+            println!("skipped: there is no {name}: {error}");
+            None
+        }
+    }
+}
+
+/// Builds a program; `None` where there is no compiler.
+fn build(source: &str, library: Library, folder: &Path) -> Option<PathBuf> {
+    let is_cpp = source.ends_with(".cpp");
+    let compiler = if is_cpp { compiler("CXX", "c++") } else { compiler("CC", "cc") }?;
+    let program = folder.join("program");
+    let libraries = libraries();
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).arg(if is_cpp {
+        "-std=c++17"
+    } else {
+        "-std=gnu11"
+    });
+    command.arg("-I").arg(root().join("include")).arg(root().join(source)).arg("-o").arg(&program);
+    match library {
+        Library::Shared => {
+            // By the name that programs ask for when they start.
+            std::os::unix::fs::symlink(libraries.join("libfuseline.so"), folder.join("libfuseline.so.0"))
+                .unwrap();
+            command.arg(folder.join("libfuseline.so.0"));
+            command.arg(format!("-Wl,-rpath,{}", folder.display()));
+        }
+        Library::Static => _ = command.arg(libraries.join("libfuseline.a")),
+    }
+    let built = command.args(["-lpthread", "-ldl", "-lm"]).output().unwrap();
+    assert!(built.status.success(), "{source} is not built: {}", String::from_utf8_lossy(&built.stderr));
+    Some(program)
+}
+
+/// Every device there is: the interpreter, and the plugin that is found.
+fn devices() -> Vec<String> {
+    let found = Discovery::look(&Sources::of_process()).first_usable();
+    let plugin = found.ok().map(|plugin| plugin.path().to_string_lossy().into_owned());
+    if plugin.is_none() {
+        println!("skipped: no plugin, the programs run on the interpreter alone");
+    }
+    std::iter::once("reference".to_owned()).chain(plugin).collect()
+}
+
+#[track_caller]
+fn went_well(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+fn runs(source: &str, library: Library, last: &str, more: &dyn Fn(&Path) -> Vec<String>) {
+    let folder = TempDir::new().unwrap();
+    let Some(program) = build(source, library, folder.path()) else { return };
+    for device in devices() {
+        let output = Command::new(&program).arg(&device).args(more(folder.path())).output().unwrap();
+        let out = went_well(&output);
+        assert!(out.trim_end().ends_with(last), "{device}: {out}");
+    }
+}
+
+fn folder_argument(folder: &Path) -> Vec<String> {
+    let own = folder.join("own");
+    drop(std::fs::remove_dir_all(&own));
+    std::fs::create_dir(&own).unwrap();
+    vec![own.to_string_lossy().into_owned()]
+}
+
+#[test]
+fn the_whole_interface_works_from_c() {
+    runs("tests/c/seam.c", Library::Shared, "all", &folder_argument);
+}
+
+#[test]
+fn the_whole_interface_works_in_a_program_that_has_the_library_in_it() {
+    runs("tests/c/seam.c", Library::Static, "all", &folder_argument);
+}
+
+#[test]
+fn the_example_in_c_fits_its_line() {
+    let source = "examples/descent.c";
+    runs(source, Library::Shared, "y = 3.000 x -1.000\n0 values left", &|_| Vec::new());
+}
+
+#[test]
+fn the_example_in_cpp_is_right() {
+    runs("examples/attention.cpp", Library::Shared, "all right", &|_| Vec::new());
+}
+
+#[test]
+fn the_example_that_measures_computes() {
+    runs("examples/rate.c", Library::Shared, "", &|_| Vec::new());
+}
+
+/// The header is one for compilers that are asked to be strict, in both languages.
+#[test]
+fn the_headers_are_strict() {
+    let folder = TempDir::new().unwrap();
+    let checks = [
+        ("CC", "cc", "c", "-std=c11", "fuseline.h"),
+        ("CXX", "c++", "c++", "-std=c++17", "fuseline.h"),
+        ("CXX", "c++", "c++", "-std=c++17", "fuseline.hpp"),
+    ];
+    for (variable, usual, language, standard, header) in checks {
+        let Some(compiler) = compiler(variable, usual) else { continue };
+        let source = folder.path().join("header");
+        std::fs::write(&source, format!("#include <{header}>\n")).unwrap();
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]);
+        let output = command.arg("-I").arg(root().join("include")).arg(&source).output().unwrap();
+        went_well(&output);
+    }
+}
+
+#[test]
+fn every_function_is_called_by_a_program() {
+    let header = std::fs::read_to_string(root().join("include/fuseline.h")).unwrap();
+    let program = std::fs::read_to_string(root().join("tests/c/seam.c")).unwrap();
+    let names = functions(&header);
+    assert!(names.len() > 80, "{names:?}");
+    let missing: Vec<&str> =
+        names.into_iter().filter(|name| !program.contains(&format!("{name}("))).collect();
+    assert!(missing.is_empty(), "tests/c/seam.c does not call {missing:?}");
+}
+
+/// Functions that a header declares.
+fn functions(header: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let code = header.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let starts = code
+        .filter(|line| line.contains("fuseline_") && !line.starts_with("typedef") && !line.starts_with(' '));
+    starts
+        .filter_map(|line| {
+            let (before, _) = line.split_once('(')?;
+            let start = before.rfind(|c| !is_name(c)).map_or(0, |at| at + 1);
+            before[start..].starts_with("fuseline_").then_some(&before[start..])
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! `cargo xtask capi`: the C library, built and put where compilers look for one.
+//!
+//! ```text
+//! FOLDER/include/fuseline.h, fuseline.hpp
+//! FOLDER/lib/libfuseline.so -> libfuseline.so.0, libfuseline.a, pkgconfig/fuseline.pc
+//! ```
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::host::Host;
+
+/// The shared library's own name, which programs ask for when they start; the number is that of `capi/build.rs`.
+const NAME: &str = "libfuseline.so.0";
+
+const HEADERS: [&str; 2] = ["fuseline.h", "fuseline.hpp"];
+
+/// Builds the library and puts it below `prefix`.
+pub(crate) fn run(host: &Host, prefix: &Path) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        host.os == "linux",
+        "the C library is put in place on Linux only; cargo build -p fuseline-capi builds it"
+    );
+    host.build(&["--release", "--package", "fuseline-capi"])?;
+    let prefix = std::path::absolute(prefix).with_context(|| format!("{} is no folder", prefix.display()))?;
+    let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+    for folder in [&include, &lib.join("pkgconfig")] {
+        std::fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
+    }
+    for header in HEADERS {
+        copy(&host.root.join("capi/include").join(header), &include.join(header))?;
+    }
+    let built = host.target_dir().join("release");
+    copy(&built.join("libfuseline.so"), &lib.join(NAME))?;
+    copy(&built.join("libfuseline.a"), &lib.join("libfuseline.a"))?;
+    let link = lib.join("libfuseline.so");
+    drop(std::fs::remove_file(&link));
+    std::os::unix::fs::symlink(NAME, &link).with_context(|| format!("could not make {}", link.display()))?;
+    let description = lib.join("pkgconfig/fuseline.pc");
+    let text = pkg_config(&prefix, env!("CARGO_PKG_VERSION"));
+    std::fs::write(&description, text)
+        .with_context(|| format!("could not write {}", description.display()))?;
+    println!("capi: libfuseline {} is in {}", env!("CARGO_PKG_VERSION"), prefix.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    // A program that runs may have the old one open.
+    drop(std::fs::remove_file(to));
+    std::fs::copy(from, to)
+        .with_context(|| format!("could not copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// What `pkg-config` reads.
+fn pkg_config(prefix: &Path, version: &str) -> String {
+    format!(
+        "prefix={}\nName: fuseline\nDescription: eager tensor ops, fused and compiled by XLA\nVersion: {version}\n\
+         Cflags: -I${{prefix}}/include\nLibs: -L${{prefix}}/lib -lfuseline\nLibs.private: -lpthread -ldl -lm\n",
+        prefix.display()
+    )
+}
