@@ -14,7 +14,7 @@ use crate::error::{Fault, Result, fuseline_error, guard};
 use crate::host::fuseline_room;
 use crate::raw::{given, list, text};
 use crate::record::{Places, fuseline_body};
-use crate::session::{fuseline_session, fuseline_stream, fuseline_value, ids, session};
+use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles, session};
 use crate::site::{fuseline_site, site};
 use crate::types::{FUSELINE_MAX_RANK, fuseline_tensor, fuseline_type};
 
@@ -70,7 +70,8 @@ pub unsafe extern "C" fn fuseline_op_call(
         let (name, operands) = unsafe { (text(name, "name")?, list(operands, num_operands, "operands")?) };
         // SAFETY: holds because the caller vouches for it.
         let places = unsafe { Places::of(results, types, capacity, count) }?;
-        let made = session.call_op(StreamHandle::from_raw(stream), name, &ids(operands), self::site(site))?;
+        let made =
+            session.call_op(StreamHandle::from_raw(stream), name, handles(operands), self::site(site))?;
         places.fill(session, &made)
     })
 }

@@ -9,7 +9,7 @@ use engine::embed::{Lent, Session, StreamHandle, ValueHandle};
 use crate::callback::{User, fuseline_free_fn};
 use crate::error::{Fault, Result, fuseline_error, guard, guarded};
 use crate::raw::{given, list, put, room, timeout};
-use crate::session::{fuseline_session, fuseline_stream, fuseline_value, ids, session};
+use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles, session};
 use crate::types::{fuseline_tensor, fuseline_type};
 
 /// Is told when a value is there (`error` is null) or never will be. The error is good for the time of the call.
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn fuseline_read_all(
     guard("fuseline_read_all", || {
         // SAFETY: holds because the caller vouches for it.
         let (values, rooms) = unsafe { (list(values, count, "values")?, list(rooms, count, "rooms")?) };
-        let data = self::session(session)?.read_all(&ids(values))?;
+        let data = self::session(session)?.read_all(handles(values))?;
         // SAFETY: holds because the caller vouches for it.
         unsafe { hand_out(&data, rooms) }
     })

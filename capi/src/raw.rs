@@ -52,6 +52,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
 ///
 /// # Safety
 /// `data` is null or the start of `len` elements that stay and do not change for `'a`.
+#[inline]
 pub(crate) unsafe fn list<'a, T>(data: *const T, len: usize, name: &str) -> Result<&'a [T]> {
     if len == 0 {
         return Ok(&[]);
@@ -65,6 +66,7 @@ pub(crate) unsafe fn list<'a, T>(data: *const T, len: usize, name: &str) -> Resu
 ///
 /// # Safety
 /// `data` is null or the start of room for `len` elements that nobody else uses for `'a`.
+#[inline]
 pub(crate) unsafe fn room<'a, T>(data: *mut T, len: usize, name: &str) -> Result<&'a mut [MaybeUninit<T>]> {
     if len == 0 {
         return Ok(&mut []);
@@ -74,6 +76,7 @@ pub(crate) unsafe fn room<'a, T>(data: *mut T, len: usize, name: &str) -> Result
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast(), len) })
 }
 
+#[inline]
 fn check<T>(data: *const T, len: usize, name: &str) -> Result<()> {
     if data.is_null() {
         return Err(Fault::invalid(format!("{name} is null, and {len} elements are said to be there")));

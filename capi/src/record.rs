@@ -3,16 +3,16 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use engine::Body;
-use engine::embed::{Call, Made, Session, StreamHandle, ValueHandle};
+use engine::embed::{Call, CallRef, Made, Session, StreamHandle, ValueHandle};
 use engine::fusion::op::Effect;
+use engine::{Attrs, Body, OpCode, Site, TensorType};
 
 use crate::attrs::fuseline_attrs;
 use crate::error::{Fault, Result, fuseline_error, guard, guarded};
 use crate::ops::{fuseline_op, op};
-use crate::raw::{copy_out, given, list, put, room};
-use crate::session::{fuseline_session, fuseline_stream, fuseline_value, ids, session};
-use crate::site::{fuseline_site, site};
+use crate::raw::{given, list, put, room};
+use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles, session};
+use crate::site::{fuseline_site, site, site_ref};
 use crate::types::fuseline_type;
 
 /// Whether an op must run even if nobody uses its results, in the order of the program.
@@ -60,11 +60,13 @@ pub struct fuseline_open_body {
     pub num_returns: usize,
 }
 
-/// Where results of a call go.
+/// Where results of a call go: as many as there is room for. The others are released.
 pub(crate) struct Places<'a> {
     ids: &'a mut [MaybeUninit<fuseline_value>],
     types: &'a mut [MaybeUninit<fuseline_type>],
     count: Option<&'a mut MaybeUninit<usize>>,
+    made: usize,
+    surplus: Vec<ValueHandle>,
 }
 
 impl<'a> Places<'a> {
@@ -80,33 +82,48 @@ impl<'a> Places<'a> {
         let ids = unsafe { room(ids, capacity, "results") }?;
         // SAFETY: holds for the same reason.
         let types = unsafe { room(types, if types.is_null() { 0 } else { capacity }, "types") }?;
-        Ok(Places { ids, types, count })
+        Ok(Places { ids, types, count, made: 0, surplus: Vec::new() })
     }
 
-    /// Hands out what there is room for, and releases the rest.
-    pub(crate) fn fill(self, session: &Session, made: &[Made]) -> Result<()> {
-        copy_out(made.iter().map(|made| made.id.to_raw()), self.ids);
-        copy_out(made.iter().map(|made| fuseline_type::of(&made.ty)), self.types);
+    #[inline]
+    pub(crate) fn put(&mut self, id: ValueHandle, ty: &TensorType) {
+        match self.ids.get_mut(self.made) {
+            Some(place) => _ = place.write(id.to_raw()),
+            None => self.surplus.push(id),
+        }
+        if let Some(place) = self.types.get_mut(self.made) {
+            place.write(fuseline_type::of(ty));
+        }
+        self.made += 1;
+    }
+
+    pub(crate) fn finish(self, session: &Session) -> Result<()> {
         if let Some(count) = self.count {
-            count.write(made.len());
+            count.write(self.made);
         }
-        for surplus in made.get(self.ids.len()..).unwrap_or_default() {
-            session.release(surplus.id)?;
-        }
-        Ok(())
+        self.surplus.into_iter().try_for_each(|id| Ok(session.release(id)?))
+    }
+
+    /// All of them.
+    pub(crate) fn fill(mut self, session: &Session, made: &[Made]) -> Result<()> {
+        made.iter().for_each(|made| self.put(made.id, &made.ty));
+        self.finish(session)
     }
 }
 
-/// A call, looked at: what borrows from its parts is still to be put into it.
+/// A call, looked at, but for the bodies: they are counted pointers to what the caller has.
 struct Read<'a> {
-    call: Call<'a>,
-    operands: &'a [fuseline_value],
-    bodies: Vec<Arc<Body>>,
+    op: OpCode,
+    attrs: &'a Attrs,
+    operands: &'a [ValueHandle],
+    effect: Effect,
+    site: &'a Site,
 }
 
 /// # Safety
 /// The call is as the header says, and all of it stays for `'a`.
 unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
+    static NONE: Attrs = Attrs::NONE;
     if call.struct_size < size_of::<fuseline_call>() {
         let (given, wanted) = (call.struct_size, size_of::<fuseline_call>());
         return Err(Fault::invalid(format!("call.struct_size is {given}, and {wanted} is the least")));
@@ -120,15 +137,7 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
         return Err(Fault::bad_op(format!("{op} was given attributes that were made for {}", attrs.op)));
     }
     // SAFETY: holds because the caller vouches for it.
-    let operands = unsafe { list(call.operands, call.num_operands, "call.operands") }?;
-    // SAFETY: holds because the caller vouches for it.
-    let bodies = unsafe { list(call.bodies, call.num_bodies, "call.bodies") }?;
-    let body = |&body: &*const fuseline_body| {
-        // SAFETY: holds because the caller vouches for it: null or a body that lives.
-        let body = unsafe { body.as_ref() };
-        given(body, "a body of the call").map(|body| body.0.clone())
-    };
-    let bodies = bodies.iter().map(body).collect::<Result<Vec<_>>>()?;
+    let operands = handles(unsafe { list(call.operands, call.num_operands, "call.operands") }?);
     let effect = match call.effect {
         FUSELINE_PURE => Effect::Pure,
         FUSELINE_ORDERED => Effect::Ordered,
@@ -137,9 +146,26 @@ unsafe fn read<'a>(call: &fuseline_call) -> Result<Read<'a>> {
         }
     };
     // SAFETY: holds because sites are never freed.
-    let site = site(unsafe { call.site.as_ref() });
-    let read = Call::new(op, &[]).with(attrs.map(|attrs| attrs.attrs.clone()).unwrap_or_default()).at(site);
-    Ok(Read { call: Call { effect, ..read }, operands, bodies })
+    let site = site_ref(unsafe { call.site.as_ref() });
+    Ok(Read { op, attrs: attrs.map_or(&NONE, |attrs| &attrs.attrs), operands, effect, site })
+}
+
+/// The bodies that come with a call.
+///
+/// # Safety
+/// As [`read`].
+unsafe fn bodies_of(call: &fuseline_call) -> Result<Vec<Arc<Body>>> {
+    if call.num_bodies == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: holds because the caller vouches for it.
+    let bodies = unsafe { list(call.bodies, call.num_bodies, "call.bodies") }?;
+    let body = |&body: &*const fuseline_body| {
+        // SAFETY: holds because the caller vouches for it: null or a body that lives.
+        let body = unsafe { body.as_ref() };
+        given(body, "a body of the call").map(|body| body.0.clone())
+    };
+    bodies.iter().map(body).collect()
 }
 
 /// Records an op and returns its results at once: as many ids as there is room for, each with one reference, and their types if `types` is not null.
@@ -156,15 +182,16 @@ pub unsafe extern "C" fn fuseline_record(
 ) -> *mut fuseline_error {
     guard("fuseline_record", || {
         let session = self::session(session)?;
+        let call = given(call, "call")?;
         // SAFETY: holds because the caller vouches for it.
-        let Read { call, operands, bodies } = unsafe { read(given(call, "call")?) }?;
+        let Read { op, attrs, operands, effect, site } = unsafe { read(call) }?;
         // SAFETY: holds because the caller vouches for it.
-        let places = unsafe { Places::of(results, types, capacity, count) }?;
-        let operands: smallvec::SmallVec<[ValueHandle; 8]> =
-            operands.iter().map(|&raw| ValueHandle::from_raw(raw)).collect();
-        let call = Call { operands: &operands, bodies: &bodies, ..call };
-        let made = session.record(StreamHandle::from_raw(stream), call)?;
-        places.fill(session, &made)
+        let bodies = unsafe { bodies_of(call) }?;
+        // SAFETY: holds because the caller vouches for it.
+        let mut places = unsafe { Places::of(results, types, capacity, count) }?;
+        let call = CallRef { op, attrs, bodies: &bodies, operands, effect, site };
+        session.record_each(StreamHandle::from_raw(stream), &call, |id, ty| places.put(id, ty))?;
+        places.finish(session)
     })
 }
 
@@ -199,8 +226,11 @@ pub unsafe extern "C" fn fuseline_record_with(
 ) -> *mut fuseline_error {
     guard("fuseline_record_with", || {
         let session = self::session(session)?;
+        let call = given(call, "call")?;
         // SAFETY: holds because the caller vouches for it.
-        let Read { call, operands, bodies: ended } = unsafe { read(given(call, "call")?) }?;
+        let Read { op, attrs, operands, effect, site } = unsafe { read(call) }?;
+        // SAFETY: holds because the caller vouches for it.
+        let ended = unsafe { bodies_of(call) }?;
         // SAFETY: holds because the caller vouches for it.
         let places = unsafe { Places::of(results, types, capacity, count) }?;
         // SAFETY: holds because the caller vouches for it.
@@ -208,13 +238,11 @@ pub unsafe extern "C" fn fuseline_record_with(
         let returns = |open: &fuseline_open_body| {
             // SAFETY: holds because the caller vouches for it.
             let returns = unsafe { list(open.returns, open.num_returns, "what a body returns") }?;
-            Ok((StreamHandle::from_raw(open.body), ids(returns)))
+            Ok((StreamHandle::from_raw(open.body), handles(returns)))
         };
-        let open: Vec<(StreamHandle, Vec<ValueHandle>)> = open.iter().map(returns).collect::<Result<_>>()?;
-        let open: Vec<(StreamHandle, &[ValueHandle])> =
-            open.iter().map(|(body, returns)| (*body, &**returns)).collect();
-        let operands = ids(operands);
-        let call = Call { operands: &operands, bodies: &ended, ..call };
+        let open: Vec<(StreamHandle, &[ValueHandle])> = open.iter().map(returns).collect::<Result<_>>()?;
+        let (attrs, site) = (attrs.clone(), site.clone());
+        let call = Call { op, attrs, bodies: &ended, operands, effect, site };
         let made = session.record_with(StreamHandle::from_raw(stream), call, &open)?;
         places.fill(session, &made)
     })
@@ -235,7 +263,7 @@ pub unsafe extern "C" fn fuseline_body_end(
         // SAFETY: holds because the caller vouches for it.
         let returns = unsafe { list(returns, num_returns, "returns") }?;
         put(ended, "ended", || {
-            let body = session.end_body(StreamHandle::from_raw(body), &ids(returns))?;
+            let body = session.end_body(StreamHandle::from_raw(body), handles(returns))?;
             Ok(Box::into_raw(Box::new(fuseline_body(body))))
         })
     })

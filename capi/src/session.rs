@@ -57,8 +57,15 @@ fn code(mode: Option<Mode>) -> fuseline_mode {
     }
 }
 
-pub(crate) fn ids(raw: &[u64]) -> Vec<ValueHandle> {
-    raw.iter().map(|&raw| ValueHandle::from_raw(raw)).collect()
+/// Ids of values, as the engine has them.
+pub(crate) fn handles(raw: &[fuseline_value]) -> &[ValueHandle] {
+    const {
+        assert!(
+            size_of::<ValueHandle>() == size_of::<u64>() && align_of::<ValueHandle>() == align_of::<u64>()
+        )
+    };
+    // SAFETY: holds because a handle is in memory the number that it is made of, and any number is one.
+    unsafe { std::slice::from_raw_parts(raw.as_ptr().cast(), raw.len()) }
 }
 
 /// Makes an engine. A null config is the defaults: the first PJRT plugin that is found.
@@ -243,7 +250,7 @@ pub unsafe extern "C" fn fuseline_flush_values(
     guard("fuseline_flush_values", || {
         // SAFETY: holds because the caller vouches for it.
         let values = unsafe { list(values, count, "values") }?;
-        Ok(self::session(session)?.flush_values(&ids(values))?)
+        Ok(self::session(session)?.flush_values(handles(values))?)
     })
 }
 

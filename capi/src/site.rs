@@ -50,5 +50,10 @@ pub extern "C" fn fuseline_set_thread_site(site: Option<&fuseline_site>) {
 }
 
 pub(crate) fn site(site: Option<&fuseline_site>) -> Site {
-    site.map_or(Site::Unknown, |site| site.0.clone())
+    site_ref(site).clone()
+}
+
+pub(crate) fn site_ref(site: Option<&fuseline_site>) -> &Site {
+    static UNKNOWN: Site = Site::Unknown;
+    site.map_or(&UNKNOWN, |site| &site.0)
 }

@@ -9,7 +9,7 @@ use engine::fusion::program::Program;
 use crate::error::{Fault, c_text, fuseline_error, guard, guarded};
 use crate::raw::{list, put, text};
 use crate::record::Places;
-use crate::session::{fuseline_session, fuseline_stream, fuseline_value, ids, session};
+use crate::session::{fuseline_session, fuseline_stream, fuseline_value, handles, session};
 use crate::site::{fuseline_site, site};
 use crate::types::fuseline_type;
 
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn fuseline_trace_end(
         // SAFETY: holds because the caller vouches for it.
         let (name, outputs) = unsafe { (text(name, "name")?, list(outputs, count, "outputs")?) };
         put(function, "function", || {
-            Ok(session.end_trace(StreamHandle::from_raw(trace), name, &ids(outputs))?.to_raw())
+            Ok(session.end_trace(StreamHandle::from_raw(trace), name, handles(outputs))?.to_raw())
         })
     })
 }
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn fuseline_function_call(
         // SAFETY: holds because the caller vouches for it.
         let places = unsafe { Places::of(results, types, capacity, count) }?;
         let (stream, function) = (StreamHandle::from_raw(stream), FunctionHandle::from_raw(function));
-        let made = session.call(stream, function, &ids(operands), self::site(site))?;
+        let made = session.call(stream, function, handles(operands), self::site(site))?;
         places.fill(session, &made)
     })
 }

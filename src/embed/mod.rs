@@ -7,7 +7,7 @@
 //! | a framework needs | here |
 //! |---|---|
 //! | values | [`Session::upload`], [`Session::upload_shared`], [`Session::adopt_buffer`], [`Session::constant`], [`Session::scalar`], [`Session::placeholder`] |
-//! | ops, with results and their types at once | [`Session::record`] |
+//! | ops, with results and their types at once | [`Session::record`], [`Session::record_each`] |
 //! | lifetimes by its own storage objects | [`Session::retain`], [`Session::release`] |
 //! | views and in-place writes over values that never change | [`Session::replace`], [`Session::version`] |
 //! | flushes, waits, readiness | [`Session::flush`], [`Session::synchronize`], [`Session::on_ready`] |
@@ -114,7 +114,7 @@ use fuseline_fusion::region::{Boundary, Mode};
 pub use host::Lent;
 pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
-pub use value::{Call, Made};
+pub use value::{Call, CallRef, Made};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
@@ -122,6 +122,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record::swap_scoped_mode;
 use crate::stream::Stream;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Rank};
 use crate::trace::Open;
 use crate::value::ValuePromise;
@@ -134,7 +135,10 @@ macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {
         $(
             $(#[$doc])*
+            ///
+            /// In memory it is that number, so a list of numbers is a list of these.
             #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            #[repr(transparent)]
             pub struct $name(u64);
 
             impl $name {
@@ -200,8 +204,42 @@ struct Shared {
     streams: Table<Lane>,
     values: Table<Held>,
     functions: Table<Arc<Function>>,
-    /// Placeholders that nobody has filled.
-    unfilled: Mutex<HashMap<ValueHandle, ValuePromise>>,
+    unfilled: Unfilled,
+}
+
+/// Placeholders that nobody has filled.
+struct Unfilled {
+    /// How many there are: each release asks, and mostly there is none.
+    count: AtomicU64,
+    promises: Mutex<HashMap<ValueHandle, ValuePromise>>,
+}
+
+impl Unfilled {
+    fn new() -> Unfilled {
+        Unfilled { count: AtomicU64::new(0), promises: Mutex::new(Rank::Unfilled, HashMap::new()) }
+    }
+
+    fn insert(&self, value: ValueHandle, promise: ValuePromise) {
+        // Counted first. Whoever releases a placeholder has its id from whoever made it, and so sees that it was.
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.promises.lock().insert(value, promise);
+    }
+
+    fn has(&self, value: ValueHandle) -> bool {
+        self.promises.lock().contains_key(&value)
+    }
+
+    /// The promise of a placeholder, if it was not filled, and nobody else has it. To be dropped where nothing is locked.
+    fn take(&self, value: ValueHandle) -> Option<ValuePromise> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let taken = self.promises.lock().remove(&value);
+        if taken.is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
 }
 
 /// An engine, seen by ids. See the module's documentation. Cheap to clone; `Send + Sync`.
@@ -233,7 +271,7 @@ impl Session {
             streams: Table::new(),
             values: Table::new(),
             functions: Table::new(),
-            unfilled: Mutex::new(Rank::Unfilled, HashMap::new()),
+            unfilled: Unfilled::new(),
         }))
     }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::report::told;
 use super::table::Missing;
-use super::value::Held;
+use super::value::{Held, Traced};
 use super::{Lane, Made, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
 use crate::record::memo;
@@ -96,7 +96,7 @@ impl Trace {
         let mut ids = Vec::new();
         for operand in operands {
             match operand {
-                Held::Traced { trace, id, .. } if Arc::ptr_eq(trace, self) => ids.push(*id),
+                Held::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
                 _ => {
                     let message = format!(
                         "{op}: an operand is no value of this trace; make placeholders for what comes from outside"
@@ -107,11 +107,10 @@ impl Trace {
         }
         self.with(&site, |state| {
             let results: Vec<ProgramId> = signature.results().iter().map(|_| state.fresh()).collect();
-            let held = results.iter().zip(signature.results()).map(|(&id, ty)| Held::Traced {
-                trace: self.clone(),
-                id,
-                ty: ty.clone(),
-            });
+            let held = results
+                .iter()
+                .zip(signature.results())
+                .map(|(&id, ty)| Held::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() })));
             let held = held.collect();
             state.ops.push(ProgramOp { signature: signature.clone(), operands: ids, results });
             held
@@ -169,7 +168,7 @@ impl Session {
         let mut ids = Vec::new();
         for &output in outputs {
             match self.held(output, "end_trace", &Site::Unknown)? {
-                Held::Traced { trace: of, id, .. } if Arc::ptr_eq(&of, &trace) => ids.push(id),
+                Held::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
                 _ => return refuse(format!("end_trace: {output} is no value of this trace")),
             }
         }
@@ -319,7 +318,7 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
                 Some(scalar) => trace.scalar(scalar)?,
                 None => trace.bound(Literal::clone(data))?,
             };
-            Ok(Held::Traced { trace: trace.clone(), id, ty: data.ty().clone() })
+            Ok(Held::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
         }
     }
 }

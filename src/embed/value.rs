@@ -21,15 +21,22 @@ use crate::value::{Outcome, ValueCell};
 pub(super) enum Held {
     /// A value that is, or will be, on the device.
     Tensor(Tensor),
-    /// A value of a program that is being traced.
-    Traced { trace: Arc<Trace>, id: ProgramId, ty: TensorType },
+    /// A value of a program that is being traced. Apart, so that the others are small: they are copied for each op that is recorded.
+    Traced(Arc<Traced>),
+}
+
+/// A value of a program that is being traced.
+pub(super) struct Traced {
+    pub(super) trace: Arc<Trace>,
+    pub(super) id: ProgramId,
+    pub(super) ty: TensorType,
 }
 
 impl Held {
     pub(super) fn ty(&self) -> &TensorType {
         match self {
             Held::Tensor(tensor) => tensor.ty(),
-            Held::Traced { ty, .. } => ty,
+            Held::Traced(traced) => &traced.ty,
         }
     }
 }
@@ -73,6 +80,23 @@ impl<'a> Call<'a> {
     }
 }
 
+/// An op to be recorded, all of it borrowed: what a front end that records many makes none of it anew for.
+#[derive(Clone, Copy, Debug)]
+pub struct CallRef<'a> {
+    /// The op.
+    pub op: OpCode,
+    /// Its attributes.
+    pub attrs: &'a Attrs,
+    /// Its functions, for ops that have some.
+    pub bodies: &'a [Arc<Body>],
+    /// What it reads, of whatever streams.
+    pub operands: &'a [ValueHandle],
+    /// What it does besides computing its results.
+    pub effect: Effect,
+    /// Where the user called it. The same [`Site::Host`] each time is compared and copied as a pointer.
+    pub site: &'a Site,
+}
+
 /// A value that a call made: its id, which the caller owns one reference of, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
@@ -91,7 +115,7 @@ impl Session {
     pub(super) fn tensor(&self, value: ValueHandle, what: &str) -> Result<Tensor> {
         match self.held(value, what, &Site::Unknown)? {
             Held::Tensor(tensor) => Ok(tensor),
-            Held::Traced { .. } => {
+            Held::Traced(_) => {
                 let message = format!("{what}: {value} belongs to a trace and has no data");
                 Err(Error::misuse(message, Site::Unknown))
             }
@@ -178,7 +202,7 @@ impl Session {
             Lane::Trace(trace) => {
                 let ty = TensorType::scalar(value.dtype());
                 let id = trace.scalar(value)?;
-                self.keep(Held::Traced { trace, id, ty })
+                self.keep(Held::Traced(Arc::new(Traced { trace, id, ty })))
             }
         }))
     }
@@ -195,13 +219,13 @@ impl Session {
             Lane::Stream(stream) => {
                 let (cell, promise) = ValueCell::promised(ty.clone());
                 let value = self.keep(Held::Tensor(Tensor::new(cell, stream.shared().clone())))?;
-                self.0.unfilled.lock().insert(value, promise);
+                self.0.unfilled.insert(value, promise);
                 Ok(value)
             }
             Lane::Body(body) => self.keep(Held::Tensor(body.param(ty.clone())?)),
             Lane::Trace(trace) => {
                 let id = trace.input(ty)?;
-                self.keep(Held::Traced { trace, id, ty: ty.clone() })
+                self.keep(Held::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
             }
         }))
     }
@@ -217,11 +241,11 @@ impl Session {
                 let message = format!("fill: {placeholder} is no placeholder, or was filled before");
                 Error::misuse(message, Site::Unknown)
             };
-            if !self.0.unfilled.lock().contains_key(&placeholder) {
+            if !self.0.unfilled.has(placeholder) {
                 return Err(none());
             }
             let buffer = tensor.on_stream().upload_buffer(tensor.ty(), bytes)?;
-            let promise = self.0.unfilled.lock().remove(&placeholder).ok_or_else(none)?;
+            let promise = self.0.unfilled.take(placeholder).ok_or_else(none)?;
             drop(promise.resolve(Outcome::Data { buffer, maker: None }));
             Ok(())
         }))
@@ -235,18 +259,67 @@ impl Session {
     /// When an id stands for nothing, a value of a trace is used outside of it or the other way round, or the op table
     /// refuses the call; the error says op and call site. In Debug mode, when the op fails.
     pub fn record(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[Made; 1]>> {
-        told(self.record_one(stream, call))
+        let Call { op, ref attrs, bodies, operands, effect, ref site } = call;
+        let mut results = SmallVec::new();
+        self.record_each(stream, &CallRef { op, attrs, bodies, operands, effect, site }, |id, ty| {
+            results.push(Made { id, ty: ty.clone() });
+        })?;
+        Ok(results)
     }
 
-    fn record_one(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[Made; 1]>> {
-        let name = call.op.name();
-        let lane = self.lane(stream, name, &call.site)?;
-        let mut operands: SmallVec<[Held; 4]> = SmallVec::new();
+    /// As [`Session::record`], of a call that is borrowed. `made` is given the results one by one, each with one reference, when the op has been
+    /// recorded. It is what a front end calls for each op of a loop: beside recording it costs a look-up for each id.
+    ///
+    /// # Errors
+    /// As [`Session::record`].
+    pub fn record_each(
+        &self,
+        stream: StreamHandle,
+        call: &CallRef<'_>,
+        mut made: impl FnMut(ValueHandle, &TensorType),
+    ) -> Result<()> {
+        told(self.record_and_keep(stream, call, &mut made))
+    }
+
+    fn record_and_keep(
+        &self,
+        stream: StreamHandle,
+        call: &CallRef<'_>,
+        made: &mut dyn FnMut(ValueHandle, &TensorType),
+    ) -> Result<()> {
+        let &CallRef { op, attrs, bodies, effect, site, .. } = call;
+        let lane = self.lane(stream, op.name(), site)?;
+        let on = match &lane {
+            Lane::Stream(stream) => stream.shared(),
+            Lane::Body(body) => body.stream(),
+            Lane::Trace(trace) => {
+                let held = |&operand: &ValueHandle| self.held(operand, op.name(), site);
+                let operands = call.operands.iter().map(held).collect::<Result<Vec<_>>>()?;
+                let results = trace.record(op, attrs.clone(), bodies, &operands, site.clone())?;
+                return results.into_iter().try_for_each(|held| self.hand_out(held, made));
+            }
+        };
+        let mut tensors: SmallVec<[Tensor; 4]> = SmallVec::new();
         for &operand in call.operands {
-            operands.push(self.held(operand, name, &call.site)?);
+            match self.held(operand, op.name(), site)? {
+                Held::Tensor(tensor) => tensors.push(tensor),
+                Held::Traced(_) => return Err(of_a_trace(op, site)),
+            }
         }
-        let results = lane.record(call.op, call.attrs, call.bodies, &operands, call.effect, call.site)?;
-        self.keep_all(results)
+        let operands: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
+        let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
+        if let Some(result) = on.record_usual(&call) {
+            return self.hand_out(Held::Tensor(result), made);
+        }
+        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(Held::Tensor(result), made))
+    }
+
+    /// Gives a result an id, and that away.
+    #[inline]
+    fn hand_out(&self, held: Held, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
+        let ty = held.ty().clone();
+        made(self.keep(held)?, &ty);
+        Ok(())
     }
 
     pub(super) fn keep_all(&self, results: impl IntoIterator<Item = Held>) -> Result<SmallVec<[Made; 1]>> {
@@ -281,8 +354,7 @@ impl Session {
         if let Some(Held::Tensor(tensor)) = &released
             && !tensor.is_decided()
         {
-            let unfilled = self.0.unfilled.lock().remove(&value);
-            drop(unfilled);
+            drop(self.0.unfilled.take(value));
         }
         drop(released);
         Ok(())
@@ -319,8 +391,7 @@ impl Session {
         let (old, version) =
             swapped.map_err(|missing| value.missing(missing, "replace", &Site::Unknown))??;
         // A placeholder that nobody can fill any more fails what depends on it, rather than hold it up for ever.
-        let unfilled = self.0.unfilled.lock().remove(&value);
-        drop(unfilled);
+        drop(self.0.unfilled.take(value));
         drop(old);
         Ok(version)
     }
@@ -370,12 +441,14 @@ pub(super) fn tensors_of<'a>(
 ) -> Result<SmallVec<[&'a Tensor; 4]>> {
     let tensor = |operand: &'a Held| match operand {
         Held::Tensor(tensor) => Ok(tensor),
-        Held::Traced { .. } => {
-            let message = format!("{op}: an operand belongs to a trace and has no data");
-            Err(Error::misuse(message, site.clone()))
-        }
+        Held::Traced(_) => Err(of_a_trace(op, site)),
     };
     operands.iter().map(tensor).collect()
+}
+
+#[cold]
+fn of_a_trace(op: OpCode, site: &Site) -> Error {
+    Error::misuse(format!("{op}: an operand belongs to a trace and has no data"), site.clone())
 }
 
 fn record_on(
