@@ -300,7 +300,7 @@ impl StreamShared {
             Entry::Need(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
             Entry::Op(_) => self.engine.deadline(),
             // There are as many as ops, and nobody to be told.
-            Entry::Release(_) | Entry::Flush(_) | Entry::Replayed(..) | Entry::Nothing => {
+            Entry::Release(_) | Entry::Flush(_) | Entry::After(_) | Entry::Replayed(..) | Entry::Nothing => {
                 self.engine.deadline().map(|_| Instant::now())
             }
         }
@@ -460,6 +460,30 @@ impl StreamShared {
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
             None => Err(Error::timeout(took, format!("stream {}", self.id), self.standing.look())),
         }
+    }
+
+    /// The place where the stream is now: reached when everything recorded so far has been computed. Does not wait.
+    pub(crate) fn place(self: &Arc<Self>, site: &Site) -> Result<Arc<Fence>> {
+        Error::unless_forked(site)?;
+        if let Some(trace) = &self.trace {
+            return Err(trace.no_data("an event", site.clone()));
+        }
+        let (fence, promise) = Fence::new();
+        self.replay.submit(Entry::Fence(promise), self);
+        self.notify();
+        Ok(fence)
+    }
+
+    /// Has everything that is recorded from now on run after another stream has reached this place. Does not wait.
+    pub(crate) fn run_after(self: &Arc<Self>, fence: Arc<Fence>, site: &Site) -> Result<()> {
+        Error::unless_forked(site)?;
+        if let Some(trace) = &self.trace {
+            return Err(trace.no_data("an event", site.clone()));
+        }
+        if (*fence).as_ref().get().is_none() {
+            self.replay.submit(Entry::After(fence), self);
+        }
+        Ok(())
     }
 
     /// Records an op and returns its results at once. In Debug mode, when they are computed and checked.

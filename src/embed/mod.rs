@@ -11,6 +11,7 @@
 //! | lifetimes by its own storage objects | [`Session::retain`], [`Session::release`] |
 //! | views and in-place writes over values that never change | [`Session::replace`], [`Session::version`] |
 //! | flushes, waits, readiness | [`Session::flush`], [`Session::synchronize`], [`Session::on_ready`] |
+//! | events: places in streams, asked, waited for, by other streams too | [`Session::record_event`], [`Session::wait_event`], [`Session::wait_on_stream`] |
 //! | host reads, export of buffers | [`Session::read_into`], [`Session::read_async`], [`Session::lend`] |
 //! | modes | [`Session::set_mode`], [`Session::set_stream_mode`], [`swap_mode`], [`crate::with_mode`] |
 //! | loops, branches, functions of elements | [`Session::begin_body`], [`Session::record_with`], [`Session::end_body`] |
@@ -95,6 +96,7 @@
 
 mod body;
 mod custom;
+mod event;
 mod foreign;
 mod host;
 mod report;
@@ -111,6 +113,7 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::Site;
 use fuseline_fusion::region::{Boundary, Mode};
 
+pub use event::EventHandle;
 pub use host::Lent;
 pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
@@ -120,7 +123,7 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::swap_scoped_mode;
+use crate::record::{Fence, swap_scoped_mode};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Rank};
@@ -204,6 +207,7 @@ struct Shared {
     streams: Table<Lane>,
     values: Table<Held>,
     functions: Table<Arc<Function>>,
+    events: Table<Arc<Fence>>,
     unfilled: Unfilled,
 }
 
@@ -271,6 +275,7 @@ impl Session {
             streams: Table::new(),
             values: Table::new(),
             functions: Table::new(),
+            events: Table::new(),
             unfilled: Unfilled::new(),
         }))
     }

@@ -70,7 +70,7 @@ pub(crate) use watch::Askers;
 
 use crate::limits::MAX_QUEUED_REGIONS;
 use crate::record::replay::{End, Passed, Step, Tape};
-use crate::record::{Entry, FencePromise, Fenced};
+use crate::record::{Entry, Fence, FencePromise, Fenced};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
 use job::Job;
@@ -84,6 +84,12 @@ pub(crate) type EngineRegion = Region<ValuePromise>;
 enum Work {
     Job(Box<Job>),
     Fence(FencePromise),
+    /// What stands behind it waits for a place of another stream.
+    After {
+        fence: Arc<Fence>,
+        /// The stream is told when it is reached.
+        is_awaited: bool,
+    },
 }
 
 /// The reading side of a stream.
@@ -207,6 +213,10 @@ impl Driver {
             Entry::Fence(promise) => {
                 self.seal(Boundary::Flush, None, stream);
                 self.queue.push_back(Work::Fence(promise));
+            }
+            Entry::After(fence) => {
+                self.seal(Boundary::CrossStream, None, stream);
+                self.queue.push_back(Work::After { fence, is_awaited: false });
             }
         }
     }
@@ -374,6 +384,17 @@ impl Driver {
                         return Launched::Blocked;
                     }
                 },
+                Work::After { fence, is_awaited } => {
+                    if (*fence).as_ref().get().is_some() {
+                        continue;
+                    }
+                    if !is_awaited {
+                        let waiting = stream.clone();
+                        (*fence).as_ref().subscribe(move || StreamShared::notify_from_outside(waiting));
+                    }
+                    self.queue.push_front(Work::After { fence, is_awaited: true });
+                    return Launched::Blocked;
+                }
                 Work::Job(job) => match job.advance(stream) {
                     job::Step::Done => {}
                     job::Step::Blocked(job) => {

@@ -35,6 +35,8 @@ pub(crate) enum Entry {
     Flush(Boundary),
     /// A boundary, and everything before it is to be finished before the promise is kept.
     Fence(FencePromise),
+    /// A boundary, and nothing after it runs before this place of another stream is reached.
+    After(Arc<Fence>),
     /// Ops and releases that were recorded before in the same order, and how far they were what was expected.
     Replayed(Box<Tape>, End),
     /// An op that was given up, because for too long there was no room.
@@ -56,7 +58,7 @@ impl Entry {
             Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
             Entry::Release(_) | Entry::Nothing => false,
             Entry::Replayed(_, end) => *end != End::Astray,
-            Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) => true,
+            Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::After(_) => true,
         }
     }
 }

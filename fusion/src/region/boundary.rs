@@ -32,7 +32,7 @@ pub enum Boundary {
     Debug,
     /// The next op was recorded in another mode.
     ModeChange,
-    /// Another stream uses a value that the region makes.
+    /// Another stream uses a value that the region makes, or what follows waits for another stream.
     CrossStream,
     /// The stream or the engine was shut down.
     Shutdown,
@@ -120,7 +120,9 @@ impl fmt::Display for Boundary {
             Boundary::Strict => "every op is a region in Strict mode",
             Boundary::Debug => "every op is a region in Debug mode",
             Boundary::ModeChange => "the next op was recorded in another mode",
-            Boundary::CrossStream => "another stream uses a value it makes",
+            Boundary::CrossStream => {
+                "another stream uses a value it makes, or what follows waits for another stream"
+            }
             Boundary::Shutdown => "the stream was shut down",
             Boundary::Fallback => "the region it was part of could not run as a whole",
             Boundary::Memory => "the region it was part of would have needed too much memory at once",

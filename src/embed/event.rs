@@ -1,0 +1,104 @@
+//! Events: places in streams, by id.
+//!
+//! An event says that everything recorded on its stream before it has been computed. It is asked, waited for, heard of, and waited for by another
+//! stream. Values order themselves: an op that reads what another stream makes waits for it. Events are for what values do not say: when memory of the
+//! host may be used again, how long something took, in which order effects of two streams happen.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuseline_fusion::Site;
+
+use super::report::told;
+use super::table::Missing;
+use super::{Session, StreamHandle, asking, handles};
+use crate::error::{Error, Result};
+use crate::record::{Fence, Fenced};
+use crate::stream::may_wait;
+
+handles! {
+    /// Id of an event of a session.
+    EventHandle, "event";
+}
+
+impl Session {
+    /// An event at the place where a stream is now. It ends the region that is being recorded there and lets it run; does not wait.
+    ///
+    /// # Errors
+    /// When the id stands for nothing or for a trace, or there are too many events.
+    pub fn record_event(&self, stream: StreamHandle) -> Result<EventHandle> {
+        told(self.stream(stream, "record_event").and_then(|stream| {
+            let fence = stream.shared().place(&asking())?;
+            let added = self.0.events.insert(fence).map(EventHandle);
+            added.map_err(|missing| Error::misuse(format!("an event: the table {missing}"), asking()))
+        }))
+    }
+
+    fn fence(&self, event: EventHandle, what: &str) -> Result<Arc<Fence>> {
+        let found = self.0.events.get(event.0);
+        found.map_err(|missing: Missing| event.missing(missing, what, &asking()))
+    }
+
+    /// Whether an event has been reached. Never waits.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn is_reached(&self, event: EventHandle) -> Result<bool> {
+        told(self.fence(event, "is_reached")).map(|fence| (*fence).as_ref().get().is_some())
+    }
+
+    /// Waits until an event has been reached, at most for `timeout`. Failures of values stay with the values.
+    ///
+    /// # Errors
+    /// When the id stands for nothing, its stream was given up, the time is over, or in a callback.
+    pub fn wait_event(&self, event: EventHandle, timeout: Option<Duration>) -> Result<()> {
+        told(self.fence(event, "wait_event").and_then(|fence| {
+            may_wait()?;
+            let start = Instant::now();
+            let given = timeout.and_then(|timeout| start.checked_add(timeout));
+            let deadline = given.or_else(|| self.engine().shared().deadline());
+            match (*fence).as_ref().wait(deadline) {
+                Some(Fenced::Done) => Ok(()),
+                Some(Fenced::Abandoned) => Err(Error::abandoned()),
+                None => Err(Error::timeout(start.elapsed(), event.to_string(), None)),
+            }
+        }))
+    }
+
+    /// Calls `callback` when an event is reached, at once if it has been. See the module on where callbacks run.
+    ///
+    /// # Errors
+    /// When the id stands for nothing; `callback` is dropped.
+    pub fn on_event(
+        &self,
+        event: EventHandle,
+        callback: impl FnOnce(EventHandle) + Send + 'static,
+    ) -> Result<()> {
+        told(self.fence(event, "on_event")).map(|fence| {
+            let reports = self.engine().shared().reports().clone();
+            let tell = move || reports.call_back("event", || callback(event));
+            (*fence).as_ref().subscribe(tell);
+        })
+    }
+
+    /// Has everything that is recorded on a stream from now on run after an event of another one. Does not wait.
+    ///
+    /// # Errors
+    /// When an id stands for nothing, or the stream for a trace.
+    pub fn wait_on_stream(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        told(self.stream(stream, "wait_on_stream").and_then(|stream| {
+            let fence = self.fence(event, "wait_on_stream")?;
+            stream.shared().run_after(fence, &asking())
+        }))
+    }
+
+    /// Gives an event's id back. Who waits for it goes on waiting.
+    ///
+    /// # Errors
+    /// When the id stands for nothing.
+    pub fn close_event(&self, event: EventHandle) -> Result<()> {
+        let gone = self.0.events.release(event.0);
+        told(gone.map(drop).map_err(|missing| event.missing(missing, "close_event", &asking())))
+    }
+}
