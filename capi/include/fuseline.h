@@ -144,7 +144,7 @@ typedef struct fuseline_warmed {
 } fuseline_warmed;
 
 // What the engine tells: the name of the event and a sentence. The texts are good for the time of the call.
-typedef void (*fuseline_event_fn)(void *user, const char *name, const char *text);
+typedef void (*fuseline_log_fn)(void *user, const char *name, const char *text);
 
 // Frees what a callback is given.
 typedef void (*fuseline_free_fn)(void *user);
@@ -223,6 +223,12 @@ typedef struct fuseline_error_info {
   const char *region;
 } fuseline_error_info;
 
+// A place in a stream: reached when everything recorded there before it has been computed. 0 is none.
+typedef uint64_t fuseline_event;
+
+// Is told when an event is reached.
+typedef void (*fuseline_reached_fn)(void *user, fuseline_event event);
+
 // Is told when a value is there (`error` is null) or never will be. The error is good for the time of the call.
 typedef void (*fuseline_ready_fn)(void *user, fuseline_value value, const struct fuseline_error *error);
 
@@ -267,18 +273,22 @@ typedef struct fuseline_open_body {
   size_t num_returns;
 } fuseline_open_body;
 
-// What a session runs on. The texts are the session's.
+// A device. The texts are the session's.
 typedef struct fuseline_device_info {
   // The platform as the plugin names it ("cpu", "cuda"), or "reference".
   const char *platform;
   // The kind of device.
   const char *kind;
-  // How many devices run each op.
-  uint64_t replicas;
-  // Bytes in use on the first of them, and the most that there can be; all ones where the plugin does not say.
+  // The plugin's number of it.
+  int64_t id;
+  // Bytes in use, the most that ever were, and the most that there can be; all ones where the plugin does not say.
   uint64_t bytes_in_use;
   // See above.
+  uint64_t peak_bytes_in_use;
+  // See above.
   uint64_t bytes_limit;
+  // How many devices run each op, this one and those after it.
+  uint64_t replicas;
 } fuseline_device_info;
 
 // A counter of an engine. Times are in nanoseconds, and their names end in _ns.
@@ -504,10 +514,10 @@ struct fuseline_error *fuseline_config_compiler_flag(struct fuseline_config *con
 
 // Has every boundary, miss, compile, fallback and failure told, with its reason. Called on whatever thread it happens on, several at a time; it must not
 // wait for the engine.
-struct fuseline_error *fuseline_config_on_event(struct fuseline_config *config,
-                                                fuseline_event_fn callback,
-                                                void *user,
-                                                fuseline_free_fn free);
+struct fuseline_error *fuseline_config_on_log(struct fuseline_config *config,
+                                              fuseline_log_fn callback,
+                                              void *user,
+                                              fuseline_free_fn free);
 
 // Plans faults, for tests of programs that must survive them. Called on whatever thread the point comes up on, several at a time.
 struct fuseline_error *fuseline_config_inject_faults(struct fuseline_config *config,
@@ -554,6 +564,35 @@ struct fuseline_error_info fuseline_error_get(const struct fuseline_error *error
 
 // Frees an error; null is nothing.
 void fuseline_error_free(struct fuseline_error *error);
+
+// An event at the place where a stream is now. It ends the region that is being recorded there and lets it run; does not wait.
+struct fuseline_error *fuseline_event_record(const struct fuseline_session *session,
+                                             fuseline_stream stream,
+                                             fuseline_event *event);
+
+// Whether an event has been reached, 1 or 0. Never waits.
+struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *session, fuseline_event event, uint32_t *reached);
+
+// Waits until an event has been reached, at most so many nanoseconds; all ones is no limit. Failures of values stay with the values.
+struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session,
+                                           fuseline_event event,
+                                           uint64_t nanoseconds);
+
+// Calls `callback` when an event is reached: on any thread, at once if it has been. `user` is freed after it, and when this fails.
+struct fuseline_error *fuseline_event_on_reached(const struct fuseline_session *session,
+                                                 fuseline_event event,
+                                                 fuseline_reached_fn callback,
+                                                 void *user,
+                                                 fuseline_free_fn free);
+
+// Has everything that is recorded on a stream from now on run after an event of another one. Does not wait. (A value that another stream makes is waited for
+// anyway.)
+struct fuseline_error *fuseline_stream_wait_event(const struct fuseline_session *session,
+                                                  fuseline_stream stream,
+                                                  fuseline_event event);
+
+// Gives an event's id back. Who waits for it goes on waiting.
+struct fuseline_error *fuseline_event_close(const struct fuseline_session *session, fuseline_event event);
 
 // Whether it is decided if a value can be computed, 1 or 0. Never waits and causes nothing.
 struct fuseline_error *fuseline_is_decided(const struct fuseline_session *session, fuseline_value value, uint32_t *decided);
@@ -667,8 +706,13 @@ struct fuseline_error *fuseline_session_open(const struct fuseline_config *confi
 // deadlines say. No other call of this session may be under way.
 void fuseline_session_close(struct fuseline_session *session);
 
-// What a session runs on.
-struct fuseline_error *fuseline_session_device(const struct fuseline_session *session, struct fuseline_device_info *info);
+// How many devices the session's client has, of which it uses some.
+size_t fuseline_device_count(const struct fuseline_session *session);
+
+// The device at a place of the client's, from 0; all ones is the session's own.
+struct fuseline_error *fuseline_device_at(const struct fuseline_session *session,
+                                          size_t place,
+                                          struct fuseline_device_info *info);
 
 // What the engine has done so far: as many counters as there is room for, and how many there are.
 struct fuseline_error *fuseline_counters(const struct fuseline_session *session,
@@ -918,10 +962,10 @@ struct fuseline_error *fuseline_config_compiler_flag(struct fuseline_config *con
 
 // Has every boundary, miss, compile, fallback and failure told, with its reason. Called on whatever thread it happens on, several at a time; it must not
 // wait for the engine.
-struct fuseline_error *fuseline_config_on_event(struct fuseline_config *config,
-                                                fuseline_event_fn callback,
-                                                void *user,
-                                                fuseline_free_fn free);
+struct fuseline_error *fuseline_config_on_log(struct fuseline_config *config,
+                                              fuseline_log_fn callback,
+                                              void *user,
+                                              fuseline_free_fn free);
 
 // Plans faults, for tests of programs that must survive them. Called on whatever thread the point comes up on, several at a time.
 struct fuseline_error *fuseline_config_inject_faults(struct fuseline_config *config,
@@ -936,8 +980,13 @@ struct fuseline_error *fuseline_session_open(const struct fuseline_config *confi
 // deadlines say. No other call of this session may be under way.
 void fuseline_session_close(struct fuseline_session *session);
 
-// What a session runs on.
-struct fuseline_error *fuseline_session_device(const struct fuseline_session *session, struct fuseline_device_info *info);
+// How many devices the session's client has, of which it uses some.
+size_t fuseline_device_count(const struct fuseline_session *session);
+
+// The device at a place of the client's, from 0; all ones is the session's own.
+struct fuseline_error *fuseline_device_at(const struct fuseline_session *session,
+                                          size_t place,
+                                          struct fuseline_device_info *info);
 
 // What the engine has done so far: as many counters as there is room for, and how many there are.
 struct fuseline_error *fuseline_counters(const struct fuseline_session *session,
@@ -994,6 +1043,35 @@ struct fuseline_error *fuseline_swap_thread_mode(fuseline_mode mode,
 
 // The mode in force for an op that the calling thread records on a stream now.
 struct fuseline_error *fuseline_mode_of(const struct fuseline_session *session, fuseline_stream stream, fuseline_mode *mode);
+
+// An event at the place where a stream is now. It ends the region that is being recorded there and lets it run; does not wait.
+struct fuseline_error *fuseline_event_record(const struct fuseline_session *session,
+                                             fuseline_stream stream,
+                                             fuseline_event *event);
+
+// Whether an event has been reached, 1 or 0. Never waits.
+struct fuseline_error *fuseline_event_is_reached(const struct fuseline_session *session, fuseline_event event, uint32_t *reached);
+
+// Waits until an event has been reached, at most so many nanoseconds; all ones is no limit. Failures of values stay with the values.
+struct fuseline_error *fuseline_event_wait(const struct fuseline_session *session,
+                                           fuseline_event event,
+                                           uint64_t nanoseconds);
+
+// Calls `callback` when an event is reached: on any thread, at once if it has been. `user` is freed after it, and when this fails.
+struct fuseline_error *fuseline_event_on_reached(const struct fuseline_session *session,
+                                                 fuseline_event event,
+                                                 fuseline_reached_fn callback,
+                                                 void *user,
+                                                 fuseline_free_fn free);
+
+// Has everything that is recorded on a stream from now on run after an event of another one. Does not wait. (A value that another stream makes is waited for
+// anyway.)
+struct fuseline_error *fuseline_stream_wait_event(const struct fuseline_session *session,
+                                                  fuseline_stream stream,
+                                                  fuseline_event event);
+
+// Gives an event's id back. Who waits for it goes on waiting.
+struct fuseline_error *fuseline_event_close(const struct fuseline_session *session, fuseline_event event);
 
 // The site of a text, such as "train.py:12": for errors, events and timelines, and never part of a key.
 struct fuseline_error *fuseline_site_of(const char *text, const struct fuseline_site **site);

@@ -224,11 +224,11 @@ class Config {
     for (std::size_t i = 0; i < flags.size(); i++) check(fuseline_config_compiler_flag(get(), &flags.data()[i]));
     return *this;
   }
-  /// Is told what the engine does: name and sentence, on any thread, several at a time.
-  Config &on_event(std::function<void(const char *, const char *)> tell) {
+  /// Is told what the engine does: name of an event and a sentence, on any thread, several at a time.
+  Config &on_log(std::function<void(const char *, const char *)> tell) {
     using Tell = std::function<void(const char *, const char *)>;
     auto call = [](void *user, const char *name, const char *text) noexcept { (*static_cast<Tell *>(user))(name, text); };
-    check(fuseline_config_on_event(get(), call, new Tell(std::move(tell)), detail::free_function<Tell>));
+    check(fuseline_config_on_log(get(), call, new Tell(std::move(tell)), detail::free_function<Tell>));
     return *this;
   }
 

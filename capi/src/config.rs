@@ -351,19 +351,19 @@ pub unsafe extern "C" fn fuseline_config_compiler_flag(
 }
 
 /// What the engine tells: the name of the event and a sentence. The texts are good for the time of the call.
-pub type fuseline_event_fn =
+pub type fuseline_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, name: *const c_char, text: *const c_char)>;
 
 /// Has every boundary, miss, compile, fallback and failure told, with its reason. Called on whatever thread it happens on, several at a time; it must not
 /// wait for the engine.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fuseline_config_on_event(
+pub unsafe extern "C" fn fuseline_config_on_log(
     config: Option<&mut fuseline_config>,
-    callback: fuseline_event_fn,
+    callback: fuseline_log_fn,
     user: *mut c_void,
     free: fuseline_free_fn,
 ) -> *mut fuseline_error {
-    guard("fuseline_config_on_event", || {
+    guard("fuseline_config_on_log", || {
         let user = User::new(user, free);
         let (config, callback) = (given(config, "config")?, given(callback, "callback")?);
         config.change(|engine| {

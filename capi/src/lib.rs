@@ -9,7 +9,7 @@
 //! | `error.rs` | what a call returns |
 //! | `types.rs`, `ops.rs`, `attrs.rs` | element types, the op table, attributes |
 //! | `config.rs`, `callback.rs` | how an engine is to be; callbacks |
-//! | `session.rs`, `site.rs` | engines and streams, modes; call sites |
+//! | `session.rs`, `event.rs`, `site.rs` | engines and streams, modes; places in streams; call sites |
 //! | `value.rs`, `record.rs`, `host.rs` | values, ops, the host |
 //! | `trace.rs`, `custom.rs`, `cache.rs` | whole graphs, ops of the front end's own, caches |
 //!
@@ -35,6 +35,7 @@ mod callback;
 mod config;
 mod custom;
 mod error;
+mod event;
 mod host;
 mod ops;
 mod raw;

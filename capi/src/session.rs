@@ -19,7 +19,9 @@ pub type fuseline_value = u64;
 /// An engine with its values and streams, which have ids. Any thread may use it, several at a time.
 pub struct fuseline_session {
     pub(crate) session: Session,
-    device: [CString; 2],
+    platform: CString,
+    /// Kinds of the client's devices, by their places.
+    kinds: Vec<CString>,
 }
 
 /// When ops run.
@@ -79,11 +81,13 @@ pub extern "C" fn fuseline_session_open(
             let (is_reference, config) =
                 config.map_or_else(Default::default, |config| (config.is_reference, config.finished()));
             let session = if is_reference { Session::reference(config) } else { Session::new(config) }?;
-            let device = session.engine().pjrt_device();
-            let platform = device.map_or("reference", |device| device.client().platform_name());
-            let kind = device.map_or("interpreter", |device| device.kind());
-            let device = [c_text(platform), c_text(kind)];
-            Ok(Box::into_raw(Box::new(fuseline_session { session, device })))
+            let client = session.engine().pjrt_device().map(|device| device.client());
+            let platform = c_text(client.map_or("reference", |client| client.platform_name()));
+            let kinds = client.map_or_else(
+                || vec![c_text("interpreter")],
+                |client| client.devices().iter().map(|device| c_text(device.kind())).collect(),
+            );
+            Ok(Box::into_raw(Box::new(fuseline_session { session, platform, kinds })))
         })
     })
 }
@@ -95,40 +99,66 @@ pub extern "C" fn fuseline_session_close(session: Option<Box<fuseline_session>>)
     guarded((), || drop(session));
 }
 
-/// What a session runs on. The texts are the session's.
+/// A device. The texts are the session's.
 #[repr(C)]
 pub struct fuseline_device_info {
     /// The platform as the plugin names it ("cpu", "cuda"), or "reference".
     pub platform: *const c_char,
     /// The kind of device.
     pub kind: *const c_char,
-    /// How many devices run each op.
-    pub replicas: u64,
-    /// Bytes in use on the first of them, and the most that there can be; all ones where the plugin does not say.
+    /// The plugin's number of it.
+    pub id: i64,
+    /// Bytes in use, the most that ever were, and the most that there can be; all ones where the plugin does not say.
     pub bytes_in_use: u64,
     /// See above.
+    pub peak_bytes_in_use: u64,
+    /// See above.
     pub bytes_limit: u64,
+    /// How many devices run each op, this one and those after it.
+    pub replicas: u64,
 }
 
-/// What a session runs on.
+/// How many devices the session's client has, of which it uses some.
 #[unsafe(no_mangle)]
-pub extern "C" fn fuseline_session_device(
+pub extern "C" fn fuseline_device_count(session: Option<&fuseline_session>) -> usize {
+    session.map_or(0, |session| session.kinds.len())
+}
+
+/// The device at a place of the client's, from 0; all ones is the session's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_device_at(
     session: Option<&fuseline_session>,
+    place: usize,
     info: Option<&mut MaybeUninit<fuseline_device_info>>,
 ) -> *mut fuseline_error {
-    guard("fuseline_session_device", || {
+    guard("fuseline_device_at", || {
         let session = given(session, "session")?;
+        let engine = session.session.engine();
+        let devices = engine.pjrt_device().map(|own| (own, own.client().devices()));
+        let place = match &devices {
+            Some((own, all)) if place == usize::MAX => {
+                all.iter().position(|device| device.id() == own.id()).unwrap_or_default()
+            }
+            None if place == usize::MAX => 0,
+            _ => place,
+        };
+        let Some(kind) = session.kinds.get(place) else {
+            let count = session.kinds.len();
+            return Err(Fault::invalid(format!("there is no device {place}; there are {count}, from 0")));
+        };
         put(info, "info", || {
-            let engine = session.session.engine();
-            let stats = engine.pjrt_device().and_then(|device| device.memory_stats().ok());
+            let device = devices.as_ref().and_then(|(_, all)| all.get(place));
+            let stats = device.and_then(|device| device.memory_stats().ok());
             let bytes =
                 |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(u64::MAX);
             Ok(fuseline_device_info {
-                platform: session.device[0].as_ptr(),
-                kind: session.device[1].as_ptr(),
-                replicas: engine.replicas() as u64,
+                platform: session.platform.as_ptr(),
+                kind: kind.as_ptr(),
+                id: device.map_or(0, |device| device.id()),
                 bytes_in_use: bytes(stats.map(|stats| stats.bytes_in_use)),
+                peak_bytes_in_use: bytes(stats.and_then(|stats| stats.peak_bytes_in_use)),
                 bytes_limit: bytes(stats.and_then(|stats| stats.bytes_limit)),
+                replicas: engine.replicas() as u64,
             })
         })
     })

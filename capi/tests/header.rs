@@ -4,9 +4,9 @@
 use std::path::Path;
 
 /// In the order in which the header has them.
-const FILES: [&str; 14] = [
-    "lib", "error", "types", "ops", "attrs", "callback", "config", "session", "site", "value", "record",
-    "host", "trace", "custom",
+const FILES: [&str; 15] = [
+    "lib", "error", "types", "ops", "attrs", "callback", "config", "session", "event", "site", "value",
+    "record", "host", "trace", "custom",
 ];
 
 #[test]

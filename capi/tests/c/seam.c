@@ -174,8 +174,11 @@ static void settings(void) {
   FAILS(FUSELINE_INVALID, "session is null", fuseline_synchronize_all(NULL));
 
   fuseline_device_info info;
-  OK(fuseline_session_device(session, &info));
+  OK(fuseline_device_at(session, SIZE_MAX, &info));
   IS(info.replicas == 1 && strlen(info.platform) > 2 && strlen(info.kind) > 2);
+  IS(fuseline_device_count(session) >= 1 && fuseline_device_count(NULL) == 0);
+  OK(fuseline_device_at(session, 0, &info));
+  FAILS(FUSELINE_INVALID, "there is no device 1000", fuseline_device_at(session, 1000, &info));
 }
 
 static void values(void) {
@@ -639,7 +642,7 @@ static void modes(void) {
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t told;
-  int ready, failed, data, freed, refused;
+  int ready, failed, data, freed, refused, reached;
 } heard = {.lock = PTHREAD_MUTEX_INITIALIZER, .told = PTHREAD_COND_INITIALIZER};
 
 static void hear(int *what) {
@@ -744,6 +747,42 @@ static void streams(void) {
   release(never), release(late);
 }
 
+static void on_reached(void *user, fuseline_event event) {
+  IS(user == &heard && event);
+  hear(&heard.reached);
+}
+
+static void events(void) {
+  fuseline_stream other;
+  OK(fuseline_stream_open(session, &other));
+  const float data[] = {1, 2};
+  const fuseline_type type = {.dtype = FUSELINE_F32, .rank = 1, .dims = {2}};
+  fuseline_value hole, x = vector_on(session, other, data, 2);
+  OK(fuseline_placeholder(session, stream, &type, &hole));
+  fuseline_value late = op("negate", hole, 0);
+  fuseline_event event;
+  uint32_t reached;
+  OK(fuseline_event_record(session, stream, &event));
+  OK(fuseline_stream_wait_event(session, other, event));
+  fuseline_value after = op_at(other, "negate", NULL, x, 0);
+  OK(fuseline_event_is_reached(session, event, &reached));
+  IS(reached == 0);
+  FAILS(FUSELINE_TIMEOUT, "event 0x", fuseline_event_wait(session, event, 1000000));
+  FAILS(FUSELINE_TIMEOUT, "", fuseline_wait(session, after, 1000000));
+  const int freed = heard.freed;
+  OK(fuseline_event_on_reached(session, event, on_reached, &heard, on_free));
+  OK(fuseline_fill(session, hole, (const uint8_t *)data, 8));
+  OK(fuseline_event_wait(session, event, UINT64_MAX));
+  wait_for(&heard.reached, 1);
+  wait_for(&heard.freed, freed + 1);
+  HAS(after, -1, -2);
+  OK(fuseline_event_close(session, event));
+  FAILS(FUSELINE_INVALID, "event 0x", fuseline_event_close(session, event));
+  FAILS(FUSELINE_INVALID, "callback is null", fuseline_event_on_reached(session, event, NULL, &heard, on_free));
+  OK(fuseline_stream_close(session, other));
+  release(hole), release(late), release(x), release(after);
+}
+
 static int told_events, planned;
 
 static void on_event(void *user, const char *name, const char *text) {
@@ -757,9 +796,9 @@ static uint32_t plan(void *user, fuseline_fault_point point, uint64_t size) {
 static void faults(void) {
   fuseline_config *config = new_config();
   static int freed;
-  OK(fuseline_config_on_event(config, on_event, &told_events, NULL));
+  OK(fuseline_config_on_log(config, on_event, &told_events, NULL));
   OK(fuseline_config_inject_faults(config, plan, &planned, NULL));
-  FAILS(FUSELINE_INVALID, "callback is null", fuseline_config_on_event(config, NULL, &freed, free_it));
+  FAILS(FUSELINE_INVALID, "callback is null", fuseline_config_on_log(config, NULL, &freed, free_it));
   FAILS(FUSELINE_INVALID, "plan is null", fuseline_config_inject_faults(config, NULL, &freed, free_it));
   IS(freed == 2);
   fuseline_session *other = open_session(config);
@@ -881,6 +920,7 @@ int main(int argc, char **argv) {
   PART(callbacks);
   PART(threads);
   PART(streams);
+  PART(events);
   PART(faults);
   PART(caches, argv[2]);
   PART(buffers);

@@ -1,0 +1,98 @@
+//! Events: places in streams.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+use engine::embed::{EventHandle, StreamHandle};
+
+use crate::callback::{User, fuseline_free_fn};
+use crate::error::{fuseline_error, guard};
+use crate::raw::{given, put, timeout};
+use crate::session::{fuseline_session, fuseline_stream, session};
+
+/// A place in a stream: reached when everything recorded there before it has been computed. 0 is none.
+pub type fuseline_event = u64;
+
+/// Is told when an event is reached.
+pub type fuseline_reached_fn = Option<unsafe extern "C" fn(user: *mut c_void, event: fuseline_event)>;
+
+/// An event at the place where a stream is now. It ends the region that is being recorded there and lets it run; does not wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_event_record(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+    event: Option<&mut MaybeUninit<fuseline_event>>,
+) -> *mut fuseline_error {
+    guard("fuseline_event_record", || {
+        let session = self::session(session)?;
+        put(event, "event", || Ok(session.record_event(StreamHandle::from_raw(stream))?.to_raw()))
+    })
+}
+
+/// Whether an event has been reached, 1 or 0. Never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_event_is_reached(
+    session: Option<&fuseline_session>,
+    event: fuseline_event,
+    reached: Option<&mut MaybeUninit<u32>>,
+) -> *mut fuseline_error {
+    guard("fuseline_event_is_reached", || {
+        let session = self::session(session)?;
+        put(reached, "reached", || Ok(u32::from(session.is_reached(EventHandle::from_raw(event))?)))
+    })
+}
+
+/// Waits until an event has been reached, at most so many nanoseconds; all ones is no limit. Failures of values stay with the values.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_event_wait(
+    session: Option<&fuseline_session>,
+    event: fuseline_event,
+    nanoseconds: u64,
+) -> *mut fuseline_error {
+    guard("fuseline_event_wait", || {
+        Ok(self::session(session)?.wait_event(EventHandle::from_raw(event), timeout(nanoseconds))?)
+    })
+}
+
+/// Calls `callback` when an event is reached: on any thread, at once if it has been. `user` is freed after it, and when this fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fuseline_event_on_reached(
+    session: Option<&fuseline_session>,
+    event: fuseline_event,
+    callback: fuseline_reached_fn,
+    user: *mut c_void,
+    free: fuseline_free_fn,
+) -> *mut fuseline_error {
+    guard("fuseline_event_on_reached", || {
+        let user = User::new(user, free);
+        let callback = given(callback, "callback")?;
+        let tell = move |event: EventHandle| {
+            // SAFETY: holds because the caller vouches for the function and what it is given.
+            unsafe { callback(user.data(), event.to_raw()) };
+        };
+        Ok(self::session(session)?.on_event(EventHandle::from_raw(event), tell)?)
+    })
+}
+
+/// Has everything that is recorded on a stream from now on run after an event of another one. Does not wait. (A value that another stream makes is waited for
+/// anyway.)
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_stream_wait_event(
+    session: Option<&fuseline_session>,
+    stream: fuseline_stream,
+    event: fuseline_event,
+) -> *mut fuseline_error {
+    guard("fuseline_stream_wait_event", || {
+        let session = self::session(session)?;
+        Ok(session.wait_on_stream(StreamHandle::from_raw(stream), EventHandle::from_raw(event))?)
+    })
+}
+
+/// Gives an event's id back. Who waits for it goes on waiting.
+#[unsafe(no_mangle)]
+pub extern "C" fn fuseline_event_close(
+    session: Option<&fuseline_session>,
+    event: fuseline_event,
+) -> *mut fuseline_error {
+    guard("fuseline_event_close", || Ok(self::session(session)?.close_event(EventHandle::from_raw(event))?))
+}
