@@ -14,6 +14,8 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libfuseline.so.{GENERATION}");
+    // Crates that this one is made of may have symbols for C of their own, which are none of this library's.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     // Rust's own list of symbols has no version, and other linkers take no second list. This one gives all of them that of the library's name.
     let has_linker =
         Command::new("ld.bfd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

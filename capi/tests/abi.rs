@@ -4,6 +4,8 @@
 //! and another first number of the version.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
+mod support;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -62,8 +64,7 @@ fn symbols_stay() {
 /// Size and places of every structure, as a C compiler has them.
 #[test]
 fn layouts_stay() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let header = std::fs::read_to_string(root.join("include/fuseline.h")).unwrap();
+    let header = support::header();
     let mut program =
         String::from("#include <fuseline.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n");
     let (mut open, mut count): (Option<&str>, usize) = (None, 0);
@@ -105,11 +106,12 @@ fn layouts_stay() {
     program.push_str("return 0;\n}\n");
     assert!(count >= 10, "{count} structures are found");
     let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("fuseline.h"), &header).unwrap();
     let (source, binary) = (folder.path().join("layout.c"), folder.path().join("layout"));
     std::fs::write(&source, program).unwrap();
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let mut command = Command::new(compiler);
-    command.args(["-std=c11", "-I"]).arg(root.join("include")).arg(&source).arg("-o").arg(&binary);
+    command.args(["-std=c11", "-I"]).arg(folder.path()).arg(&source).arg("-o").arg(&binary);
     let built = match command.output() {
         Ok(built) => built,
         Err(error) => return println!("skipped: there is no C compiler: {error}"),
