@@ -312,8 +312,11 @@ fn judge(lines: &[String]) -> Ended {
 /// which that says nothing, and it takes half of the time.
 const FORMATS: [&str; 4] = ["canon_decode", "entry_parse", "program_json", "text"];
 
-/// Runs a fuzz target. Without a sanitizer, which halves the executions and finds nothing in safe code, unless `FUSELINE_FUZZ_SANITIZER` names
-/// one: `address` is something for the two targets with an engine.
+/// The targets that run an engine, which has unsafe code.
+const ENGINES: [&str; 2] = ["api_program", "fault_plan"];
+
+/// Runs a fuzz target: those with an engine under the address sanitizer, the others without one, which halves the executions and finds nothing in safe
+/// code; or as `FUSELINE_FUZZ_SANITIZER` says, `none` or one that cargo-fuzz knows.
 fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     if host.which("cargo-fuzz").is_none() {
         let why = "there is no cargo-fuzz (cargo install cargo-fuzz)";
@@ -329,12 +332,20 @@ fn fuzz(host: &Host, target: &str, minutes: f64) -> Ended {
     if let Err(error) = std::fs::create_dir_all(&scratch) {
         return Ended::Failed(error.to_string());
     }
-    let sanitizer = std::env::var("FUSELINE_FUZZ_SANITIZER").unwrap_or_else(|_| "none".to_owned());
+    let usual = if ENGINES.contains(&target) { "address" } else { "none" };
+    let sanitizer = std::env::var("FUSELINE_FUZZ_SANITIZER").unwrap_or_else(|_| usual.to_owned());
     command.args(["run", "--sanitizer", &sanitizer]);
     if !FORMATS.contains(&target) {
-        // Other flags are another build.
-        command.arg("--no-trace-compares").arg("--target-dir").arg(host.root.join("fuzz/target/choices"));
+        command.arg("--no-trace-compares");
     }
+    // Other flags are another build.
+    let build = match (FORMATS.contains(&target), &*sanitizer) {
+        (true, "none") => "fuzz/target".to_owned(),
+        (false, "none") => "fuzz/target/choices".to_owned(),
+        (true, other) => format!("fuzz/target/{other}"),
+        (false, other) => format!("fuzz/target/{other}-choices"),
+    };
+    command.arg("--target-dir").arg(host.root.join(build));
     command.arg(target).arg(&scratch).arg(host.root.join("fuzz/corpus").join(target)).arg("--");
     command.args([
         &format!("-max_total_time={seconds}"),
