@@ -176,7 +176,7 @@ struct Process {
     cache: Arc<DiskCache>,
     reads_only: bool,
     flights: Vec<(usize, Flight)>,
-    marks: Vec<(Stage, usize, Mark)>,
+    marks: Vec<(usize, Mark)>,
     /// What may stand in its marks though no mark of it lives: clearing it failed.
     uncleared: BTreeSet<usize>,
     /// A store failed, so that the next may be left out.
@@ -185,10 +185,9 @@ struct Process {
     blamed: [Option<Duration>; REQUESTS],
 }
 
-/// What a process that is gone may have left in its marks.
+/// What a process that crashed may have left in its marks. Those of one that ended in another way say nothing.
 struct Dead {
-    crashed: bool,
-    sure: Vec<(Stage, usize)>,
+    sure: Vec<usize>,
     maybe: BTreeSet<usize>,
     /// Somebody may have judged it in part.
     was_judged: bool,
@@ -349,7 +348,7 @@ impl World {
         match one.step {
             Step::Leave => drop((!process.flights.is_empty()).then(|| process.flights.remove(0))),
             Step::Unmark if !process.marks.is_empty() => {
-                let (_, request, mark) = process.marks.remove(0);
+                let (request, mark) = process.marks.remove(0);
                 drop(mark);
                 if one.plan != Plan::Works {
                     process.uncleared.insert(request);
@@ -377,9 +376,7 @@ impl World {
             self.is_allowed(&process, one.step, &came);
         }
         match (came, one.step) {
-            (Came::Marked(Some(mark)), Step::Mark(stage, request)) => {
-                process.marks.push((stage, request, mark))
-            }
+            (Came::Marked(Some(mark)), Step::Mark(_, request)) => process.marks.push((request, mark)),
             (Came::Joined(Joined::Mine(flight)), Step::Join(request)) => {
                 process.flights.push((request, flight))
             }
@@ -387,7 +384,7 @@ impl World {
         }
         match one.step {
             _ if dies => self.dies(process, matches!(one.step, Step::Die(true))),
-            Step::Close => self.closes(process, one.plan),
+            Step::Close => drop(process),
             _ => self.processes[one.process] = Some(process),
         }
     }
@@ -645,9 +642,7 @@ impl World {
             for &request in &dead.maybe {
                 self.places[request].insert(None);
             }
-            // What was only to be made is not the fault of what is there, unless it was a crash.
-            let tried = dead.sure.iter().filter(|(stage, _)| dead.crashed || *stage != Stage::Make);
-            for &(_, request) in tried {
+            for &request in &dead.sure {
                 self.places[request].insert(None);
                 if is_sure && !dead.was_judged {
                     self.places[request] = BTreeSet::from([None]);
@@ -677,27 +672,16 @@ impl World {
         let crashed = crashed
             && process.cache.crash_file().is_some_and(|file| System.write_at(&file, CRASHED, 0).is_ok());
         process.files.plan(Plan::Dead(0));
-        let sure: Vec<(Stage, usize)> = process.marks.iter().map(|mark| (mark.0, mark.1)).collect();
         if crashed {
-            for &(_, request) in &sure {
+            let sure: Vec<usize> = process.marks.iter().map(|mark| mark.0).collect();
+            let maybe = process.uncleared.clone();
+            for &request in &sure {
                 self.blamed[request] = self.blamed[request].max(Some(self.passed + DAY));
-                self.may_be_blamed[request] = true;
             }
-            process.uncleared.iter().for_each(|&request| self.may_be_blamed[request] = true);
+            sure.iter().chain(&maybe).for_each(|&request| self.may_be_blamed[request] = true);
+            self.dead.push(Dead { sure, maybe, was_judged: false });
         }
-        let maybe = process.uncleared.clone();
-        self.dead.push(Dead { crashed, sure, maybe, was_judged: false });
         // Its files are closed, and none of them is removed.
-        drop(process);
-    }
-
-    /// It lets go of everything, of which a part may not work.
-    fn closes(&mut self, process: Process, plan: Plan) {
-        if plan != Plan::Works {
-            let marks = process.marks.iter().map(|mark| mark.1);
-            let maybe = process.uncleared.iter().copied().chain(marks).collect();
-            self.dead.push(Dead { crashed: false, sure: Vec::new(), maybe, was_judged: false });
-        }
         drop(process);
     }
 
@@ -766,9 +750,7 @@ impl World {
     /// Whatever has happened, one more process finds what is there, and can do everything.
     fn ends_well(&mut self) {
         for place in 0..PROCESSES {
-            if let Some(process) = self.processes[place].take() {
-                self.closes(process, Plan::Works);
-            }
+            drop(self.processes[place].take());
         }
         self.open(0, false, Plan::Works);
         let (plan, between) = (Plan::Works, None);
