@@ -20,7 +20,7 @@ use hostile::{Attempt, pick, place, sampled};
 const MOST: u64 = 1 << 20;
 
 /// Sizes at which rules break, alone or as products.
-const SIZES: [u64; 14] = [
+const SIZES: [u64; 16] = [
     0,
     1,
     2,
@@ -30,6 +30,8 @@ const SIZES: [u64; 14] = [
     1 << 31,
     1 << 32,
     (1 << 32) + 1,
+    (1 << 59) - 1,
+    1 << 59,
     1 << 62,
     (1 << 63) - 1,
     1 << 63,

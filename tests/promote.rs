@@ -240,7 +240,7 @@ fn misfits_name_both_shapes_the_dimension_and_the_fix() -> Result<()> {
         (&[4, 2], &[7, 2, 4], &["2 and 4", "transpose lhs?"]),
         (&[2], &[3], &["2 and 3", "for all pairs", "`lhs.unsqueeze(-1)?`"]),
         (&[2, 0], &[2, 3], &["0 and 3"]),
-        (&[1 << 40, 1], &[1, 1 << 40], &["has more than 2^63 - 1 elements"]),
+        (&[1 << 40, 1], &[1, 1 << 40], &["has more than 2^59 - 1 elements"]),
     ];
     for (lhs, rhs, words) in cases {
         for words in *words {

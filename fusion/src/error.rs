@@ -17,7 +17,7 @@ pub enum Fault {
     DType,
     /// Operand shapes do not fit together or do not fit the attributes.
     Shape,
-    /// A size computed from the operands does not fit in 63 bits.
+    /// A size computed from the operands is above the limit.
     Overflow,
     /// A limit of [`crate::limits`] is exceeded.
     Limit,

@@ -4,8 +4,9 @@
 /// (openxla/xla#41173); 16 leaves room for reshapes that pass through a higher rank.
 pub const MAX_RANK: usize = 16;
 
-/// Most bytes of one tensor. XLA computes sizes and offsets in signed 64-bit integers.
-pub const MAX_TENSOR_BYTES: u64 = i64::MAX as u64;
+/// Most elements of one tensor, 2^59 - 1. XLA computes sizes and offsets in bytes in signed 64-bit integers, and the largest element has 16
+/// bytes: so a tensor can be converted to any element type, which lowerings do to values in between, and its size still fits.
+pub const MAX_ELEMS: u64 = i64::MAX as u64 / 16;
 
 /// Most operands of one op. A module with more parameters than this takes seconds to compile.
 pub const MAX_OPERANDS: usize = 2_048;

@@ -304,8 +304,7 @@ impl Literal {
     /// # Errors
     /// When the element count differs.
     pub fn reshaped(self, shape: Shape) -> Result<Literal, LiteralError> {
-        let ty = TensorType::new(self.dtype(), shape)?;
-        Literal::from_bytes(ty, self.bytes)
+        Literal::from_bytes(TensorType::new(self.dtype(), shape), self.bytes)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Shapes and tensor types, with checked arithmetic.
 //!
-//! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and its element count fits in 63 bits. A
-//! [`TensorType`] additionally has a byte size that fits in [`MAX_TENSOR_BYTES`]. Both are checked where they are
-//! made, so that no later stage can overflow.
+//! Invariant S1: a [`Shape`] has at most [`MAX_RANK`] dimensions and at most [`MAX_ELEMS`] elements, of which the size in bytes fits in 63 bits
+//! whatever their type. It is checked where a shape is made, so that no later stage can overflow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +10,7 @@ use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
 use crate::dtype::DType;
-use crate::limits::{MAX_RANK, MAX_TENSOR_BYTES};
+use crate::limits::{MAX_ELEMS, MAX_RANK};
 
 /// Sizes of the dimensions of a tensor, outermost first. Rank 0 is a scalar with one element.
 #[derive(Eq, Default)]
@@ -49,7 +48,7 @@ pub enum ShapeError {
         /// The number of dimensions given.
         rank: usize,
     },
-    /// The element count, or its size in bytes, does not fit in 63 bits.
+    /// More than [`MAX_ELEMS`] elements.
     Overflow {
         /// The dimension sizes given.
         dims: Vec<u64>,
@@ -63,7 +62,7 @@ impl fmt::Display for ShapeError {
                 write!(f, "rank {rank} is above the limit of {MAX_RANK} dimensions")
             }
             ShapeError::Overflow { dims } => {
-                write!(f, "a tensor of sizes {dims:?} has more than 2^63 - 1 bytes")
+                write!(f, "a tensor of sizes {dims:?} has more than 2^59 - 1 elements")
             }
         }
     }
@@ -134,7 +133,7 @@ impl Shape {
     /// Checks a list of sizes, outermost first.
     ///
     /// # Errors
-    /// When there are more than [`MAX_RANK`] sizes or their product does not fit in 63 bits. A zero among
+    /// When there are more than [`MAX_RANK`] sizes or their product is above [`MAX_ELEMS`]. A zero among
     /// the sizes does not excuse the others: `[0, 2^40, 2^40]` is refused, because transposes and reductions
     /// of it would compute the product of the rest.
     pub fn new(dims: &[u64]) -> Result<Shape, ShapeError> {
@@ -143,7 +142,7 @@ impl Shape {
         }
         let product = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim.max(1)));
         match product {
-            Some(product) if product <= i64::MAX as u64 => Ok(Shape(SmallVec::from_slice(dims))),
+            Some(product) if product <= MAX_ELEMS => Ok(Shape(SmallVec::from_slice(dims))),
             _ => Err(ShapeError::Overflow { dims: dims.to_vec() }),
         }
     }
@@ -232,18 +231,8 @@ impl Hash for TensorType {
 
 impl TensorType {
     /// Pairs an element type with a shape.
-    ///
-    /// # Errors
-    /// When the size in bytes does not fit in [`MAX_TENSOR_BYTES`].
-    pub fn new(dtype: DType, shape: Shape) -> Result<TensorType, ShapeError> {
-        let padded: u64 = shape.dims().iter().map(|&dim| dim.max(1)).product();
-        match padded.checked_mul(dtype.size() as u64) {
-            Some(bytes) if bytes <= MAX_TENSOR_BYTES => Ok(TensorType::hashed(dtype, shape)),
-            _ => Err(ShapeError::Overflow { dims: shape.dims().to_vec() }),
-        }
-    }
-
-    fn hashed(dtype: DType, shape: Shape) -> TensorType {
+    #[must_use]
+    pub fn new(dtype: DType, shape: Shape) -> TensorType {
         let mut hasher = FxHasher::default();
         hasher.write_u8(dtype.code());
         shape.hash(&mut hasher);
@@ -260,15 +249,15 @@ impl TensorType {
     /// Checks sizes and pairs them with an element type.
     ///
     /// # Errors
-    /// As [`Shape::new`] and [`TensorType::new`].
+    /// As [`Shape::new`].
     pub fn of(dtype: DType, dims: &[u64]) -> Result<TensorType, ShapeError> {
-        TensorType::new(dtype, Shape::new(dims)?)
+        Ok(TensorType::new(dtype, Shape::new(dims)?))
     }
 
     /// The type of a rank-0 tensor.
     #[must_use]
     pub fn scalar(dtype: DType) -> TensorType {
-        TensorType::hashed(dtype, Shape::scalar())
+        TensorType::new(dtype, Shape::scalar())
     }
 
     /// Element type.
@@ -312,10 +301,8 @@ impl TensorType {
     }
 
     /// The same shape with another element type.
-    ///
-    /// # Errors
-    /// When the larger element type makes the size in bytes overflow.
-    pub fn with_dtype(&self, dtype: DType) -> Result<TensorType, ShapeError> {
+    #[must_use]
+    pub fn with_dtype(&self, dtype: DType) -> TensorType {
         TensorType::new(dtype, self.shape.clone())
     }
 }
@@ -348,10 +335,17 @@ mod tests {
         for dims in [&[1 << 32, 1 << 32][..], &[0, 1 << 40, 1 << 40], &[u64::MAX]] {
             assert!(matches!(Shape::new(dims), Err(ShapeError::Overflow { .. })), "{dims:?}");
         }
-        // 2^62 elements are a shape, but not of a type of more than one byte.
-        let big = Shape::new(&[1 << 62]).expect("2^62 elements fit");
-        assert!(TensorType::new(DType::I8, big.clone()).is_ok());
-        assert!(TensorType::new(DType::F32, big).is_err());
+        assert!(Shape::new(&[MAX_ELEMS + 1]).is_err());
+    }
+
+    #[test]
+    fn the_largest_shape_has_a_size_in_bytes_with_every_element_type() {
+        let shape = Shape::new(&[MAX_ELEMS]).expect("within the limit");
+        for dtype in DType::ALL {
+            let bytes = TensorType::new(dtype, shape.clone()).bytes().0;
+            assert_eq!(Some(bytes), MAX_ELEMS.checked_mul(dtype.size() as u64), "{dtype}");
+            assert!(i64::try_from(bytes).is_ok(), "{dtype}");
+        }
     }
 
     #[test]

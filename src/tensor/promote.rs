@@ -378,7 +378,7 @@ fn misfit<const N: usize>(op: &'static str, operands: Operands<'_, N>) -> OpErro
         }
     }
     // What is left is a product of sizes that is too large.
-    OpError::new(op, Fault::Overflow, given(operands), "the common shape has more than 2^63 - 1 elements")
+    OpError::new(op, Fault::Overflow, given(operands), "the common shape has more than 2^59 - 1 elements")
 }
 
 /// The small change after which two shapes would broadcast, in words.

@@ -39,7 +39,7 @@ fn read_dtype(input: &mut Reader<'_>) -> Result<DType, DecodeError> {
 fn read_type(input: &mut Reader<'_>) -> Result<TensorType, DecodeError> {
     let dtype = read_dtype(input)?;
     let shape = read_shape(input)?;
-    TensorType::new(dtype, shape).map_err(|_| input.error("a type within the limits"))
+    Ok(TensorType::new(dtype, shape))
 }
 
 fn read_flag(input: &mut Reader<'_>) -> Result<bool, DecodeError> {

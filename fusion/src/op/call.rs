@@ -200,17 +200,9 @@ impl<'a> Call<'a> {
     /// A result type from computed sizes.
     ///
     /// # Errors
-    /// When the sizes are not a shape or the bytes overflow.
+    /// When the sizes are not a shape.
     pub fn ty(&self, dtype: crate::DType, dims: &[u64]) -> Result<TensorType, OpError> {
         TensorType::of(dtype, dims).map_err(|error| self.size_error(&error))
-    }
-
-    /// The given type with another element type.
-    ///
-    /// # Errors
-    /// When the bytes overflow.
-    pub fn retyped(&self, ty: &TensorType, dtype: crate::DType) -> Result<TensorType, OpError> {
-        ty.with_dtype(dtype).map_err(|error| self.size_error(&error))
     }
 
     /// A shape error as an error of this op.

@@ -6,7 +6,7 @@ use super::error::{Problem, Result, Shown};
 use super::scan::{Scanner, fault, other, unsupported};
 use crate::dtype::DType;
 use crate::limits::MAX_RANK;
-use crate::shape::{Shape, TensorType};
+use crate::shape::TensorType;
 
 /// What stands after the colon of an op: types, and after an arrow the types of the results.
 pub(super) struct TypeClause {
@@ -91,8 +91,7 @@ impl<'t> Scanner<'t> {
             ));
         }
         self.expect(">")?;
-        let shape = Shape::new(&dims).and_then(|shape| TensorType::new(dtype, shape));
-        shape.map_err(|error| other(start, error.to_string()))
+        TensorType::of(dtype, &dims).map_err(|error| other(start, error.to_string()))
     }
 
     /// Types in parentheses, separated by commas; the parentheses may hold none.

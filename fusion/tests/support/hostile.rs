@@ -93,7 +93,7 @@ pub const HOSTILE_INTS: [i64; 18] = [
 ];
 
 /// Sizes at which rules break.
-pub const HOSTILE_DIMS: [u64; 10] = [0, 1, 2, 5, 1 << 20, 1 << 31, 1 << 40, 1 << 61, (1 << 63) - 1, u64::MAX];
+pub const HOSTILE_DIMS: [u64; 10] = [0, 1, 2, 5, 1 << 20, 1 << 31, 1 << 40, 1 << 58, (1 << 59) - 1, u64::MAX];
 
 fn hostile_list<T: Clone>(
     entropy: &mut dyn Entropy,

@@ -36,19 +36,18 @@ use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::graph::{Body, Graph, Node, Ref, Refs};
-use crate::literal::{Literal, LiteralError};
+use crate::literal::Literal;
 use crate::op::{Fusibility, OpCode, OpDef, Rounding, Signature, attrs};
 use crate::shape::TensorType;
 
-/// The function with its narrow values carried. One that does not fit the limits then stays as it is: carriers take more
-/// memory, which matters where a tensor is close to the largest there can be.
+/// The function with its narrow values carried. One of which an op has no carried form, because its expansion does not fit the limits, stays as
+/// it is.
 pub(super) fn carried(plain: Plain) -> Plain {
     if !has_narrow(plain.function.graph()) {
         return plain;
     }
     carried_function(&plain).unwrap_or_else(|error| {
-        let too_large = matches!(error.fault(), Fault::Limit | Fault::Overflow);
-        debug_assert!(too_large, "bug: a carried op is refused: {error}");
+        debug_assert!(error.fault() == Fault::Limit, "bug: a carried op is refused: {error}");
         plain
     })
 }
@@ -148,9 +147,7 @@ fn carried_body(body: &Arc<Body>) -> Result<Arc<Body>, OpError> {
     let mut carrying = Carrying(Graph::with_capacity_of(graph));
     let mut params = Vec::with_capacity(graph.params().len());
     for ty in graph.params() {
-        let ty = TensorType::new(carrier(ty.dtype()), ty.shape().clone());
-        params
-            .push(carrying.0.param(ty.expect("bug: a body takes more than the carried operands of its op")));
+        params.push(carrying.0.param(ty.with_dtype(carrier(ty.dtype()))));
     }
     let mut results = Vec::with_capacity(graph.result_count());
     for node in graph.nodes() {
@@ -253,9 +250,7 @@ impl Carrying {
     fn constant(&mut self, data: &Literal) -> Result<Ref, OpError> {
         let dtype = data.dtype();
         let byte = if dtype.class() == DTypeClass::Signed { DType::I8 } else { DType::U8 };
-        let bytes = TensorType::new(byte, data.ty().shape().clone())
-            .map_err(LiteralError::from)
-            .and_then(|ty| Literal::from_bytes(ty, data.bytes().to_vec()))
+        let bytes = Literal::from_bytes(data.ty().with_dtype(byte), data.bytes().to_vec())
             .expect("bug: a narrow element takes a byte");
         let bytes = self.op(OpCode::Constant, attrs::constant(Arc::new(bytes)), &[])?;
         if dtype.is_float() { self.decoded(bytes) } else { Ok(bytes) }

@@ -11,7 +11,7 @@ use crate::literal::Literal;
 use crate::op::attrs;
 use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
-use crate::shape::{Shape, TensorType};
+use crate::shape::Shape;
 
 /// XLA takes the parts of complex numbers only. The real part of a float is the float, its imaginary part zero.
 pub(in crate::op) fn part(call: &Call<'_>) -> Lowered {
@@ -250,8 +250,7 @@ fn tangent(call: &Call<'_>) -> Result<Lowered, OpError> {
 
 /// XLA's CPU backend has no cube root of complex numbers: the cube root of the distance from zero, at a third of the angle.
 pub(super) fn cube_root(call: &Call<'_>) -> Result<Lowered, OpError> {
-    let part = TensorType::new(call.operand(0).dtype().part(), call.operand(0).shape().clone());
-    let part = part.map_err(|error| call.size_error(&error))?;
+    let part = call.operand(0).with_dtype(call.operand(0).dtype().part());
     let (mut graph, params) = Builder::of(call);
     let mut op = |op, operands: &[Ref]| graph.op(op, Attrs::none(), operands);
     let length = op(OpCode::Abs, &params)?;

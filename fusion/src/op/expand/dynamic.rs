@@ -139,7 +139,7 @@ impl Builder {
         // XLA's folder takes elements of fewer than 8 bits for others.
         let (dtype, whole) = (ty.dtype(), bytewise(ty.dtype()));
         if dtype != whole {
-            let ty = call.retyped(ty, whole)?;
+            let ty = ty.with_dtype(whole);
             let value = self.convert(value, dtype, whole)?;
             let fill = self.convert(fill, dtype, whole)?;
             let spread = self.spread_all(call, value, &ty, spreads, fill)?;

@@ -92,7 +92,7 @@ fn normalized(call: &Call<'_>) -> Result<Lowered, OpError> {
     for param in &mut params {
         *param = graph.convert(*param, dtype, wide)?;
     }
-    let whole = call.retyped(call.operand(0), wide)?;
+    let whole = call.operand(0).with_dtype(wide);
     let mut norm = Norm { graph, whole, feature: call.attr().int(1) };
     let results = match (call.def.code, params.as_slice()) {
         (OpCode::BatchNormTraining, &[operand, scale, offset]) => {

@@ -428,8 +428,8 @@ fn the_deepest_bodies_become_loops_too() {
 /// Values in between that would be too large leave the op as it is.
 #[test]
 fn an_expansion_beyond_the_limits_is_left_out() {
-    let ty = TensorType::of(DType::Bool, &[1 << 56, 64]).expect("within the limits");
-    let signature = Signature::infer(OpCode::BitcastConvert, attrs::convert(DType::U64), &[], &[ty]);
+    let ty = TensorType::of(DType::C128, &[1 << 57]).expect("within the limits");
+    let signature = Signature::infer(OpCode::BitcastConvert, attrs::convert(DType::C64), &[], &[ty]);
     let signature = signature.expect("within the limits");
     assert_eq!((signature.def().lower)(&signature.call()), Lowered::Itself);
 }

@@ -236,7 +236,7 @@ pub(in crate::op) fn all_reduce(call: &Call<'_>) -> Result<Results, OpError> {
     channel(call, 1)?;
     groups(call)?;
     let dtype = computation(call)?;
-    call.operands.iter().map(|operand| call.retyped(operand, dtype)).collect()
+    Ok(call.operands.iter().map(|operand| operand.with_dtype(dtype)).collect())
 }
 
 /// `all_to_all`: each replica splits its operands, gives one part to each of its group, and joins what it gets.
@@ -303,7 +303,7 @@ pub(in crate::op) fn reduce_scatter(call: &Call<'_>) -> Result<Results, OpError>
     let dtype = computation(call)?;
     splits(call, 0, axis, size)?;
     let part = resized(call, call.operand(0), axis, |dim| dim / size as i128)?;
-    Ok(one(call.retyped(&part, dtype)?))
+    Ok(one(part.with_dtype(dtype)))
 }
 
 /// `replica_id` and `partition_id`.

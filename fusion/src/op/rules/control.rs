@@ -121,7 +121,7 @@ pub(in crate::op) fn map(call: &Call<'_>) -> Result<Results, OpError> {
     call.body_takes(0, &elements, element, "one element per operand")?;
     let mut returns = call.bodies[0].return_types();
     match (returns.next(), returns.next()) {
-        (Some(ty), None) if ty.rank() == 0 => Ok(one(call.retyped(call.operand(0), ty.dtype())?)),
+        (Some(ty), None) if ty.rank() == 0 => Ok(one(call.operand(0).with_dtype(ty.dtype()))),
         _ => {
             let found: Vec<&TensorType> = call.bodies[0].return_types().collect();
             let name = call.body_name(0);

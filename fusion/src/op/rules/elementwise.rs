@@ -18,20 +18,20 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Result<Results, OpError> {
 /// One operand of the row's types; the result has the type of its parts.
 pub(in crate::op) fn part(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
-    Ok(one(call.retyped(call.operand(0), call.operand(0).dtype().part())?))
+    Ok(one(call.operand(0).with_dtype(call.operand(0).dtype().part())))
 }
 
 /// Two floats of one type; the result is the complex type they are the parts of.
 pub(in crate::op) fn complex(call: &Call<'_>) -> Result<Results, OpError> {
     binary(call)?;
     let dtype = call.operand(0).dtype();
-    Ok(one(call.retyped(call.operand(0), dtype.complex().unwrap_or(dtype))?))
+    Ok(one(call.operand(0).with_dtype(dtype.complex().unwrap_or(dtype))))
 }
 
 /// One float operand; the result is `bool`.
 pub(in crate::op) fn predicate(call: &Call<'_>) -> Result<Results, OpError> {
     call.dtype_in(0, call.def.dtypes)?;
-    Ok(one(call.retyped(call.operand(0), DType::Bool)?))
+    Ok(one(call.operand(0).with_dtype(DType::Bool)))
 }
 
 /// Two operands of one type; the result has it too.
@@ -68,7 +68,7 @@ pub(in crate::op) fn compare(call: &Call<'_>) -> Result<Results, OpError> {
             format!("it must be {fits:?}"),
         ));
     }
-    Ok(one(call.retyped(call.operand(0), DType::Bool)?))
+    Ok(one(call.operand(0).with_dtype(DType::Bool)))
 }
 
 /// `select`: where `pred` is true, the element of `on_true`.
@@ -96,7 +96,7 @@ pub(in crate::op) fn clamp(call: &Call<'_>) -> Result<Results, OpError> {
 
 /// `convert`: the same values in another element type.
 pub(in crate::op) fn convert(call: &Call<'_>) -> Result<Results, OpError> {
-    Ok(one(call.retyped(call.operand(0), call.attr().dtype(0))?))
+    Ok(one(call.operand(0).with_dtype(call.attr().dtype(0))))
 }
 
 /// `reduce_precision`: rounds to fewer exponent and mantissa bits.
@@ -128,7 +128,7 @@ pub(in crate::op) fn bitcast_convert(call: &Call<'_>) -> Result<Results, OpError
             .hint("take the real and the imaginary part first"));
     }
     if from_bits == to_bits {
-        return Ok(one(call.retyped(operand, to)?));
+        return Ok(one(operand.with_dtype(to)));
     }
     let mut dims = operand.dims().to_vec();
     if from_bits > to_bits {

@@ -248,5 +248,5 @@ pub(in crate::op) fn scatter(call: &Call<'_>) -> Result<Results, OpError> {
             "there must be one update per index vector",
         ));
     }
-    inputs.iter().zip(&types).map(|(input, &dtype)| call.retyped(input, dtype)).collect()
+    Ok(inputs.iter().zip(&types).map(|(input, &dtype)| input.with_dtype(dtype)).collect())
 }

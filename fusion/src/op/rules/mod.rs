@@ -21,15 +21,16 @@ pub(crate) mod window;
 
 use super::call::Call;
 use crate::error::{Fault, OpError};
+use crate::limits::MAX_ELEMS;
 
 /// A size computed in `i128` as a dimension.
 fn dim(call: &Call<'_>, what: &str, value: i128) -> Result<u64, OpError> {
     match u64::try_from(value) {
-        Ok(dim) if dim <= i64::MAX as u64 => Ok(dim),
+        Ok(dim) if dim <= MAX_ELEMS => Ok(dim),
         Ok(_) => Err(call.error(
             Fault::Overflow,
             format!("{what} would be {value}"),
-            "a dimension has at most 2^63 - 1 elements",
+            "a dimension has at most 2^59 - 1 elements",
         )),
         Err(_) => {
             Err(call.shape_error(format!("{what} would be {value}"), "a dimension has at least 0 elements"))

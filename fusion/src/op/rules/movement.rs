@@ -36,8 +36,7 @@ pub(in crate::op) fn broadcast_in_dim(call: &Call<'_>) -> Result<Results, OpErro
             });
         }
     }
-    let ty = TensorType::new(operand.dtype(), shape.clone()).map_err(|error| call.size_error(&error))?;
-    Ok(one(ty))
+    Ok(one(TensorType::new(operand.dtype(), shape.clone())))
 }
 
 /// `reshape`: the same elements in row-major order under another shape.
@@ -50,8 +49,7 @@ pub(in crate::op) fn reshape(call: &Call<'_>) -> Result<Results, OpError> {
             "a reshape keeps the number of elements",
         ));
     }
-    let ty = TensorType::new(operand.dtype(), shape.clone()).map_err(|error| call.size_error(&error))?;
-    Ok(one(ty))
+    Ok(one(TensorType::new(operand.dtype(), shape.clone())))
 }
 
 /// `transpose`: result dimension `i` is operand dimension `permutation[i]`.

@@ -135,5 +135,5 @@ pub(in crate::op) fn select_and_scatter(call: &Call<'_>) -> Result<Results, OpEr
             format!("the window has {wanted:?} positions over the operand, so that must be its shape"),
         ));
     }
-    Ok(one(call.retyped(operand, types[0])?))
+    Ok(one(operand.with_dtype(types[0])))
 }

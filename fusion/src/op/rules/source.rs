@@ -27,8 +27,7 @@ pub(in crate::op) fn constant(call: &Call<'_>) -> Result<Results, OpError> {
 
 /// `iota`: counts along one dimension.
 pub(in crate::op) fn iota(call: &Call<'_>) -> Result<Results, OpError> {
-    let ty = TensorType::new(call.attr().dtype(0), call.attr().shape(1).clone())
-        .map_err(|error| call.size_error(&error))?;
+    let ty = TensorType::new(call.attr().dtype(0), call.attr().shape(1).clone());
     call.axis("iota_dimension", call.attr().int(2), ty.rank())?;
     if !DTypeSet::NUMBER.contains(ty.dtype()) {
         return Err(call.error(
@@ -58,8 +57,7 @@ pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpErr
             format!("it must be u64 with {words:?} elements"),
         ));
     }
-    let output = TensorType::new(call.attr().dtype(1), call.attr().shape(2).clone())
-        .map_err(|error| call.size_error(&error))?;
+    let output = TensorType::new(call.attr().dtype(1), call.attr().shape(2).clone());
     if !RANDOM_BITS.contains(output.dtype()) {
         return Err(call
             .error(
@@ -81,5 +79,5 @@ pub(in crate::op) fn rng(call: &Call<'_>) -> Result<Results, OpError> {
     call.scalar(1)?;
     let shape = call.attr().shape(1);
     sizes_fit(call, 2, shape.rank(), "dimension of the result")?;
-    Ok(one(TensorType::new(call.operand(0).dtype(), shape.clone()).map_err(|error| call.size_error(&error))?))
+    Ok(one(TensorType::new(call.operand(0).dtype(), shape.clone())))
 }
