@@ -174,7 +174,7 @@ impl EngineShared {
     /// Has it found out which environment this is, before the first compile; then what dead processes left is cleared away.
     fn prepare_store(self: &Arc<Self>) {
         let (Some(store), Some(device)) = (&self.store, self.device.pjrt()) else { return };
-        store.settle_quickly(device, self.config.client_options());
+        store.settle_quickly(device.compiler(), self.config.client_options());
         if store.environment().is_none() {
             let engine = Arc::downgrade(self);
             let settle = move || {
@@ -191,7 +191,7 @@ impl EngineShared {
     /// The executables of other processes, once it is known which environment this is. May read the plugin's file, the first time.
     pub(crate) fn settled_store(&self) -> Option<&Arc<Store>> {
         let (store, device) = (self.store.as_ref()?, self.device.pjrt()?);
-        store.settle(device, self.config.client_options());
+        store.settle(device.compiler(), self.config.client_options());
         Some(store)
     }
 
@@ -512,10 +512,7 @@ impl Engine {
     pub(crate) fn with_config(config: EngineConfig) -> Result<Engine> {
         Error::unless_forked(&Site::Unknown)?;
         check_replicas(&config)?;
-        let plugin = match config.plugin_path() {
-            Some(path) => Plugin::open(path)?,
-            None => find_plugin()?,
-        };
+        let plugin = open_plugin(&config)?;
         let mut options = config.client_options().clone();
         let sets_count = options.values().iter().any(|(name, _)| name == "cpu_device_count");
         if !sets_count && is_cpu_plugin(&plugin) {
@@ -698,6 +695,14 @@ fn check_replicas(config: &EngineConfig) -> Result<()> {
         count => Err(Error::setup(format!(
             "{count} replicas were asked for, an engine has at most {MAX_REPLICAS}"
         ))),
+    }
+}
+
+/// The plugin that is configured, or the first that can be used.
+pub(crate) fn open_plugin(config: &EngineConfig) -> Result<Plugin> {
+    match config.plugin_path() {
+        Some(path) => Ok(Plugin::open(path)?),
+        None => find_plugin(),
     }
 }
 

@@ -116,7 +116,8 @@ fn command_lines_that_are_wrong_end_with_2() {
         &["export", "file"],
         &["import", "file"],
         &["warm", "run.jsonl", "--jobs", "0"],
-        &["warm", "run.jsonl", "--target", "tpu"],
+        &["warm", "run.jsonl", "--target-option", "a=b"],
+        &["warm", "run.jsonl", "--target", "tpu", "--target-option", "a"],
     ] {
         home.cache(line).ends_with(2);
     }
@@ -132,6 +133,28 @@ fn manifests_that_are_none_are_told_with_their_lines() {
     let document = home.cache(&["warm", path, "--json"]).ends_with(1).json();
     assert_eq!(document["status"], "failed");
     home.cache(&["warm", "/no/such/file"]).ends_with(1).mentions(&["cannot be opened"]);
+}
+
+#[test]
+fn a_target_is_compiled_for_where_it_is_not() {
+    let home = Home::new();
+    let plugin = support::fakeplugin::path();
+    let config = || support::config().plugin(&plugin);
+    let manifest = home.path("run.jsonl");
+    program(&config().without_disk_cache().manifest(&manifest).build().unwrap()).unwrap();
+    let [plugin, manifest] = [&plugin, &manifest].map(|path| path.to_str().unwrap().to_owned());
+    let line =
+        ["warm", &manifest, "--device", &plugin, "--target", "v5 lite", "--target-option", "platform=tpu"];
+    let client = ["--client-option", "platform=tpu", "--client-option", "kind=v5 lite"];
+    let line = [&line[..], &client].concat();
+    home.cache(&line).ends_with(0).mentions(&["2 regions: 2 compiled"]);
+    assert_eq!(home.json(&line)["present"], 2);
+    let there = config().client_option("platform", "tpu").client_option("kind", "v5 lite");
+    program(&there.disk_cache(home.place()).cache_only(true).build().unwrap()).unwrap();
+    // XLA's plugin for CPUs compiles for none.
+    if let Some(manifest) = self::manifest(home.0.path()) {
+        home.cache(&["warm", &manifest, "--target", "cpu"]).ends_with(1).mentions(&["does not compile for"]);
+    }
 }
 
 #[test]

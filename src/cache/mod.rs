@@ -5,6 +5,7 @@
 //!
 //! - A [`Manifest`] is what a run has asked for, written by [`EngineConfig::manifest`](crate::EngineConfig::manifest).
 //! - [`Engine::warm_cache`](crate::Engine::warm_cache) compiles what of it is not there.
+//! - [`EngineConfig::warm_cache_for`](crate::EngineConfig::warm_cache_for) does that for a [`Target`]: devices that need not be here.
 //! - A [`Folder`] is the cache itself: its entries, what they say, and how to remove them.
 //! - [`export`] and [`import`] carry entries from one machine to another one like it, as a bundle that is sealed with a key of its own.
 //!
@@ -14,6 +15,7 @@ mod bundle;
 mod folder;
 mod manifest;
 mod record;
+mod target;
 mod warm;
 
 use std::fmt;
@@ -22,6 +24,7 @@ pub use self::bundle::{BundleKey, Exported, Imported, export, import};
 pub use self::folder::{Entry, EntryFile, EntryKind, Folder, Quarantined};
 pub use self::manifest::{Manifest, ManifestRegion};
 pub(crate) use self::record::Recorder;
+pub use self::target::Target;
 pub use self::warm::Warmed;
 
 use crate::store;

@@ -1,9 +1,12 @@
 //! Compiling what a manifest says and the disk cache does not have.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use fuseline_fusion::lower::Numerics;
+
 use super::{Environment, Manifest};
+use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::execute::{Ahead, compile_ahead};
@@ -43,55 +46,69 @@ impl Engine {
     ///
     /// # Errors
     /// When there is no disk cache, when it may not be added to, or when the manifest is for another numeric contract or number of replicas.
-    pub fn warm_cache(
-        &self,
-        manifest: &Manifest,
-        mut each: impl FnMut(usize, &Warmed),
-    ) -> Result<Vec<Warmed>> {
+    pub fn warm_cache(&self, manifest: &Manifest, each: impl FnMut(usize, &Warmed)) -> Result<Vec<Warmed>> {
         let shared = self.shared();
         shared.needed_store()?;
-        if shared.config().is_cache_only() {
-            return Err(Error::setup("this engine compiles nothing (EngineConfig::cache_only)"));
-        }
-        let here = (shared.device().numerics(), shared.device().replicas());
-        if !manifest.is_for(here) {
-            let (numerics, replicas) = manifest.contract();
-            return Err(Error::setup(format!(
-                "the manifest is of a run with {numerics} numerics and {replicas} replicas, and this engine has {} and {}",
-                here.0, here.1
-            )));
-        }
+        check(manifest, shared.config(), (shared.device().numerics(), shared.device().replicas()))?;
         let stream = self.new_stream();
         let (send, receive) = mpsc::channel();
-        let mut order: Vec<usize> = (0..manifest.regions().len()).collect();
-        // The longest first, or the last threads wait for them.
-        order.sort_by_key(|&place| std::cmp::Reverse(manifest.regions()[place].ops()));
-        for place in order {
+        for place in in_order(manifest) {
             let recipe = manifest.regions()[place].recipe.at_leisure();
             let send = send.clone();
             // Who asked waits for all of them, or has heard of this one.
             compile_ahead(recipe, stream.shared(), move |made| drop(send.send((place, made))));
         }
         drop(send);
-        let mut all: Vec<Option<Warmed>> = vec![None; manifest.regions().len()];
-        let mut left = all.len();
-        while left > 0
-            && let Ok((place, made)) = receive.recv()
-        {
-            if all[place].is_some() {
-                // It was given up.
-                continue;
-            }
-            let warmed = match made {
-                Ok(Ahead::Compiled(took)) => Warmed::Compiled(took),
-                Ok(Ahead::Present) => Warmed::Present,
-                Err(why) => Warmed::Failed(why),
-            };
-            each(place, &warmed);
-            all[place] = Some(warmed);
-            left -= 1;
-        }
-        let lost = || Warmed::Failed("the thread that compiled it ended".to_owned());
-        Ok(all.into_iter().map(|warmed| warmed.unwrap_or_else(lost)).collect())
+        Ok(gather(manifest, &receive, each))
     }
+}
+
+/// Whether a manifest can be compiled for this contract and so many replicas, by who is configured so.
+pub(super) fn check(manifest: &Manifest, config: &EngineConfig, here: (Numerics, usize)) -> Result<()> {
+    if config.is_cache_only() {
+        return Err(Error::setup("this engine compiles nothing (EngineConfig::cache_only)"));
+    }
+    if !manifest.is_for(here) {
+        let (numerics, replicas) = manifest.contract();
+        return Err(Error::setup(format!(
+            "the manifest is of a run with {numerics} numerics and {replicas} replicas, and this engine has {} and {}",
+            here.0, here.1
+        )));
+    }
+    Ok(())
+}
+
+/// The places of a manifest's regions, the longest first: or the last threads wait for them.
+pub(super) fn in_order(manifest: &Manifest) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..manifest.regions().len()).collect();
+    order.sort_by_key(|&place| std::cmp::Reverse(manifest.regions()[place].ops()));
+    order
+}
+
+/// What becomes of each region, as it is told.
+pub(super) fn gather(
+    manifest: &Manifest,
+    receive: &Receiver<(usize, std::result::Result<Ahead, String>)>,
+    mut each: impl FnMut(usize, &Warmed),
+) -> Vec<Warmed> {
+    let mut all: Vec<Option<Warmed>> = vec![None; manifest.regions().len()];
+    let mut left = all.len();
+    while left > 0
+        && let Ok((place, made)) = receive.recv()
+    {
+        if all[place].is_some() {
+            // It was given up.
+            continue;
+        }
+        let warmed = match made {
+            Ok(Ahead::Compiled(took)) => Warmed::Compiled(took),
+            Ok(Ahead::Present) => Warmed::Present,
+            Err(why) => Warmed::Failed(why),
+        };
+        each(place, &warmed);
+        all[place] = Some(warmed);
+        left -= 1;
+    }
+    let lost = || Warmed::Failed("the thread that compiled it ended".to_owned());
+    all.into_iter().map(|warmed| warmed.unwrap_or_else(lost)).collect()
 }

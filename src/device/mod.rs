@@ -12,6 +12,7 @@
 //! executable's outputs, the packing of scalars, planned faults) stands here, what is special in `pjrt` and `reference`.
 
 mod buffer;
+mod compiler;
 mod habit;
 mod memory;
 mod packed;
@@ -34,6 +35,7 @@ use smallvec::SmallVec;
 
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, Each, Remains, after};
+pub(crate) use self::compiler::{Compiler, Machine};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
 pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
@@ -319,7 +321,7 @@ impl Done {
 
 impl Device {
     pub(crate) fn on_pjrt(device: PjrtDevice, faults: Option<Faults>) -> Device {
-        let environment = fingerprint(&device.describe());
+        let environment = fingerprint(&device.compiler().describe());
         Device {
             kind: Kind::Pjrt(Box::new(device)),
             faults,
@@ -375,12 +377,12 @@ impl Device {
 
     /// What regions keep of the numbers of single ops. The reference device runs the ops one by one, so there is nothing to keep.
     pub(crate) fn numerics(&self) -> Numerics {
-        self.pjrt().map_or(Numerics::Fast, PjrtDevice::numerics)
+        self.pjrt().map_or(Numerics::Fast, |device| device.compiler().numerics())
     }
 
     /// Whom modules are written for.
     pub(crate) fn target(&self) -> Target {
-        self.pjrt().map_or(Target::Any, PjrtDevice::target)
+        self.pjrt().map_or(Target::Any, |device| device.compiler().target())
     }
 
     /// The PJRT device behind it, if there is one.
@@ -559,7 +561,7 @@ impl Device {
 
     /// Whether a region can be compiled in less time, to slower code.
     pub(crate) fn has_quick_compiles(&self) -> bool {
-        self.pjrt().is_some_and(PjrtDevice::has_quick_compiles)
+        self.pjrt().is_some_and(|device| device.compiler().has_quick_compiles())
     }
 
     /// Whether there is one copy of everything, in the host's memory, computed by a plugin: where the interpreter is a short way off.
@@ -658,7 +660,8 @@ pub(crate) fn aliases(region: &CanonRegion, outputs: &OutputSet, candidates: &[u
     (outputs, aliases)
 }
 
-fn fingerprint(description: &[u8]) -> EnvFingerprint {
+/// Fingerprint of what [`Compiler::describe`] says, and of our own formats.
+pub(crate) fn fingerprint(description: &[u8]) -> EnvFingerprint {
     let mut all = Vec::from([canon::FORMAT]);
     all.extend_from_slice(&LOWERING.to_le_bytes());
     all.extend_from_slice(description);

@@ -359,7 +359,7 @@ impl Compile {
 }
 
 /// A compile, of which a panic is an error.
-pub(super) fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+pub(crate) fn guarded<T>(compile: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
     let panicked = |_| Err(DeviceError::new(Stage::Compile, "the compiler layer panicked"));
     catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(panicked)
 }

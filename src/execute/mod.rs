@@ -61,6 +61,7 @@ use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 pub(crate) use ahead::{Ahead, compile_ahead};
 pub(crate) use classes::Classes;
 pub(crate) use cold::ColdRegions;
+pub(crate) use compile::guarded;
 pub(crate) use donated::Donated;
 pub(crate) use flow::Flow;
 pub(crate) use guarded::Guarded;

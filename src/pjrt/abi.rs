@@ -247,6 +247,12 @@ structs! {
     PJRT_Memory_Kind_Args;
     PJRT_Memory_DebugString_Args;
     PJRT_Memory_AddressableByDevices_Args;
+    PJRT_TopologyDescription_Create_Args;
+    PJRT_TopologyDescription_Destroy_Args;
+    PJRT_TopologyDescription_PlatformName_Args;
+    PJRT_TopologyDescription_PlatformVersion_Args;
+    PJRT_TopologyDescription_GetDeviceDescriptions_Args;
+    PJRT_Compile_Args;
     PJRT_Executable_Destroy_Args;
     PJRT_Executable_Name_Args;
     PJRT_Executable_NumReplicas_Args;
@@ -321,6 +327,12 @@ calls! {
     may PJRT_Memory_Kind(PJRT_Memory_Kind_Args);
     may PJRT_Memory_DebugString(PJRT_Memory_DebugString_Args);
     may PJRT_Memory_AddressableByDevices(PJRT_Memory_AddressableByDevices_Args);
+    may PJRT_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args);
+    may PJRT_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args);
+    may PJRT_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args);
+    may PJRT_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args);
+    may PJRT_TopologyDescription_GetDeviceDescriptions(PJRT_TopologyDescription_GetDeviceDescriptions_Args);
+    may PJRT_Compile(PJRT_Compile_Args);
     must PJRT_Executable_Destroy(PJRT_Executable_Destroy_Args);
     may PJRT_Executable_Name(PJRT_Executable_Name_Args);
     may PJRT_Executable_NumReplicas(PJRT_Executable_NumReplicas_Args);

@@ -62,14 +62,39 @@ impl Drop for RawExecutable {
         let api = self.client.api();
         if !self.program.is_null() {
             // SAFETY: holds because this is the only owner, at its end (X1).
-            let outcome = unsafe { call!(api, PJRT_Executable_Destroy_Args { executable: self.program }) };
-            count_destroy(outcome.map(drop));
+            unsafe { destroy(api, self.program) };
         }
         let loaded = self.loaded.as_ptr();
         // SAFETY: holds because this is the only owner, at its end (X1).
         let outcome = unsafe { call!(api, PJRT_LoadedExecutable_Destroy_Args { executable: loaded }) };
         count_destroy(outcome.map(drop));
     }
+}
+
+/// The bytes of an executable.
+///
+/// # Safety
+/// `program` is an executable of this plugin, and lives through the call.
+pub(super) unsafe fn serialize(api: &Api, program: *mut PJRT_Executable) -> Result<Vec<u8>, Error> {
+    // SAFETY: holds because the caller says so.
+    let out = unsafe { call!(api, PJRT_Executable_Serialize_Args { executable: program }) }?;
+    // SAFETY: holds because the bytes live until the deleter is called, below.
+    let bytes = unsafe { list(out.serialized_bytes.cast::<u8>(), out.serialized_bytes_size) }.to_vec();
+    if let Some(delete) = out.serialized_executable_deleter {
+        // SAFETY: holds because that is the object the deleter came with, and it is called once.
+        unsafe { delete(out.serialized_executable) };
+    }
+    Ok(bytes)
+}
+
+/// Destroys an executable.
+///
+/// # Safety
+/// `program` is one of this plugin that nobody else has or destroys.
+pub(super) unsafe fn destroy(api: &Api, program: *mut PJRT_Executable) {
+    // SAFETY: holds because the caller says so.
+    let outcome = unsafe { call!(api, PJRT_Executable_Destroy_Args { executable: program }) };
+    count_destroy(outcome.map(drop));
 }
 
 /// Memory that one execution needs, in bytes, as the compiler planned it.
@@ -287,14 +312,7 @@ impl Executable {
     pub fn serialize(&self) -> Result<Vec<u8>, Error> {
         let (api, program) = self.0.raw.parts();
         // SAFETY: holds because `self` keeps the executable alive.
-        let out = unsafe { call!(api, PJRT_Executable_Serialize_Args { executable: program }) }?;
-        // SAFETY: holds because the bytes live until the deleter is called, below.
-        let bytes = unsafe { list(out.serialized_bytes.cast::<u8>(), out.serialized_bytes_size) }.to_vec();
-        if let Some(delete) = out.serialized_executable_deleter {
-            // SAFETY: holds because that is the object the deleter came with, and it is called once.
-            unsafe { delete(out.serialized_executable) };
-        }
-        Ok(bytes)
+        unsafe { serialize(api, program) }
     }
 
     /// The program after the compiler's passes.

@@ -6,9 +6,10 @@
 //! be).
 //!
 //! ```text
-//! discover ─► Plugin ─► Client ─┬─► Device, Memory
-//!                               ├─► Buffer ─► HostCopy
-//!                               └─► Executable ─► Execution { Buffer, Event }
+//! discover ─► Plugin ─┬─► Client ─┬─► Device, Memory
+//!                     │           ├─► Buffer ─► HostCopy
+//!                     │           └─► Executable ─► Execution { Buffer, Event }
+//!                     └─► Topology ─► an executable's bytes
 //! ```
 //!
 //! # Invariants
@@ -37,7 +38,7 @@
 //!
 //! # Deliberately absent
 //!
-//! Topologies and compiling ahead of time without a client, the asynchronous transfer manager, send and receive
+//! The asynchronous transfer manager, send and receive
 //! callbacks, DMA mapping, extensions other than the FFI, custom device layouts. Element types beyond
 //! [`fuseline_fusion::DType`] are refused where they would enter.
 
@@ -61,6 +62,7 @@ mod kv;
 mod options;
 mod plugin;
 mod read;
+mod topology;
 mod types;
 mod value;
 
@@ -82,4 +84,5 @@ pub use kv::KeyValueStore;
 pub use options::{CompileOptions, Flag};
 pub use plugin::{Extension, OpenError, OpenFault, OpenOptions, Plugin};
 pub use read::HostCopy;
+pub use topology::{TargetDevice, Topology};
 pub use value::Value;

@@ -14,7 +14,7 @@ use fuseline_fusion::canon;
 use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::LOWERING;
 
-use crate::device::PjrtDevice;
+use crate::device::Compiler;
 
 /// Variables that change what XLA and its plugins compile.
 const VARIABLES: [&str; 3] = ["XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS"];
@@ -29,8 +29,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// That of a device, whose plugin has this digest.
-    pub(crate) fn of(device: &PjrtDevice, plugin: &blake3::Hash, client_options: &str) -> Environment {
+    /// That of what a compiler is for, whose plugin has this digest.
+    pub(crate) fn of(compiler: &Compiler, plugin: &blake3::Hash, client_options: &str) -> Environment {
         let mut parts = vec![
             ("fuseline".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             (
@@ -44,11 +44,13 @@ impl Environment {
             ("plugin file".to_owned(), plugin.to_hex().to_string()),
             ("client options".to_owned(), client_options.to_owned()),
         ];
-        parts.extend(device.parts());
-        parts.extend(processor());
-        // XLA's CPU compiler splits work into as many parts as there are threads.
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        parts.push(("threads".to_owned(), threads.to_string()));
+        parts.extend(compiler.parts());
+        if compiler.is_for_host() {
+            parts.extend(processor());
+            // XLA's CPU compiler splits work into as many parts as there are threads.
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            parts.push(("threads".to_owned(), threads.to_string()));
+        }
         let variable = |name: &str| {
             let value = std::env::var_os(name)?;
             Some((format!("variable {name}"), value.to_string_lossy().into_owned()))

@@ -38,7 +38,7 @@ pub(crate) use self::shared::Fetching;
 use self::shared::Shared;
 
 use crate::config::EngineConfig;
-use crate::device::{How, PjrtDevice};
+use crate::device::{Compiler, How};
 use crate::event::{Event, Events};
 use crate::pjrt::{ClientOptions, CrashNote};
 use crate::sync::{Condvar, Mutex, Rank};
@@ -211,25 +211,25 @@ impl Store {
     }
 
     /// Finds out which environment this is, if that takes no reading of the plugin's file: it is known from earlier.
-    pub(crate) fn settle_quickly(&self, device: &PjrtDevice, client_options: &ClientOptions) {
-        let path = device.device().client().plugin().path();
+    pub(crate) fn settle_quickly(&self, compiler: &Compiler, client_options: &ClientOptions) {
+        let path = compiler.plugin().path();
         if let (Ok(identity), Some(disk)) = (environment::identity(path), &self.disk)
             && disk.may_have(&plugin_request(&identity).name())
         {
-            self.settle(device, client_options);
+            self.settle(compiler, client_options);
         }
     }
 
     /// Finds out which environment this is; the first call may read the plugin's file.
-    pub(crate) fn settle(&self, device: &PjrtDevice, client_options: &ClientOptions) {
+    pub(crate) fn settle(&self, compiler: &Compiler, client_options: &ClientOptions) {
         let mut is_new = false;
         let here = self.here.get_or_init(|| {
             is_new = true;
-            let path = device.device().client().plugin().path();
+            let path = compiler.plugin().path();
             match self.plugin_digest(path) {
                 Ok(digest) => {
                     let environment =
-                        Environment::of(device, &digest, &format!("{:?}", client_options.values()));
+                        Environment::of(compiler, &digest, &format!("{:?}", client_options.values()));
                     Some(Here { fingerprint: environment.fingerprint(), environment })
                 }
                 Err(error) => {

@@ -18,6 +18,7 @@ mod orders;
 mod quarantine;
 mod sweep;
 mod tables;
+mod targets;
 
 use std::collections::BTreeSet;
 

@@ -437,7 +437,7 @@ impl Dump {
 }
 
 /// An option of a client: a number or a truth value where it looks like one, otherwise text.
-fn client_option(text: &str) -> Result<(String, Value), String> {
+pub(crate) fn client_option(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
     if name.is_empty() {
         return Err("it is NAME=VALUE".to_owned());

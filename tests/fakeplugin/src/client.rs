@@ -1,4 +1,4 @@
-//! A client, its devices and their memories.
+//! A client, its devices and their memories; and devices that are not here.
 
 use std::ffi::c_char;
 use std::sync::{Arc, OnceLock};
@@ -23,9 +23,17 @@ pub(crate) struct Client {
     pub(crate) copies: Thread,
 }
 
+/// Devices that are not here. Their kind is the name that they were asked for by.
+pub(crate) struct Topology {
+    pub(crate) platform: String,
+    pub(crate) version: String,
+    pub(crate) devices: OnceLock<Vec<Handle>>,
+}
+
 /// A device, and the description of it.
 pub(crate) struct Device {
     pub(crate) index: usize,
+    /// Its client or topology.
     pub(crate) client: Handle,
     pub(crate) kind: String,
     pub(crate) words: String,
@@ -43,6 +51,8 @@ pub(crate) struct Memory {
 struct Options {
     platform: String,
     version: String,
+    /// What a device is called; as the platform if that is not said.
+    kind: Option<String>,
     devices: i64,
 }
 
@@ -56,6 +66,7 @@ impl Options {
         let mut read = Options {
             platform: or("FUSELINE_FAKE_PLATFORM", "fake"),
             version: or("FUSELINE_FAKE_VERSION", "1"),
+            kind: None,
             devices: 1,
         };
         for option in unsafe { list(options, count) } {
@@ -72,9 +83,10 @@ impl Options {
                 }
                 // The second is what XLA's CPU plugin calls it.
                 "devices" | "cpu_device_count" if is_number => read.devices = unsafe { value.int64_value },
+                "kind" if is_text => read.kind = Some(unsafe { text(value.string_value, option.value_size) }),
                 _ => {
                     let text = format!(
-                        "unknown option {name}, or one of another type; there are platform, version, devices"
+                        "unknown option {name}, or one of another type; there are platform, version, kind, devices"
                     );
                     return Err(Failure::invalid(text));
                 }
@@ -91,7 +103,7 @@ impl Options {
 impl Client {
     /// Starts a client; the handle is the caller's.
     pub(crate) unsafe fn create(options: *const PJRT_NamedValue, count: usize) -> Result<Handle, Failure> {
-        let Options { platform, version, devices } = unsafe { Options::read(options, count) }?;
+        let Options { platform, version, kind, devices } = unsafe { Options::read(options, count) }?;
         let client = Arc::new(Client {
             platform: platform.clone(),
             version,
@@ -101,12 +113,8 @@ impl Client {
             copies: Thread::start("fake-copies")?,
         });
         let handle = insert(Kind::Client, client.clone(), 0);
-        let device = |index: usize| {
-            let words = format!("{platform} device {index}");
-            let device = Device { index, client: handle, kind: platform.clone(), words };
-            insert(Kind::Device, Arc::new(device), handle)
-        };
-        let devices: Vec<Handle> = (0..devices as usize).map(device).collect();
+        let kind = kind.unwrap_or_else(|| platform.clone());
+        let devices = Device::several(devices as usize, handle, &platform, &kind);
         let memory = |(index, device): (usize, &Handle)| {
             let memory = Memory { index, words: format!("memory of device {index}"), device: [*device] };
             insert(Kind::Memory, Arc::new(memory), handle)
@@ -134,6 +142,44 @@ impl Client {
     pub(crate) fn finish(&self) {
         self.work.finish();
         self.copies.finish();
+    }
+}
+
+impl Device {
+    /// So many devices of a client or topology.
+    fn several(count: usize, owner: Handle, platform: &str, kind: &str) -> Vec<Handle> {
+        let device = |index: usize| {
+            let words = format!("{platform} device {index}");
+            let device = Device { index, client: owner, kind: kind.to_owned(), words };
+            insert(Kind::Device, Arc::new(device), owner)
+        };
+        (0..count).map(device).collect()
+    }
+}
+
+impl Topology {
+    /// The devices of a name, which is their kind; the handle is the caller's. There are none of a CPU, as in XLA's plugin, and none without a name.
+    pub(crate) unsafe fn create(
+        name: &str,
+        options: *const PJRT_NamedValue,
+        count: usize,
+    ) -> Result<Handle, Failure> {
+        let Options { platform, version, kind, devices } = unsafe { Options::read(options, count) }?;
+        if platform == "cpu" {
+            return Err(Failure::new(UNIMPLEMENTED, "Topology not supported for CPU compilation."));
+        }
+        if name.is_empty() || kind.is_some() {
+            return Err(Failure::invalid("a topology has a name, which is the kind of its devices"));
+        }
+        let topology = Arc::new(Topology { platform: platform.clone(), version, devices: OnceLock::new() });
+        let handle = insert(Kind::Topology, topology.clone(), 0);
+        let devices = Device::several(devices as usize, handle, &platform, name);
+        topology.devices.set(devices).expect("it was just made");
+        Ok(handle)
+    }
+
+    pub(crate) fn devices(&self) -> &[Handle] {
+        self.devices.get().map_or(&[], Vec::as_slice)
     }
 }
 

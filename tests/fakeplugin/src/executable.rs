@@ -48,12 +48,12 @@ const FORM: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 8 + 32;
 
 impl Program {
-    /// Compiles a module, as text.
-    pub(crate) fn compile(client: &Client, code: &[u8], options: &[u8]) -> Result<Program, Failure> {
+    /// Compiles a module, as text, for devices of those with these handles.
+    pub(crate) fn compile(handles: &[Handle], code: &[u8], options: &[u8]) -> Result<Program, Failure> {
         let text = std::str::from_utf8(code)
             .map_err(|_| Failure::new(UNIMPLEMENTED, "the module is no text; bytecode is not read here"))?;
         let module = TextModule::parse(text).map_err(|error| Failure::invalid(error.to_string()))?;
-        let devices = devices(client, options)?;
+        let devices = devices(handles.len(), options)?;
         let outputs: Vec<TensorType> = module.main().return_types().cloned().collect();
         let sizes = |ty: &TensorType| ty.dims().iter().map(|dim| *dim as i64).collect::<Vec<_>>();
         let mut hash = blake3::Hasher::new();
@@ -61,7 +61,7 @@ impl Program {
         Ok(Program {
             name: module.name().unwrap_or("module").to_owned(),
             fingerprint: hash.finalize().to_hex().to_string(),
-            device_handles: devices.iter().map(|index| client.devices()[*index]).collect(),
+            device_handles: devices.iter().map(|index| handles[*index]).collect(),
             devices,
             types: outputs.iter().map(|ty| number_of(ty.dtype())).collect(),
             ranks: outputs.iter().map(TensorType::rank).collect(),
@@ -134,7 +134,7 @@ impl Program {
         let len = usize::try_from(len).map_err(|_| damaged("is damaged: it is too long"))?;
         let (stored, text) =
             body.split_at_checked(len).ok_or_else(|| damaged("is damaged: it is too short"))?;
-        Program::compile(client, text, options.unwrap_or(stored))
+        Program::compile(client.devices(), text, options.unwrap_or(stored))
     }
 
     /// Starts an execution: `args` are those of each device. Returns the outputs of each and the promise of the end of each.
@@ -248,7 +248,7 @@ impl Program {
 }
 
 /// The devices that compile options name, one for each replica.
-fn devices(client: &Client, options: &[u8]) -> Result<Vec<usize>, Failure> {
+fn devices(count: usize, options: &[u8]) -> Result<Vec<usize>, Failure> {
     let options = CompileOptionsProto::decode(options)
         .map_err(|error| Failure::invalid(format!("the compile options: {error}")))?;
     let build = options.executable_build_options.unwrap_or_default();
@@ -258,7 +258,6 @@ fn devices(client: &Client, options: &[u8]) -> Result<Vec<usize>, Failure> {
     let replicas = usize::try_from(build.num_replicas.max(1)).unwrap_or(usize::MAX);
     let assigned = build.device_assignment.and_then(|all| all.computation_devices.into_iter().next());
     let ids = assigned.map_or_else(|| (0..replicas as i64).collect(), |row| row.replica_device_ids);
-    let count = client.devices().len();
     let index = |id: &i64| usize::try_from(*id).ok().filter(|index| *index < count);
     let devices: Option<Vec<usize>> = ids.iter().map(index).collect();
     match devices {

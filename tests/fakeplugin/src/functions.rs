@@ -12,7 +12,7 @@ use fuseline_fusion::text::TextModule;
 use pjrt_sys::*;
 
 use crate::buffer::{Buffer, Lease, Place};
-use crate::client::{Client, Device, Memory, list, number_of, text, type_of};
+use crate::client::{Client, Device, Memory, Topology, list, number_of, text, type_of};
 use crate::event::{Event, HostMemory, Listener, Promise, Status, error_of, event_of, pointer};
 use crate::executable::Program;
 use crate::plan::{Failure, UNIMPLEMENTED};
@@ -209,14 +209,8 @@ functions! {
     }
     Client_Compile(args: PJRT_Client_Compile_Args, planned; unsafe { ops(args.program) }) {
         let client = held!("PJRT_Client_Compile", Client, Client, args.client);
-        let program = unsafe { &*args.program };
-        let format = unsafe { text(program.format, program.format_size) };
-        if format != "mlir" {
-            return Err(Failure::new(UNIMPLEMENTED, format!("programs of the format {format}")));
-        }
-        let code = unsafe { list(program.code.cast::<u8>(), program.code_size) };
         let options = unsafe { list(args.compile_options.cast::<u8>(), args.compile_options_size) };
-        let program = Program::compile(&client, code, options)?;
+        let program = Program::compile(client.devices(), unsafe { code(args.program) }?, options)?;
         args.executable = std::ptr::null_mut();
         if !planned.null {
             args.executable = pointer(insert(Kind::LoadedExecutable, Arc::new(program), client.handle));
@@ -329,6 +323,43 @@ functions! {
         let memory = held!("PJRT_Memory_AddressableByDevices", Memory, Memory, args.memory);
         args.devices = memory.device.as_ptr().cast();
         args.num_devices = 1;
+    }
+
+    // ----- devices that are not here -----
+
+    TopologyDescription_Create(args: PJRT_TopologyDescription_Create_Args, planned) {
+        let name = unsafe { text(args.topology_name, args.topology_name_size) };
+        args.topology = std::ptr::null_mut();
+        if !planned.null {
+            args.topology = pointer(unsafe { Topology::create(&name, args.create_options, args.num_options) }?);
+        }
+    }
+    TopologyDescription_Destroy(args: PJRT_TopologyDescription_Destroy_Args) {
+        drop(remove::<Topology>("PJRT_TopologyDescription_Destroy", Kind::Topology, args.topology.addr()));
+    }
+    TopologyDescription_PlatformName(args: PJRT_TopologyDescription_PlatformName_Args) {
+        let topology = held!("PJRT_TopologyDescription_PlatformName", Topology, Topology, args.topology);
+        args.platform_name = topology.platform.as_ptr().cast();
+        args.platform_name_size = topology.platform.len();
+    }
+    TopologyDescription_PlatformVersion(args: PJRT_TopologyDescription_PlatformVersion_Args) {
+        let topology = held!("PJRT_TopologyDescription_PlatformVersion", Topology, Topology, args.topology);
+        args.platform_version = topology.version.as_ptr().cast();
+        args.platform_version_size = topology.version.len();
+    }
+    TopologyDescription_GetDeviceDescriptions(args: PJRT_TopologyDescription_GetDeviceDescriptions_Args) {
+        let topology = held!("PJRT_TopologyDescription_GetDeviceDescriptions", Topology, Topology, args.topology);
+        args.descriptions = topology.devices().as_ptr().cast();
+        args.num_descriptions = topology.devices().len();
+    }
+    Compile(args: PJRT_Compile_Args, planned; unsafe { ops(args.program) }) {
+        let topology = held!("PJRT_Compile", Topology, Topology, args.topology);
+        let options = unsafe { list(args.compile_options.cast::<u8>(), args.compile_options_size) };
+        let program = Program::compile(topology.devices(), unsafe { code(args.program) }?, options)?;
+        args.executable = std::ptr::null_mut();
+        if !planned.null {
+            args.executable = pointer(insert(Kind::Executable, Arc::new(program), topology.handle));
+        }
     }
 
     // ----- executables -----
@@ -563,6 +594,17 @@ functions! {
     }
     Buffer_UnsafePointer(args: PJRT_Buffer_UnsafePointer_Args) {
         args.buffer_pointer = held!("PJRT_Buffer_UnsafePointer", Buffer, Buffer, args.buffer).address()?.addr();
+    }
+}
+
+/// The text of a module.
+unsafe fn code<'a>(program: *const PJRT_Program) -> Result<&'a [u8], Failure> {
+    let program = unsafe { &*program };
+    let format = unsafe { text(program.format, program.format_size) };
+    if format == "mlir" {
+        Ok(unsafe { list(program.code.cast::<u8>(), program.code_size) })
+    } else {
+        Err(Failure::new(UNIMPLEMENTED, format!("programs of the format {format}")))
     }
 }
 

@@ -50,7 +50,7 @@ const fn work(name: &'static str) -> Point {
 }
 
 /// All of them.
-pub(crate) const POINTS: [Point; 71] = [
+pub(crate) const POINTS: [Point; 77] = [
     silent("PJRT_Error_Destroy"),
     silent("PJRT_Error_Message"),
     call("PJRT_Error_GetCode"),
@@ -85,6 +85,12 @@ pub(crate) const POINTS: [Point; 71] = [
     call("PJRT_Memory_Kind"),
     call("PJRT_Memory_DebugString"),
     call("PJRT_Memory_AddressableByDevices"),
+    object("PJRT_TopologyDescription_Create"),
+    call("PJRT_TopologyDescription_Destroy"),
+    call("PJRT_TopologyDescription_PlatformName"),
+    call("PJRT_TopologyDescription_PlatformVersion"),
+    call("PJRT_TopologyDescription_GetDeviceDescriptions"),
+    sized(object("PJRT_Compile")),
     call("PJRT_Executable_Destroy"),
     call("PJRT_Executable_Name"),
     call("PJRT_Executable_NumReplicas"),

@@ -6,7 +6,7 @@
 //! Invariants, each of which ends the process with a message when the caller breaks it:
 //! - R1. A handle is used only while its object lives, for the kind of object that it is.
 //! - R2. An object is destroyed once, and not while a call uses it on any thread.
-//! - R3. A client is destroyed after all that was made with it.
+//! - R3. A client, or a topology, is destroyed after all that was made with it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,10 +28,11 @@ pub(crate) enum Kind {
     Event,
     Error,
     Serialized,
+    Topology,
 }
 
-/// Kinds with the names that tests ask by. Devices and memories are parts of their client.
-pub(crate) const KINDS: [(Kind, &str); 9] = [
+/// Kinds with the names that tests ask by. Devices and memories are parts of their client or topology.
+pub(crate) const KINDS: [(Kind, &str); 10] = [
     (Kind::Client, "client"),
     (Kind::Device, "device"),
     (Kind::Memory, "memory"),
@@ -41,6 +42,7 @@ pub(crate) const KINDS: [(Kind, &str); 9] = [
     (Kind::Event, "event"),
     (Kind::Error, "error"),
     (Kind::Serialized, "serialized"),
+    (Kind::Topology, "topology"),
 ];
 
 impl Kind {
@@ -64,7 +66,7 @@ pub(crate) type Handle = usize;
 
 struct Slot {
     object: Arc<dyn Any + Send + Sync>,
-    /// The client that it was made with; 0 for none.
+    /// The client or topology that it was made with; 0 for none.
     client: Handle,
     /// Calls that use it now.
     users: u32,
@@ -173,16 +175,15 @@ pub(crate) fn remove<T: Any + Send + Sync>(function: &str, kind: Kind, handle: H
     }
     let left = || registry.live.iter().filter(|(other, slot)| slot.client == handle && **other != handle);
     let made = left().filter_map(|(other, _)| kind_of(*other)).filter(|kind| !kind.is_part());
-    if kind == Kind::Client
-        && let Some(first) = made.clone().next()
-    {
+    let is_owner = matches!(kind, Kind::Client | Kind::Topology);
+    if is_owner && let Some(first) = made.clone().next() {
         let count = made.count();
         die(&format!(
-            "{function} destroys client #{number} before {count} objects made with it, a {first} among them"
+            "{function} destroys {kind} #{number} before {count} objects made with it, a {first} among them"
         ));
     }
     let parts: Vec<Handle> = left().map(|(other, _)| *other).collect();
-    for part in parts.into_iter().filter(|_| kind == Kind::Client) {
+    for part in parts.into_iter().filter(|_| is_owner) {
         registry.live.remove(&part);
         if let Some(kind) = kind_of(part) {
             registry.destroyed[kind.place()] += 1;

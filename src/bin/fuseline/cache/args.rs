@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
+use fuseline::pjrt::Value;
 
-use crate::cli::Place;
+use crate::cli::{Place, client_option};
 
 pub(crate) const CACHE_HELP: &str = "\
 The cache is in --cache-dir, or FUSELINE_CACHE_DIR, or $XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline. What its entries are
@@ -98,13 +99,15 @@ pub(crate) struct CacheDir {
 
 const WARM_HELP: &str = "\
 A run writes its manifest with EngineConfig::manifest. It is compiled as that run would: with its numeric contract and
-number of replicas, on this machine's plugin and processor. Plugins compile for the devices that they have here; other
-targets are not supported. What an engine sets by EngineConfig::compiler_flag is not in a manifest: such a program calls
-Engine::warm_cache itself.
+number of replicas, for this machine's devices; or with --target for others that the plugin knows by a name, which need not
+be here. Plugins for accelerators may have that, XLA's for CPUs has not. The runs have to use the same plugin file and client
+options. What an engine sets by EngineConfig::compiler_flag is not in a manifest: such a program calls Engine::warm_cache or
+EngineConfig::warm_cache_for itself.
 
 Examples:
   fuseline cache warm run.jsonl
   fuseline cache warm run.jsonl --jobs 8 --device /path/to/plugin.so
+  fuseline cache warm run.jsonl --device libtpu.so --target v5e:2x2   then `fuseline cache export` takes it there
   FUSELINE_CACHE=only ./program                   then runs without compiling anything
 
 Exit status:
@@ -120,6 +123,12 @@ pub(crate) struct WarmArgs {
     /// How many compiles at once [default: as many as a run, which is from 2 to 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) jobs: Option<u32>,
+    /// Compile for devices that need not be here, by the plugin's name for them
+    #[arg(long, value_name = "NAME")]
+    pub(crate) target: Option<String>,
+    /// What the plugin is to describe them with; may be repeated
+    #[arg(long = "target-option", value_name = "NAME=VALUE", value_parser = client_option, requires = "target")]
+    pub(crate) target_options: Vec<(String, Value)>,
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fuseline::cache::{Manifest, Warmed};
+use fuseline::cache::{Manifest, Target, Warmed};
 use fuseline::{EngineConfig, Event};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -37,17 +37,26 @@ pub(super) fn run(args: &WarmArgs, out: &mut String) -> Result<Status, Failure> 
     for (name, value) in &args.place.options {
         config = config.client_option(name, value.clone());
     }
-    let engine = match &args.place.device {
+    let config = match &args.place.device {
         Some(DeviceChoice::Reference) => {
             return Err(Failure::Input("the reference interpreter compiles nothing".to_owned()));
         }
-        Some(DeviceChoice::Plugin(path)) => config.plugin(path).build(),
-        None => config.build(),
+        Some(DeviceChoice::Plugin(path)) => config.plugin(path),
+        None => config,
     };
-    let engine = engine.map_err(Failure::run)?;
     let since = Instant::now();
     let bar = progress(manifest.regions().len() as u64);
-    let warmed = engine.warm_cache(&manifest, |_, _| bar.inc(1)).map_err(Failure::run)?;
+    let told = |_, _: &Warmed| bar.inc(1);
+    let warmed = match &args.target {
+        None => config.build().and_then(|engine| engine.warm_cache(&manifest, told)),
+        Some(name) => {
+            let described = args.target_options.iter();
+            let target =
+                described.fold(Target::new(name), |target, (name, value)| target.option(name, value.clone()));
+            config.warm_cache_for(&target, &manifest, told)
+        }
+    };
+    let warmed = warmed.map_err(Failure::run)?;
     bar.finish_and_clear();
     let took = since.elapsed();
     let compiles = warmed.iter().filter_map(|one| match one {

@@ -1,0 +1,343 @@
+//! How regions are compiled for a kind of device, be it here or not: the options, and what they and the code depend on.
+//!
+//! Input: a [`Machine`], and what asks its compiler whether it takes some options. Output: a [`Compiler`]: modules, options for each region, and
+//! descriptions for keys.
+//!
+//! Invariant:
+//! - D1: what is described of a device that is here and of the same one as a target ([`pjrt::Topology`]) is the same, as far as the plugin
+//!   says the same of both: so what was compiled for the one is found by the other.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::encode::Writer;
+use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
+use fuseline_fusion::op::Rounding;
+use fuseline_fusion::{Body, OpCode, Signature};
+
+use super::{DeviceError, How, Result};
+use crate::error::Stage;
+use crate::pjrt::{self, Client, CompileOptions, Plugin, Topology};
+
+/// Multiplications of the largest product above which it pays to split its work over threads. At 32x128x128 (0.5
+/// million) handing over to another thread costs as much as the product; at 128x512x512 (34 million) it does not matter
+/// (pjrt.md).
+const HEAVY_PRODUCT: u128 = 4_000_000;
+
+/// Kind of region: some op has a product large enough for several threads, or solves triangular systems. What XLA does
+/// with one thread sums the products inside a solve in another order, which costs up to 13 units in the last place where terms
+/// cancel (conformance case `triangular_solve_float32_2_8_8_float32_2_10_8`).
+const HEAVY: usize = 1;
+
+/// Kind of region: it has a `reduce_window` that sums floats. XLA's fusion emitters (API 0.81) sum a window in another order
+/// than its elements have, which costs up to 8 units in the last place where terms cancel (conformance case
+/// `reduce_window_add_float64_4_6`); its older emitters do not.
+const WINDOW_SUM: usize = 2;
+
+/// A flag and what it is set to.
+type FlagOf = (&'static str, fn() -> pjrt::Flag);
+
+/// Flags of XLA's CPU compiler that order ops for memory, by age of the plugin, newest first. XLA's default order can need 34
+/// times the memory of this one (pjrt.md). A plugin refuses names it does not know: API 0.81 has the second.
+const MEMORY_ORDER: [FlagOf; 2] = [
+    ("xla_cpu_scheduler_type", || "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED".into()),
+    ("xla_cpu_enable_concurrency_optimized_scheduler", || false.into()),
+];
+
+/// Flags of XLA's CPU compiler under which it computes what each op says: no algebra across ops (without this one the steps of the
+/// benchmark's `nbody` differ), no kernels of a library that has an exponential of its own, no intermediate values of more
+/// precision than their type, no emitters with other approximations for an op in a fusion than for the op alone. Contraction is stopped by
+/// fences (`fusion/src/lower/exact`): `xla_cpu_max_isa`, which would do it too, is accepted for one compile and not looked at (pjrt.md). The
+/// emitters would be faster (black_scholes 3.5 times, norms twice), but 2 of about 700 random programs differ with them (`tan`, 2026-11-22),
+/// and a check on the first inputs is no proof for all. A plugin refuses names it does not know; the check is what finds
+/// out whether it needed them.
+const EXACT: [FlagOf; 4] = [
+    ("xla_disable_hlo_passes", || "algsimp".into()),
+    ("xla_cpu_experimental_ynn_fusion_type", || "".into()),
+    ("xla_allow_excess_precision", || false.into()),
+    ("xla_cpu_use_fusion_emitters", || false.into()),
+];
+
+/// Flags of XLA's CPU compiler without which numbers are wrong, whatever the contract.
+///
+/// - XNNPACK keeps a packed copy of a product's right operand as long as that has the same address (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`,
+///   where the operand is a parameter). An operand that was updated where it lies, by donation, is then read as it was before. Which sizes it
+///   is asked for depends on the processor; `tests/donation.rs` has one, and `gpt2/width 768` of the benchmark was wrong from its fourth step on.
+const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
+
+/// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were checked.
+///
+/// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and maxima 11 times; what is gained by it for
+///   columns the lowering does (`fusion/src/lower/columns.rs`, where the figures are).
+/// - LLVM makes vectors of 256 bits by default where it could make them of 512; see [`has_wide_vectors`]. With 512, in turns with 256
+///   (2 cores of an AMD EPYC of family 26, 2026-11-23, best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63,
+///   `chain/50 ops on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83, six others from 0.90 to 1.09, within
+///   what they vary by.
+const FAST: [FlagOf; 2] = [
+    ("xla_disable_hlo_passes", || "tree_reduction_rewriter".into()),
+    ("xla_cpu_prefer_vector_width", || 512i64.into()),
+];
+
+/// Whether vectors of 512 bits are worth it. The first processors that had them slowed down for it; those that have both of these
+/// extensions (AMD from Zen 4, Intel from Sapphire Rapids on) do not.
+fn has_wide_vectors() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx512vbmi2")
+        && std::arch::is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// How much LLVM does for XLA's CPU compiler, from 0 to 3. At 0 a compile takes 0.5 to 0.7 of the time, and what it makes is
+/// 2 to 11 times as slow, the more of it is elementwise (ten programs of `fuseline bench`, 2026-11-23). 1 saves nothing.
+const OPTIMIZATION: &str = "xla_backend_optimization_level";
+
+/// The options with which a compile takes least.
+fn quickly(options: &CompileOptions) -> CompileOptions {
+    options.clone().flag(OPTIMIZATION, 0i64)
+}
+
+/// The smallest module there is, to ask a compiler about its flags.
+const IDENTITY: &str =
+    "module { func.func public @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> } }";
+
+/// Devices that code is made for, by what code depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    plugin: Plugin,
+    platform: String,
+    version: String,
+    /// Id and kind of each device, one for each replica; at least one.
+    devices: Vec<(i64, String)>,
+}
+
+impl Machine {
+    /// Devices that are here.
+    pub(super) fn here(client: &Client, devices: &[pjrt::Device]) -> Machine {
+        Machine {
+            plugin: client.plugin(),
+            platform: client.platform_name().to_owned(),
+            version: client.platform_version().to_owned(),
+            devices: devices.iter().map(|device| (device.id(), device.kind().to_owned())).collect(),
+        }
+    }
+
+    /// So many devices of a topology from one on. `None` if it has not so many.
+    pub(crate) fn of(topology: &Topology, first: usize, replicas: usize) -> Option<Machine> {
+        let devices = topology.devices().get(first..first.checked_add(replicas)?)?;
+        Some(Machine {
+            plugin: topology.plugin(),
+            platform: topology.platform_name().to_owned(),
+            version: topology.platform_version().to_owned(),
+            devices: devices.iter().map(|device| (device.id, device.kind.clone())).collect(),
+        })
+    }
+
+    /// Whether the processor of the host is what computes, as far as is known. Code for the others is the same whatever host they are in.
+    fn is_host(&self) -> bool {
+        !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
+    }
+}
+
+/// How to compile for a machine.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    machine: Machine,
+    numerics: Numerics,
+    target: Target,
+    /// Options by the kind of region; see [`Compiler::options`].
+    options: [CompileOptions; 4],
+    /// Whether the plugin takes what [`quickly`] adds to them.
+    has_quick: bool,
+}
+
+impl Compiler {
+    /// `flags` are set on top of the platform's defaults; `asked` compiles a module, of which it matters only whether the options are taken.
+    ///
+    /// # Errors
+    /// When the compiler refuses one of `flags`.
+    pub(crate) fn new(
+        machine: Machine,
+        flags: &[(String, pjrt::Flag)],
+        numerics: Numerics,
+        asked: impl Fn(&str, &CompileOptions) -> std::result::Result<(), pjrt::Error>,
+    ) -> std::result::Result<Compiler, pjrt::Error> {
+        let takes = |options: &CompileOptions| asked(IDENTITY, options);
+        let ids: Vec<i64> = machine.devices.iter().map(|device| device.0).collect();
+        let mut base = CompileOptions::new().devices(ids.len() as u32, 1, &ids)?;
+        for (name, value) in flags {
+            base = base.flag(name.clone(), value.clone());
+        }
+        if !flags.is_empty() {
+            takes(&base)?;
+        }
+        let named = |name: &str| flags.iter().any(|(given, _)| given == name);
+        let cpu = machine.platform == "cpu";
+        // What the user sets goes before what we would choose.
+        let with = |options: &CompileOptions, name: &str, value: pjrt::Flag| match cpu && !named(name) {
+            true => options.clone().flag(name, value),
+            false => options.clone(),
+        };
+        for (name, value) in MEMORY_ORDER {
+            let ordered = with(&base, name, value());
+            if ordered == base || takes(&ordered).is_ok() {
+                base = ordered;
+                break;
+            }
+        }
+        // On by default in API 0.81, and then the maximum of NaN and a number is the number.
+        base = with(&base, "xla_cpu_enable_fast_min_max", false.into());
+        let exact = if numerics == Numerics::Exact { &EXACT[..] } else { &[] };
+        for (name, value) in SOUND.iter().chain(exact) {
+            let flagged = with(&base, name, value());
+            if flagged != base && takes(&flagged).is_ok() {
+                base = flagged;
+            }
+        }
+        if numerics == Numerics::Fast {
+            let wide = if has_wide_vectors() { &FAST[..] } else { &FAST[..1] };
+            // Both at once, as long as a plugin knows both.
+            for flags in [wide, &FAST[..1], &wide[1..]] {
+                let fast = flags.iter().fold(base.clone(), |base, (name, value)| with(&base, name, value()));
+                if fast != base && takes(&fast).is_ok() {
+                    base = fast;
+                    break;
+                }
+            }
+        }
+        let options = [0, 1, 2, 3].map(|kind| {
+            let mut options = base.clone();
+            // On several threads a product is cut into other blocks, whose sums are rounded otherwise, and alone an op may not be worth them.
+            if kind & HEAVY == 0 || numerics == Numerics::Exact {
+                options = with(&options, "xla_cpu_multi_thread_eigen", false.into());
+            }
+            if kind & WINDOW_SUM != 0 {
+                options = with(&options, "xla_cpu_use_fusion_emitters", false.into());
+            }
+            options
+        });
+        let has_quick = cpu && !named(OPTIMIZATION) && takes(&quickly(&base)).is_ok();
+        let target = if cpu { Target::Cpu } else { Target::Any };
+        Ok(Compiler { machine, numerics, target, options, has_quick })
+    }
+
+    pub(crate) fn numerics(&self) -> Numerics {
+        self.numerics
+    }
+
+    /// Whom modules are written for.
+    pub(super) fn target(&self) -> Target {
+        self.target
+    }
+
+    pub(super) fn has_quick_compiles(&self) -> bool {
+        self.has_quick
+    }
+
+    pub(crate) fn plugin(&self) -> Plugin {
+        self.machine.plugin
+    }
+
+    /// Whether the processor of the host is a part of what code depends on.
+    pub(crate) fn is_for_host(&self) -> bool {
+        self.machine.is_host()
+    }
+
+    /// An injective description of everything that executables depend on.
+    pub(crate) fn describe(&self) -> Vec<u8> {
+        let Machine { plugin, platform, version, devices } = &self.machine;
+        let mut out = Writer::new();
+        out.bytes(platform.as_bytes());
+        out.bytes(version.as_bytes());
+        let version = plugin.api_version();
+        out.bytes(format!("{version:?}").as_bytes());
+        let attributes = plugin.attributes();
+        out.len(attributes.len());
+        for (name, value) in attributes {
+            out.bytes(name.as_bytes());
+            out.bytes(format!("{value:?}").as_bytes());
+        }
+        out.bytes(self.numerics.to_string().as_bytes());
+        out.len(devices.len());
+        for (id, kind) in devices {
+            out.bytes(kind.as_bytes());
+            out.int(*id);
+        }
+        for options in &self.options {
+            out.bytes(&options.to_bytes());
+        }
+        out.into_vec()
+    }
+
+    /// What of this device executables depend on, by name, for those who look at what differs. A part that is longer than a line is told by its hash.
+    pub(crate) fn parts(&self) -> Vec<(String, String)> {
+        let Machine { plugin, platform, version, devices } = &self.machine;
+        let mut parts = vec![
+            ("platform".to_owned(), platform.clone()),
+            ("platform version".to_owned(), version.clone()),
+            ("PJRT version".to_owned(), plugin.api_version().to_string()),
+            ("numerics".to_owned(), self.numerics.to_string()),
+        ];
+        for (name, value) in plugin.attributes() {
+            parts.push((format!("plugin's {name}"), format!("{value:?}")));
+        }
+        for (id, kind) in devices {
+            parts.push(("device".to_owned(), format!("{id} {kind}")));
+        }
+        for (kind, options) in self.options.iter().enumerate() {
+            let hash = blake3::hash(&options.to_bytes()).to_hex();
+            parts.push((format!("compile options {kind}"), hash.to_string()));
+        }
+        parts
+    }
+
+    /// The options for a region: a function of the region, so that they need not stand in its key.
+    pub(crate) fn options(&self, region: &CanonRegion, quick: bool) -> Cow<'_, CompileOptions> {
+        // Inside bodies too: a loop may hold a product of matrices.
+        let any = |test: &mut dyn FnMut(&Signature) -> bool| region.graph().any_op(test);
+        let heavy = any(&mut |signature| {
+            signature.products() >= HEAVY_PRODUCT || signature.op() == OpCode::TriangularSolve
+        });
+        let window_sum = any(&mut |signature| {
+            let rounds = |body: &Arc<Body>| {
+                body.graph().nodes().iter().any(|node| {
+                    node.signature().def().rounding == Rounding::Rounded
+                        && node.signature().results().iter().any(|ty| ty.dtype().is_float())
+                })
+            };
+            signature.op() == OpCode::ReduceWindow && signature.bodies().iter().any(rounds)
+        });
+        let kind = if heavy { HEAVY } else { 0 } | if window_sum { WINDOW_SUM } else { 0 };
+        let options = Cow::Borrowed(&self.options[kind]);
+        if quick && self.has_quick { Cow::Owned(quickly(&options)) } else { options }
+    }
+
+    /// The module of a region, as the plugin gets it.
+    ///
+    /// # Errors
+    /// When an op of it cannot be computed as the contract says, or our own verifier refuses what was written.
+    pub(crate) fn module(
+        &self,
+        region: &CanonRegion,
+        outputs: &[u32],
+        aliases: &Aliases,
+        how: &How,
+    ) -> Result<Verified> {
+        let unsteady = if self.numerics == Numerics::Exact { lower::unsteady_op(region) } else { None };
+        if let Some(op) = unsteady {
+            let message =
+                format!("`{}` may be computed otherwise together with other ops than alone", op.name());
+            return Err(DeviceError::new(Stage::Compile, message));
+        }
+        let module =
+            lower::lower_for(self.target, region, outputs, aliases, self.numerics, &how.fixed).verify();
+        module.map_err(|error| DeviceError::new(Stage::Compile, error.to_string()))
+    }
+
+    /// What the module of a region takes.
+    pub(super) fn parameters(&self, region: &CanonRegion) -> pjrt::Parameters {
+        let pack = lower::ScalarPack::of(self.target, region, self.numerics);
+        pjrt::Parameters::Known(pack.parameters(region).into())
+    }
+}
