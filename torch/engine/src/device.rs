@@ -1,0 +1,38 @@
+//! The engine behind the device, opened at its first use.
+
+use std::sync::OnceLock;
+
+use fuseline::{Engine, EngineConfig, Stream};
+
+use crate::call::{Fault, Result};
+
+/// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it the first plugin that is found.
+const DEVICE: &str = "FUSELINE_TORCH_DEVICE";
+
+static ENGINE: OnceLock<std::result::Result<Engine, String>> = OnceLock::new();
+
+fn open() -> fuseline::Result<Engine> {
+    let config = EngineConfig::new();
+    match std::env::var(DEVICE) {
+        Ok(name) if name == "reference" => config.build_reference(),
+        Ok(path) => config.plugin(path).build(),
+        Err(_) => config.build(),
+    }
+}
+
+/// The engine.
+///
+/// # Errors
+/// Why there is none, the same every time.
+pub(crate) fn engine() -> Result<&'static Engine> {
+    let engine = ENGINE.get_or_init(|| open().map_err(|error| error.to_string()));
+    engine.as_ref().map_err(|why| Fault::Unsupported(why.clone()))
+}
+
+/// The stream that all ops go to.
+///
+/// # Errors
+/// As [`engine`].
+pub(crate) fn stream() -> Result<&'static Stream> {
+    engine().map(Engine::stream)
+}

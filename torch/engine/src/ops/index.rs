@@ -1,0 +1,6 @@
+//! TODO
+
+use crate::call::Row;
+
+/// The rows of this file.
+pub(crate) static ROWS: &[Row] = &[];
