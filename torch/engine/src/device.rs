@@ -36,3 +36,9 @@ pub(crate) fn engine() -> Result<&'static Engine> {
 pub(crate) fn stream() -> Result<&'static Stream> {
     engine().map(Engine::stream)
 }
+
+/// Counters as lines of a name and a number.
+pub(crate) fn counters_text(counters: &fuseline::Counters) -> String {
+    let line = |(name, value): (&std::ffi::CStr, u64)| format!("{} {value}\n", name.to_string_lossy());
+    counters.entries().into_iter().map(line).collect()
+}
