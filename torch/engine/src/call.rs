@@ -14,7 +14,7 @@ pub enum Arg<'a> {
     /// A tensor, contiguous.
     Tensor(&'a Tensor),
     /// A list of tensors, of which some may be missing (indices).
-    Tensors(SmallVec<[Option<&'a Tensor>; 4]>),
+    Tensors(Vec<Option<&'a Tensor>>),
     /// An integer, or a number that is one (`Scalar`).
     Int(i64),
     /// A floating point number.
