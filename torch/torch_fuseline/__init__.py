@@ -1,0 +1,194 @@
+"""PyTorch's device ``fuseline``: eager ops recorded, fused, compiled by XLA and run on any PJRT device.
+
+Importing this module registers the device; with the package installed, ``import torch`` does that by itself (entry point
+``torch.backends``), and ``torch.ones(3, device="fuseline")`` works with no further import. The module is ``torch.fuseline`` then.
+"""
+
+import ctypes
+import os
+import pathlib
+import sys
+
+# With the entry point installed, importing torch here would import this module again before it is there.
+_autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+if "torch" not in sys.modules:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch  # noqa: E402
+
+if _autoload is None:
+    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
+else:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
+
+_MODES = ("fused", "strict", "debug")
+
+
+def _open():
+    folder = pathlib.Path(__file__).parent
+    shim = ctypes.CDLL(str(folder / "libfuseline_torch_shim.so"), mode=ctypes.RTLD_GLOBAL)
+    for name, result, arguments in (
+        ("fuseline_torch_init", ctypes.c_char_p, []),
+        ("fuseline_torch_fallbacks", ctypes.c_char_p, []),
+        ("fuseline_torch_set_fallback", None, [ctypes.c_int]),
+        ("fuseline_torch_manual_seed", None, [ctypes.c_uint64]),
+        ("fuseline_torch_initial_seed", ctypes.c_uint64, []),
+        ("fuseline_torch_rng_state", None, [ctypes.POINTER(ctypes.c_uint64)]),
+        ("fuseline_torch_set_rng_state", None, [ctypes.POINTER(ctypes.c_uint64)]),
+        ("flt_message", ctypes.POINTER(ctypes.c_char), [ctypes.POINTER(ctypes.c_size_t)]),
+        ("flt_synchronize", ctypes.c_int, []),
+        ("flt_flush", ctypes.c_int, []),
+        ("flt_set_mode", ctypes.c_int, [ctypes.c_uint32]),
+        ("flt_mode", ctypes.c_int, [ctypes.POINTER(ctypes.c_uint32)]),
+        ("flt_counters", ctypes.c_int, []),
+    ):
+        function = getattr(shim, name)
+        function.restype, function.argtypes = result, arguments
+    return shim
+
+
+_shim = _open()
+
+
+def _message():
+    length = ctypes.c_size_t()
+    text = _shim.flt_message(ctypes.byref(length))
+    return ctypes.string_at(text, length.value).decode()
+
+
+def _check(status):
+    if status != 0:
+        raise RuntimeError(f"fuseline: {_message()}")
+
+
+def _table(text):
+    rows = (line.split(" ") for line in text.splitlines())
+    return {name: int(number) for name, number in rows}
+
+
+def is_available():
+    """Whether the device can be used."""
+    return True
+
+
+def is_initialized():
+    """Whether the device was set up; it is with the import of this module."""
+    return True
+
+
+def device_count():
+    """How many devices there are."""
+    return 1
+
+
+def current_device():
+    """The device in use."""
+    return 0
+
+
+def set_device(device):
+    """There is one device."""
+    if torch.device("fuseline", device if isinstance(device, int) else torch.device(device).index or 0).index != 0:
+        raise RuntimeError(f"fuseline: there is one device, not {device}")
+
+
+def synchronize(device=None):
+    """Waits until all that was recorded has been computed."""
+    _check(_shim.flt_synchronize())
+
+
+def flush():
+    """Has all that was recorded run, without waiting for it."""
+    _check(_shim.flt_flush())
+
+
+def get_mode():
+    """How ops run: ``fused``, ``strict`` (each its own executable) or ``debug`` (each waited for and checked)."""
+    mode = ctypes.c_uint32()
+    _check(_shim.flt_mode(ctypes.byref(mode)))
+    return _MODES[mode.value]
+
+
+class mode:
+    """Sets how ops run, at once; as a context manager, until its end: ``with torch.fuseline.mode("debug"): ...``."""
+
+    def __init__(self, name):
+        if name not in _MODES:
+            raise ValueError(f"a mode is one of {', '.join(_MODES)}, not {name!r}")
+        self._before = get_mode()
+        _check(_shim.flt_set_mode(_MODES.index(name)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        _check(_shim.flt_set_mode(_MODES.index(self._before)))
+
+
+def counters():
+    """Counters of the engine, by name; ``fallbacks`` is how many calls the CPU computed instead."""
+    _check(_shim.flt_counters())
+    table = _table(_message())
+    table["engine_fallbacks"] = table.pop("fallbacks", 0)
+    table["fallbacks"] = sum(fallbacks().values())
+    return table
+
+
+def fallbacks():
+    """Calls without a kernel for this device, which the CPU computed: the overload's name, and how many there were."""
+    return _table(_shim.fuseline_torch_fallbacks().decode())
+
+
+def set_fallback(allowed):
+    """Whether calls without a kernel may be computed by the CPU (they may by default); else they are errors."""
+    _shim.fuseline_torch_set_fallback(int(bool(allowed)))
+
+
+def manual_seed(seed):
+    """Seeds the device's random numbers."""
+    _shim.fuseline_torch_manual_seed(int(seed) & (2**64 - 1))
+
+
+manual_seed_all = manual_seed
+
+
+def initial_seed():
+    """The seed of the device's random numbers."""
+    return _shim.fuseline_torch_initial_seed()
+
+
+def get_rng_state(device="fuseline"):
+    """The state of the device's random numbers, as 16 bytes."""
+    words = (ctypes.c_uint64 * 2)()
+    _shim.fuseline_torch_rng_state(words)
+    return torch.frombuffer(bytearray(bytes(words)), dtype=torch.uint8).clone()
+
+
+def set_rng_state(new_state, device="fuseline"):
+    """Sets what :func:`get_rng_state` gave."""
+    words = (ctypes.c_uint64 * 2).from_buffer_copy(bytes(new_state.cpu().numpy().tobytes()))
+    _shim.fuseline_torch_set_rng_state(words)
+
+
+def _is_in_bad_fork():
+    return False
+
+
+def get_amp_supported_dtype():
+    """Types that autocast computes in."""
+    return [torch.bfloat16, torch.float16]
+
+
+def _register():
+    torch.utils.rename_privateuse1_backend("fuseline")
+    torch._register_device_module("fuseline", sys.modules[__name__])
+    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+    wrong = _shim.fuseline_torch_init()
+    if wrong is not None:
+        raise ImportError(wrong.decode())
+
+
+_register()
+
+
+def _autoload_entry():
+    """What PyTorch calls when it finds the entry point; the import has done everything."""
