@@ -12,6 +12,7 @@
 
 #include "kernel.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -67,6 +68,16 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack) {
               " has no kernel for such arguments on this device, and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback)");
   count_fallback(op);
+  // What draws numbers draws them from a generator of the CPU's that follows from the one given.
+  const auto& args = op.schema().arguments();
+  for (size_t at = 0; at < args.size(); ++at) {
+    const auto optional = args[at].type()->cast<c10::OptionalType>();
+    const auto& inner = optional ? *optional->getElementType() : *args[at].type();
+    if (inner.kind() != c10::TypeKind::GeneratorType) continue;
+    IValue& arg = torch::jit::peek(*stack, at, args.size());
+    const auto [seed, offset] = next_random(arg.isNone() ? std::nullopt : arg.toOptional<at::Generator>());
+    arg = at::make_generator<at::CPUGeneratorImpl>(seed ^ (offset + 1) * 0x9e3779b97f4a7c15u);
+  }
   at::native::cpu_fallback(op, stack);
 }
 
@@ -307,8 +318,12 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   const size_t count = schema.arguments().size();
   c10::ArrayRef<IValue> given(stack->data() + stack->size() - count, count);
   c10::ArrayRef<IValue> args = given.slice(0, std::min(inputs_, count));
-  for (const IValue& arg : given)
+  for (const IValue& arg : given) {
     if (!is_known(arg)) return false;
+    TORCH_CHECK(!arg.isTensor() || !arg.toTensor().defined() || is_ours(arg.toTensor()) || arg.toTensor().dim() == 0,
+                "Expected all tensors to be on the same device, but found at least two devices, fuseline:0 and ",
+                arg.toTensor().device(), "! (in ", op.operator_name(), ")");
+  }
 
   Key key;
   if (!key_of(args, key)) return false;

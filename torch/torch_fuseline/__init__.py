@@ -5,6 +5,7 @@ Importing this module registers the device; with the package installed, ``import
 """
 
 import ctypes
+import importlib.util
 import os
 import pathlib
 import sys
@@ -23,7 +24,30 @@ else:
 _MODES = ("fused", "strict", "debug")
 
 
+def _check_torch():
+    """The shim uses PyTorch's C++ classes, which change from one minor version to the next."""
+    try:
+        from .built_for import TORCH
+    except ImportError:
+        return
+    here = ".".join(torch.__version__.split(".")[:2])
+    if here != TORCH:
+        raise ImportError(
+            f"torch-fuseline was built for PyTorch {TORCH} and this is {torch.__version__}: install torch-fuseline again"
+        )
+
+
+def _plugin():
+    """The plugin for CPUs that is installed as a package, if there is one."""
+    spec = importlib.util.find_spec("xla_plugins")
+    for folder in spec.submodule_search_locations if spec else ():
+        for path in sorted(pathlib.Path(folder).glob("xla_cpu_pjrt/*.so")):
+            return str(path)
+    return None
+
+
 def _open():
+    _check_torch()
     folder = pathlib.Path(__file__).parent
     shim = ctypes.CDLL(str(folder / "libfuseline_torch_shim.so"), mode=ctypes.RTLD_GLOBAL)
     for name, result, arguments in (
@@ -40,6 +64,7 @@ def _open():
         ("flt_set_mode", ctypes.c_int, [ctypes.c_uint32]),
         ("flt_mode", ctypes.c_int, [ctypes.POINTER(ctypes.c_uint32)]),
         ("flt_counters", ctypes.c_int, []),
+        ("flt_set_plugin", None, [ctypes.c_char_p, ctypes.c_size_t]),
     ):
         function = getattr(shim, name)
         function.restype, function.argtypes = result, arguments
@@ -87,8 +112,29 @@ def current_device():
 
 def set_device(device):
     """There is one device."""
-    if torch.device("fuseline", device if isinstance(device, int) else torch.device(device).index or 0).index != 0:
+    index = device if isinstance(device, int) else torch.device(device).index
+    if index not in (None, -1, 0):
         raise RuntimeError(f"fuseline: there is one device, not {device}")
+
+
+class device:
+    """A device as a context: there is one."""
+
+    def __init__(self, device):
+        set_device(device)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+class device_of(device):
+    """The device of a tensor as a context: there is one."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
 
 
 def synchronize(device=None):
@@ -182,6 +228,9 @@ def _register():
     torch.utils.rename_privateuse1_backend("fuseline")
     torch._register_device_module("fuseline", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+    plugin = _plugin()
+    if plugin is not None:
+        _shim.flt_set_plugin(plugin.encode(), len(plugin.encode()))
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())

@@ -391,6 +391,14 @@ pub unsafe extern "C" fn flt_mode(mode: *mut u32) -> Status {
     })
 }
 
+/// The plugin to use where nobody says which, as UTF-8. Before the first use of the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flt_set_plugin(path: *const u8, len: usize) {
+    // SAFETY: as in `flt_record`.
+    let path = unsafe { list(path, len) };
+    device::set_plugin(std::path::PathBuf::from(String::from_utf8_lossy(path).into_owned()));
+}
+
 /// The engine's counters: names and values as `name value` lines, by [`flt_message`].
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_counters() -> Status {

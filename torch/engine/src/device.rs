@@ -1,13 +1,23 @@
 //! The engine behind the device, opened at its first use.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use fuseline::pjrt::discover::PLUGIN_VARIABLE;
 use fuseline::{Engine, EngineConfig, Stream};
 
 use crate::call::{Fault, Result};
 
-/// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it the first plugin that is found.
+/// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it `FUSELINE_PJRT_PLUGIN` counts, then the plugin
+/// that is installed as a package, then the first that is found.
 const DEVICE: &str = "FUSELINE_TORCH_DEVICE";
+
+static PACKAGED: OnceLock<PathBuf> = OnceLock::new();
+
+/// The plugin to use where nobody says which. The first one counts.
+pub(crate) fn set_plugin(path: PathBuf) {
+    let _ = PACKAGED.set(path);
+}
 
 static ENGINE: OnceLock<std::result::Result<Engine, String>> = OnceLock::new();
 
@@ -16,7 +26,10 @@ fn open() -> fuseline::Result<Engine> {
     match std::env::var(DEVICE) {
         Ok(name) if name == "reference" => config.build_reference(),
         Ok(path) => config.plugin(path).build(),
-        Err(_) => config.build(),
+        Err(_) => match PACKAGED.get() {
+            Some(path) if std::env::var_os(PLUGIN_VARIABLE).is_none() => config.plugin(path).build(),
+            _ => config.build(),
+        },
     }
 }
 

@@ -75,7 +75,24 @@ impl View<'_> {
 
 /// The storage as a row of elements of a type.
 fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
-    let flat = flat(base)?;
+    let mut flat = flat(base)?;
+    if flat.dtype() == dtype {
+        return Ok(flat);
+    }
+    // A complex number is its two parts, one behind the other.
+    if flat.dtype().is_complex() {
+        let len = flat.dims()[0];
+        let parts = [flat.real()?, flat.imag()?].map(|part| part.reshape(&[len, 1]));
+        let [re, im] = parts;
+        flat = Tensor::concatenate(&[&re?, &im?], 1)?.reshape(&[2 * len])?;
+    }
+    if dtype.is_complex() {
+        let parts = row(&flat, dtype.part())?;
+        let pairs = parts.dims()[0] / 2;
+        let parts = parts.narrow(0, 0, 2 * pairs as i64)?.reshape(&[pairs, 2])?;
+        let part = |at: i64| -> Result<Tensor> { Ok(parts.narrow(1, at, at + 1)?.reshape(&[pairs])?) };
+        return Ok(part(0)?.with_imag(&part(1)?)?);
+    }
     if flat.dtype() == dtype {
         return Ok(flat);
     }
@@ -386,6 +403,11 @@ mod tests {
         let ty = TensorType::of(DType::I64, &[1]).expect("small");
         let wide = read(&base, &View { ty: &ty, strides: &[1], offset: 0 })?.to_vec::<i64>()?;
         assert_eq!(wide, [i64::from_le_bytes(bytes.try_into().expect("eight"))]);
+        let ty = TensorType::of(DType::C64, &[1]).expect("small");
+        let pair = read(&base, &View { ty: &ty, strides: &[1], offset: 0 })?;
+        assert_eq!(pair.to_vec::<fuseline::Complex<f32>>()?, [fuseline::Complex::new(1.0, -2.0)]);
+        let ty = TensorType::of(DType::F32, &[2]).expect("small");
+        assert_eq!(read(&pair, &View { ty: &ty, strides: &[1], offset: 0 })?.to_vec::<f32>()?, [1.0, -2.0]);
         Ok(())
     }
 }
