@@ -57,9 +57,11 @@ def cargo():
         fail("the engine is built with cargo, which is not on PATH; install Rust")
     environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
     run("cargo", "xtask", "setup", cwd=ROOT, env=environment)
-    run("cargo", "build", "--locked", "--release", "-p", "fuseline-torch", cwd=ROOT, env=environment)
+    # Tests take what is built anyway.
+    profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
+    run("cargo", "build", "--locked", "--profile", profile, "-p", "fuseline-torch", cwd=ROOT, env=environment)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "libfuseline_torch.so"
+    return target / ("debug" if profile == "dev" else profile) / "libfuseline_torch.so"
 
 
 class Build(build_ext):
