@@ -239,10 +239,16 @@ std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args) {
 // Arguments as the engine takes them, and what keeps them alive.
 struct Passed {
   c10::SmallVector<FltArg, 8> args;
-  std::deque<Value> values;
-  std::deque<c10::SmallVector<const FltValue*, 4>> lists;
-  std::deque<std::vector<int64_t>> ints;
-  std::deque<std::vector<double>> numbers;
+  // Room for all of them is made before the first, so that none moves.
+  c10::SmallVector<Value, 4> values;
+  std::vector<std::vector<const FltValue*>> lists;
+  std::vector<std::vector<int64_t>> ints;
+  std::vector<std::vector<double>> numbers;
+
+  Passed(size_t tensors, size_t count) {
+    values.reserve(tensors);
+    if (tensors > count) lists.reserve(count);
+  }
 
   FltArg& add(uint32_t tag, size_t count = 0) {
     args.push_back(FltArg{tag, static_cast<uint32_t>(count), {}});
@@ -260,6 +266,7 @@ struct Passed {
       add_numbers(FLT_COMPLEX, {complex.real(), complex.imag()});
     }
   }
+  // The elements of a vector stay where they are when it is moved.
   void add_numbers(uint32_t tag, std::vector<double> list) {
     numbers.push_back(std::move(list));
     add(tag, numbers.back().size()).numbers = numbers.back().data();
@@ -287,8 +294,9 @@ struct Passed {
   }
   template <class List>
   void add_tensors(const List& list) {
-    lists.emplace_back();
-    for (const auto& tensor : list) lists.back().push_back(value_of(tensor));
+    std::vector<const FltValue*> pointers;
+    for (const auto& tensor : list) pointers.push_back(value_of(tensor));
+    lists.push_back(std::move(pointers));
     add(FLT_VALUES, lists.back().size()).values = lists.back().data();
   }
 };
@@ -311,6 +319,18 @@ bool is_known(const IValue& arg) {
       if (tensor && !is_known(*tensor)) return false;
   }
   return true;
+}
+
+size_t count_tensors(c10::ArrayRef<IValue> args) {
+  size_t count = 0;
+  for (const IValue& arg : args) {
+    if (arg.isTensor()) {
+      ++count;
+    } else if (arg.isTensorList() || arg.isOptionalTensorList()) {
+      count += arg.toListRef().size() + args.size();
+    }
+  }
+  return count;
 }
 
 bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
@@ -340,7 +360,7 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   }
   if (!outs) return false;
 
-  Passed passed;
+  Passed passed(count_tensors(args), count);
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
     if (is_place_[at]) {
@@ -389,14 +409,15 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     types.push_back(type_of(out.dtype, out.dims));
   }
   constexpr size_t kMore = 4;
-  c10::SmallVector<FltValue*, 8> raw(types.size() + kMore, nullptr);
+  const size_t room = types.size() + kMore;
+  std::array<Value, 8> few;
+  std::vector<Value> many(room > few.size() ? room : 0);
+  Value* results = many.empty() ? few.data() : many.data();
   size_t made = 0;
   const FltStatus status = flt_record(row_, passed.args.data(), passed.args.size(), types.data(), types.size(),
-                                      raw.data(), raw.size(), &made);
+                                      results->out(), room, &made);
   if (status == FLT_UNSUPPORTED) return false;
   check(status);
-  std::deque<Value> results;
-  for (size_t at = 0; at < made; ++at) results.emplace_back(raw[at]);
 
   // What batch norm writes to its running statistics, which its schema does not say.
   for (size_t more = types.size(); more < made; ++more) {
@@ -453,6 +474,64 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   return true;
 }
 
+// Overloads with a kernel of their own in front of the boxed one, for the case that most calls are: two tensors of one type and one shape, each all of
+// its storage. Inference, arguments and their key are left out then; everything else goes the common way.
+enum Quick : size_t { kAdd, kSub, kMul, kDiv, kQuick };
+constexpr std::array<const char*, kQuick> kQuickNames{"aten::add", "aten::sub", "aten::mul", "aten::div"};
+std::array<Kernel*, kQuick> quick_kernels{};
+std::array<std::optional<c10::OperatorHandle>, kQuick> quick_ops;
+
+// A number in the place of a tensor, as Python's operators make it.
+std::optional<double> number_of(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.device().is_cpu()) return std::nullopt;
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Double: return *static_cast<const double*>(tensor.const_data_ptr());
+    case c10::ScalarType::Long: return static_cast<double>(*static_cast<const int64_t*>(tensor.const_data_ptr()));
+    default: return std::nullopt;
+  }
+}
+
+std::optional<at::Tensor> quick(Quick op, const at::Tensor& a, const at::Tensor& b) {
+  if (const auto number = number_of(b)) {
+    if (!is_ours(a) || !c10::isFloatingType(a.scalar_type())) return std::nullopt;
+    const Value x = read_whole(a);
+    if (!x) return std::nullopt;
+    Value value;
+    check(flt_quick_number(op, x.get(), *number, value.out()));
+    return make(std::move(value), a.scalar_type(), a.sizes());
+  }
+  if (!is_ours(a) || !is_ours(b) || a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return std::nullopt;
+  const c10::ScalarType dtype = a.scalar_type();
+  const bool is_float = c10::isFloatingType(dtype);
+  if (!is_float && (op == kDiv || !c10::isIntegralType(dtype, false))) return std::nullopt;
+  const Value x = read_whole(a), y = read_whole(b);
+  if (!x || !y) return std::nullopt;
+  Value value;
+  check(flt_quick(op, x.get(), y.get(), value.out()));
+  return make(std::move(value), dtype, a.sizes());
+}
+
+template <class... Args>
+at::Tensor the_common_way(Quick op, const Args&... args) {
+  Stack stack{IValue(args)...};
+  (*quick_kernels[op])(*quick_ops[op], c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+  return std::move(stack.back()).toTensor();
+}
+
+template <Quick op>
+at::Tensor scaled(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
+  const bool is_one = alpha.isIntegral(false) ? alpha.toLong() == 1 : alpha.isFloatingPoint() && alpha.toDouble() == 1.0;
+  if (is_one)
+    if (auto result = quick(op, a, b)) return *std::move(result);
+  return the_common_way(op, a, b, alpha);
+}
+
+template <Quick op>
+at::Tensor plain(const at::Tensor& a, const at::Tensor& b) {
+  if (auto result = quick(op, a, b)) return *std::move(result);
+  return the_common_way(op, a, b);
+}
+
 struct Row {
   size_t number;
   std::string name, overload;
@@ -498,6 +577,19 @@ void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c
   const auto& name = op.operator_name();
   const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
   auto kernel = std::make_unique<Kernel>(row.number, form, functional, inputs);
+  for (size_t quick = 0; quick < kQuick; ++quick) {
+    if (form != Form::Functional || name.name != kQuickNames[quick] || name.overload_name != "Tensor") continue;
+    // It lives as long as the registration, which is until the process ends.
+    quick_kernels[quick] = kernel.release();
+    quick_ops[quick] = functional;
+    switch (quick) {
+      case kAdd: library().impl(full.c_str(), &scaled<kAdd>); break;
+      case kSub: library().impl(full.c_str(), &scaled<kSub>); break;
+      case kMul: library().impl(full.c_str(), &plain<kMul>); break;
+      default: library().impl(full.c_str(), &plain<kDiv>);
+    }
+    return;
+  }
   library().impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
 }
 

@@ -23,12 +23,11 @@ namespace fuseline {
 
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 
-// A hold on a value.
+// A hold on a value, or none.
 class Value {
  public:
   Value() = default;
-  explicit Value(FltValue* value) : value_(value) {}
-  Value(Value&& other) noexcept : value_(other.value_) { other.value_ = nullptr; }
+  Value(Value&& other) noexcept : value_(other.value_) { other.value_ = {}; }
   Value& operator=(Value&& other) noexcept {
     std::swap(value_, other.value_);
     return *this;
@@ -36,16 +35,22 @@ class Value {
   Value(const Value&) = delete;
   Value& operator=(const Value&) = delete;
   ~Value() {
-    if (value_ != nullptr) flt_release(value_);
+    if (*this) flt_release(&value_);
   }
-  const FltValue* get() const { return value_; }
-  explicit operator bool() const { return value_ != nullptr; }
-  Value another() const { return Value(flt_retain(value_)); }
-  FltValue** out() { return &value_; }
+  const FltValue* get() const { return &value_; }
+  explicit operator bool() const { return (value_.words[0] | value_.words[1]) != 0; }
+  Value another() const {
+    Value other;
+    flt_retain(&value_, &other.value_);
+    return other;
+  }
+  // Where a function of the engine's puts a value; there is none yet.
+  FltValue* out() { return &value_; }
 
  private:
-  FltValue* value_ = nullptr;
+  FltValue value_{};
 };
+static_assert(sizeof(Value) == sizeof(FltValue), "a list of values is a list of words");
 
 struct Buf {
   std::mutex mutex;

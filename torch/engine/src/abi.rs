@@ -1,8 +1,8 @@
 //! The border to the shim (`torch/csrc/engine.h`): plain structs and functions, built and shipped together with it.
 //!
 //! Obligations of the shim, on which the safety of every function here rests:
-//! - Pointers are what the header says, for the length of the call; values are pointers that this side gave and that were not released.
-//! - A value is released once.
+//! - Pointers are what the header says, for the length of the call.
+//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used until it is released, and is released once.
 //!
 //! Every function returns a [`Status`]; what went wrong is told by [`flt_message`] on the same thread. Panics end here (TB2).
 
@@ -150,9 +150,11 @@ unsafe fn arg<'a>(arg: &'a FltArg) -> Result<Arg<'a>> {
     }
 }
 
-unsafe fn give(place: *mut *mut Tensor, value: Tensor) {
-    // SAFETY: holds because the shim gives a place for the value.
-    unsafe { *place = Box::into_raw(Box::new(value)) };
+const _: () = assert!(size_of::<Tensor>() == 2 * size_of::<usize>() && align_of::<Tensor>() == align_of::<usize>());
+
+unsafe fn give(place: *mut Tensor, value: Tensor) {
+    // SAFETY: holds because the shim gives a place of two words, in which no value is.
+    unsafe { place.write(value) };
 }
 
 /// How many overloads are lowered.
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn flt_record(
     arg_count: usize,
     outs: *const FltType,
     out_count: usize,
-    results: *mut *mut Tensor,
+    results: *mut Tensor,
     room: usize,
     made: *mut usize,
 ) -> Status {
@@ -224,7 +226,7 @@ pub unsafe extern "C" fn flt_upload(
     ty: *const FltType,
     bytes: *const u8,
     len: usize,
-    out: *mut *mut Tensor,
+    out: *mut Tensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: as in `flt_record`.
@@ -263,7 +265,7 @@ pub unsafe extern "C" fn flt_read(
     ty: *const FltType,
     strides: *const i64,
     offset: i64,
-    out: *mut *mut Tensor,
+    out: *mut Tensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: as in `flt_record`; there are as many strides as sizes.
@@ -284,7 +286,7 @@ pub unsafe extern "C" fn flt_write(
     strides: *const i64,
     offset: i64,
     value: *const Tensor,
-    out: *mut *mut Tensor,
+    out: *mut Tensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: as in `flt_record`; there are as many strides as sizes.
@@ -303,7 +305,7 @@ pub unsafe extern "C" fn flt_write(
 pub unsafe extern "C" fn flt_convert(
     value: *const Tensor,
     ty: *const FltType,
-    out: *mut *mut Tensor,
+    out: *mut Tensor,
 ) -> Status {
     guarded(|| {
         // SAFETY: as in `flt_record`.
@@ -317,7 +319,7 @@ pub unsafe extern "C" fn flt_convert(
 
 /// Zeros.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_zeros(ty: *const FltType, out: *mut *mut Tensor) -> Status {
+pub unsafe extern "C" fn flt_zeros(ty: *const FltType, out: *mut Tensor) -> Status {
     guarded(|| {
         // SAFETY: as in `flt_record`.
         let ty = unsafe { type_of(&*ty) }?;
@@ -330,9 +332,11 @@ pub unsafe extern "C" fn flt_zeros(ty: *const FltType, out: *mut *mut Tensor) ->
 
 /// Another hold on a value.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_retain(value: *const Tensor) -> *mut Tensor {
+pub unsafe extern "C" fn flt_retain(value: *const Tensor, out: *mut Tensor) {
     // SAFETY: as in `flt_record`.
-    Box::into_raw(Box::new(unsafe { &*value }.clone()))
+    let other = unsafe { &*value }.clone();
+    // SAFETY: as in `flt_record`.
+    unsafe { give(out, other) };
 }
 
 /// Gives a hold back.
@@ -340,10 +344,42 @@ pub unsafe extern "C" fn flt_retain(value: *const Tensor) -> *mut Tensor {
 pub unsafe extern "C" fn flt_release(value: *mut Tensor) {
     // What a drop records must not unwind into C++.
     let dropped = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: holds because the value was made by `give` or `flt_retain` and is released once.
-        drop(unsafe { Box::from_raw(value) });
+        // SAFETY: holds because the shim releases a value once.
+        unsafe { value.drop_in_place() };
     }));
     drop(dropped);
+}
+
+/// Ops of two operands that have one type, which is also that of the result: no inference, no arguments. The place in this list is the number
+/// at the border.
+const QUICK: [fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>; 4] = [Tensor::add, Tensor::sub, Tensor::mul, Tensor::div];
+
+/// The same with a number, which takes the type of the tensor; for floats.
+const QUICK_NUMBER: [fn(&Tensor, f64) -> fuseline::Result<Tensor>; 4] = [|a, b| a + b, |a, b| a - b, |a, b| a * b, |a, b| a / b];
+
+/// Records an op of [`QUICK_NUMBER`] on a tensor of floats.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flt_quick_number(op: usize, a: *const Tensor, b: f64, out: *mut Tensor) -> Status {
+    guarded(|| {
+        // SAFETY: as in `flt_record`.
+        let value = QUICK_NUMBER[op](unsafe { &*a }, b)?;
+        // SAFETY: as in `flt_record`.
+        unsafe { give(out, value) };
+        Ok(())
+    })
+}
+
+/// Records an op of [`QUICK`] on operands of one type. Not for `bool`, nor division for integers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flt_quick(op: usize, a: *const Tensor, b: *const Tensor, out: *mut Tensor) -> Status {
+    guarded(|| {
+        // SAFETY: as in `flt_record`.
+        let (a, b) = unsafe { (&*a, &*b) };
+        let value = QUICK[op](a, b)?;
+        // SAFETY: as in `flt_record`.
+        unsafe { give(out, value) };
+        Ok(())
+    })
 }
 
 /// Waits until all that was recorded has been computed.
