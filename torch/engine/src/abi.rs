@@ -1,20 +1,23 @@
 //! The border to the shim (`torch/csrc/engine.h`): plain structs and functions, built and shipped together with it.
 //!
 //! Obligations of the shim, on which the safety of every function here rests:
-//! - Pointers are what the header says, for the length of the call.
-//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used until it is released, and is released once.
+//! - Pointers are what the header says, for the length of the call. A list of no elements may have no address; nothing else is null.
+//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used until it is released, and is released once. Where a
+//!   value is to be put there is none.
 //!
 //! Every function returns a [`Status`]; what went wrong is told by [`flt_message`] on the same thread. Panics end here (TB2).
 
-#![allow(unsafe_code, reason = "a border to C++")]
-#![allow(clippy::missing_safety_doc, reason = "the module says what the shim owes")]
+#![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
+#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]
 
 use std::cell::RefCell;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
+use std::sync::LazyLock;
 
-use fuseline::Tensor;
 use fuseline::fusion::{DType, Literal, Shape, TensorType};
+use fuseline::{Mode, Tensor};
 use smallvec::SmallVec;
 
 use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
@@ -46,32 +49,27 @@ pub struct FltType {
     pub dims: *const i64,
 }
 
-/// An argument: which of the kinds below, how many, and it or where it is.
+/// An argument: which of the kinds that [`Arg`] has, how many, and it or where it is.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct FltArg {
     tag: u32,
     count: u32,
-    payload: Payload,
+    /// A number, or the bits of one, or an address.
+    payload: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-union Payload {
-    value: *const Tensor,
-    values: *const *const Tensor,
-    int: i64,
-    float: f64,
-    ints: *const i64,
-    floats: *const f64,
-    text: *const u8,
-}
-
-impl std::fmt::Debug for FltArg {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FltArg").field("tag", &self.tag).field("count", &self.count).finish_non_exhaustive()
+impl FltArg {
+    fn address<T>(&self) -> *const T {
+        std::ptr::with_exposed_provenance(self.payload as usize)
     }
 }
+
+/// Where the shim wants a value, or has one that it gives back: two words.
+pub type Place = MaybeUninit<Tensor>;
+
+const _: () =
+    assert!(size_of::<Place>() == 2 * size_of::<usize>() && align_of::<Place>() == align_of::<usize>());
 
 thread_local! {
     static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
@@ -91,24 +89,26 @@ fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
 
 /// What went wrong in the latest call on this thread that did not end well: UTF-8 that lives until the next such call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_message(len: *mut usize) -> *const u8 {
+pub extern "C" fn flt_message(len: &mut usize) -> *const u8 {
     MESSAGE.with_borrow(|message| {
-        // SAFETY: holds because the shim gives a place for the length.
-        unsafe { *len = message.len() };
+        *len = message.len();
         message.as_ptr()
     })
 }
 
-/// A list of C's; an empty one may have no address.
+/// A list of C's.
+///
+/// # Safety
+/// There are so many elements, for so long.
 unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if len == 0 || start.is_null() {
         return &[];
     }
-    // SAFETY: holds because the shim owes such a list.
+    // SAFETY: holds because the caller says so.
     unsafe { slice::from_raw_parts(start, len) }
 }
 
-unsafe fn type_of(ty: &FltType) -> Result<TensorType> {
+fn type_of(ty: &FltType) -> Result<TensorType> {
     // SAFETY: holds because the shim owes as many sizes as it says.
     let dims = unsafe { list(ty.dims, ty.rank as usize) };
     let dims: SmallVec<[u64; 6]> = dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(u64::MAX)).collect();
@@ -123,85 +123,83 @@ fn dtype_of(code: u32) -> Result<DType> {
     }
 }
 
-unsafe fn arg<'a>(arg: &'a FltArg) -> Result<Arg<'a>> {
-    let (payload, count) = (&arg.payload, arg.count as usize);
-    // SAFETY: holds because the tag says which part of the payload the shim has filled, and what it points to lives through the call.
-    unsafe {
-        Ok(match arg.tag {
-            0 => Arg::None,
-            1 => Arg::Tensor(&*payload.value),
-            2 => Arg::Tensors(list(payload.values, count).iter().map(|value| value.as_ref()).collect()),
-            3 => Arg::Int(payload.int),
-            4 => Arg::Float(payload.float),
-            5 => Arg::Bool(payload.int != 0),
-            6 => Arg::Ints(list(payload.ints, count)),
-            7 => Arg::Floats(list(payload.floats, count)),
-            8 => match std::str::from_utf8(list(payload.text, count)) {
-                Ok(text) => Arg::Text(text),
-                Err(_) => return unsupported("a text that is not UTF-8"),
-            },
-            9 => Arg::DType(dtype_of(payload.int as u32)?),
-            10 => match list(payload.floats, count) {
-                [re, im] => Arg::Complex(*re, *im),
-                _ => return unsupported("a complex number of other than two parts"),
-            },
-            other => return unsupported(format!("an argument of kind {other}")),
-        })
-    }
-}
-
-const _: () = assert!(size_of::<Tensor>() == 2 * size_of::<usize>() && align_of::<Tensor>() == align_of::<usize>());
-
-unsafe fn give(place: *mut Tensor, value: Tensor) {
-    // SAFETY: holds because the shim gives a place of two words, in which no value is.
-    unsafe { place.write(value) };
+/// An argument. Its tag says what the shim has put there; what an address points to lives through the call.
+fn arg(arg: &FltArg) -> Result<Arg<'_>> {
+    let (payload, count) = (arg.payload, arg.count as usize);
+    // SAFETY: as the function says.
+    let floats = || unsafe { list(arg.address(), count) };
+    Ok(match arg.tag {
+        // SAFETY: as the function says; one that is missing has no address.
+        1 => unsafe { arg.address::<Tensor>().as_ref() }.map_or(Arg::None, Arg::Tensor),
+        2 => {
+            // SAFETY: as the function says.
+            let values: &[*const Tensor] = unsafe { list(arg.address(), count) };
+            // SAFETY: as the function says; one that is missing is null.
+            Arg::Tensors(values.iter().map(|value| unsafe { value.as_ref() }).collect())
+        }
+        0 => Arg::None,
+        3 => Arg::Int(payload as i64),
+        4 => Arg::Float(f64::from_bits(payload)),
+        5 => Arg::Bool(payload != 0),
+        // SAFETY: as the function says.
+        6 => Arg::Ints(unsafe { list(arg.address(), count) }),
+        7 => Arg::Floats(floats()),
+        // SAFETY: as the function says.
+        8 => match std::str::from_utf8(unsafe { list(arg.address(), count) }) {
+            Ok(text) => Arg::Text(text),
+            Err(_) => return unsupported("a text that is not UTF-8"),
+        },
+        9 => Arg::DType(dtype_of(payload as u32)?),
+        10 => match floats() {
+            [re, im] => Arg::Complex(*re, *im),
+            _ => return unsupported("a complex number of other than two parts"),
+        },
+        other => return unsupported(format!("an argument of kind {other}")),
+    })
 }
 
 /// How many overloads are lowered.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_op_count() -> usize {
-    ops::rows().count()
+    ROWS.len()
 }
 
 /// The name of an overload, as UTF-8.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_op_name(op: usize, len: *mut usize) -> *const u8 {
-    let name = ops::rows().nth(op).map_or("", |row| row.name);
-    // SAFETY: holds because the shim gives a place for the length.
-    unsafe { *len = name.len() };
+pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
+    let name = ROWS.get(op).map_or("", |row| row.name);
+    *len = name.len();
     name.as_ptr()
 }
 
 /// The rows in one list, so that a call finds its own at once.
-static ROWS: std::sync::LazyLock<Vec<&'static Row>> = std::sync::LazyLock::new(|| ops::rows().collect());
+static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| ops::rows().collect());
 
-fn lowered(row: &Row, args: &[Arg<'_>], outs: &[TensorType]) -> Result<Results> {
+fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
     (row.lower)(&Call { stream: device::stream()?, args, outs })
 }
 
 /// Records a call. `results` has room for `room` values; as many as were made is told in `made`: one for each result type, and behind them those
 /// that the op writes to arguments though its schema does not say so.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_record(
+pub extern "C" fn flt_record(
     op: usize,
     args: *const FltArg,
     arg_count: usize,
     outs: *const FltType,
     out_count: usize,
-    results: *mut Tensor,
+    results: *mut Place,
     room: usize,
-    made: *mut usize,
+    made: &mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds by the module's obligations, as in every function here.
-        let (args, types) = unsafe { (list(args, arg_count), list(outs, out_count)) };
-        let args: SmallVec<[Arg<'_>; 8]> =
-            // SAFETY: as above.
-            args.iter().map(|one| unsafe { arg(one) }).collect::<Result<_>>()?;
-        // SAFETY: as above.
-        let outs: SmallVec<[TensorType; 2]> =
-            types.iter().map(|ty| unsafe { type_of(ty) }).collect::<Result<_>>()?;
-        let row = ROWS[op];
+        // SAFETY: holds because the shim gives so many arguments.
+        let args = unsafe { list(args, arg_count) };
+        // SAFETY: holds because the shim gives so many types.
+        let types = unsafe { list(outs, out_count) };
+        let args: SmallVec<[Arg<'_>; 8]> = args.iter().map(arg).collect::<Result<_>>()?;
+        let outs: SmallVec<[TensorType; 2]> = types.iter().map(type_of).collect::<Result<_>>()?;
+        let Some(row) = ROWS.get(op) else { return unsupported(format!("row {op}")) };
         let values = lowered(row, &args, &outs)?;
         let is_right = values.len() >= outs.len()
             && values.len() <= room
@@ -210,176 +208,142 @@ pub unsafe extern "C" fn flt_record(
             let types: Vec<_> = values.iter().map(Tensor::ty).collect();
             return unsupported(format!("bug: the lowering of {} gives {types:?} for {outs:?}", row.name));
         }
-        // SAFETY: as above.
-        unsafe { *made = values.len() };
-        for (at, value) in values.into_iter().enumerate() {
-            // SAFETY: as above; there is room.
-            unsafe { give(results.add(at), value) };
+        *made = values.len();
+        // SAFETY: holds because the shim gives room for so many.
+        let places = unsafe { slice::from_raw_parts_mut(results, room) };
+        for (place, value) in places.iter_mut().zip(values) {
+            place.write(value);
         }
+        Ok(())
+    })
+}
+
+/// Ops of two operands that have one type, which is also that of the result: no inference, no arguments. The place in this list is the number
+/// at the border.
+const QUICK: [fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>; 4] =
+    [Tensor::add, Tensor::sub, Tensor::mul, Tensor::div];
+
+/// The same with a number, which takes the type of the tensor; for floats.
+const QUICK_NUMBER: [fn(&Tensor, f64) -> fuseline::Result<Tensor>; 4] =
+    [|a, b| a + b, |a, b| a - b, |a, b| a * b, |a, b| a / b];
+
+/// Records an op of [`QUICK`] on operands of one type. Not for `bool`, nor division for integers.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(QUICK[op](a, b)?);
+        Ok(())
+    })
+}
+
+/// Records an op of [`QUICK_NUMBER`] on a tensor of floats.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(QUICK_NUMBER[op](a, b)?);
         Ok(())
     })
 }
 
 /// A value of these elements, in row-major order; the bytes are copied.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_upload(
-    ty: *const FltType,
-    bytes: *const u8,
-    len: usize,
-    out: *mut Tensor,
-) -> Status {
+pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
     guarded(|| {
-        // SAFETY: as in `flt_record`.
-        let ty = unsafe { type_of(&*ty) }?;
-        // SAFETY: as in `flt_record`.
+        // SAFETY: holds because the shim gives so many bytes.
         let bytes = unsafe { list(bytes, len) };
-        let data =
-            Literal::from_bytes(ty, bytes.to_vec()).map_err(|error| Fault::Unsupported(error.to_string()))?;
-        let value = device::stream()?.from_literal(&data)?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, value) };
+        let data = Literal::from_bytes(type_of(ty)?, bytes.to_vec());
+        let data = data.map_err(|error| Fault::Unsupported(error.to_string()))?;
+        out.write(device::stream()?.from_literal(&data)?);
         Ok(())
     })
 }
 
-/// Waits for a value and copies its elements, as many bytes as there is room for.
+/// Waits for a value and copies its elements, for which there is just room.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_download(value: *const Tensor, bytes: *mut u8, len: usize) -> Status {
+pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> Status {
     guarded(|| {
-        // SAFETY: as in `flt_record`.
-        let data = unsafe { &*value }.to_literal()?;
-        let from = data.bytes();
-        if from.len() != len {
-            return unsupported(format!("{len} bytes for a value of {}", from.len()));
+        let data = value.to_literal()?;
+        if data.bytes().len() != len {
+            return unsupported(format!("{len} bytes for a value of {}", data.bytes().len()));
         }
-        // SAFETY: holds because there is room for `len` bytes, and both are as long.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes, len) };
+        if len > 0 {
+            // SAFETY: holds because the shim gives room for so many bytes, which it has written before.
+            unsafe { slice::from_raw_parts_mut(bytes, len) }.copy_from_slice(data.bytes());
+        }
         Ok(())
     })
 }
 
-/// What a view sees of a storage.
+/// What a view sees of a storage; there are as many strides as sizes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_read(
-    base: *const Tensor,
-    ty: *const FltType,
+pub extern "C" fn flt_read(
+    base: &Tensor,
+    ty: &FltType,
     strides: *const i64,
     offset: i64,
-    out: *mut Tensor,
+    out: &mut Place,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as in `flt_record`; there are as many strides as sizes.
-        let (ty, strides) = unsafe { (type_of(&*ty)?, list(strides, (*ty).rank as usize)) };
-        // SAFETY: as in `flt_record`.
-        let value = view::read(unsafe { &*base }, &View { ty: &ty, strides, offset })?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, value) };
+        // SAFETY: holds because the shim gives as many strides as sizes.
+        let strides = unsafe { list(strides, ty.rank as usize) };
+        out.write(view::read(base, &View { ty: &type_of(ty)?, strides, offset })?);
         Ok(())
     })
 }
 
 /// A storage after a write through a view.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_write(
-    base: *const Tensor,
-    ty: *const FltType,
+pub extern "C" fn flt_write(
+    base: &Tensor,
+    ty: &FltType,
     strides: *const i64,
     offset: i64,
-    value: *const Tensor,
-    out: *mut Tensor,
+    value: &Tensor,
+    out: &mut Place,
 ) -> Status {
     guarded(|| {
-        // SAFETY: as in `flt_record`; there are as many strides as sizes.
-        let (ty, strides) = unsafe { (type_of(&*ty)?, list(strides, (*ty).rank as usize)) };
-        // SAFETY: as in `flt_record`.
-        let (base, value) = unsafe { (&*base, &*value) };
-        let new = view::write(base, &View { ty: &ty, strides, offset }, value)?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, new) };
+        // SAFETY: holds because the shim gives as many strides as sizes.
+        let strides = unsafe { list(strides, ty.rank as usize) };
+        out.write(view::write(base, &View { ty: &type_of(ty)?, strides, offset }, value)?);
         Ok(())
     })
 }
 
 /// The value in another element type, and in a shape that it broadcasts to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_convert(
-    value: *const Tensor,
-    ty: *const FltType,
-    out: *mut Tensor,
-) -> Status {
+pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> Status {
     guarded(|| {
-        // SAFETY: as in `flt_record`.
-        let (value, ty) = unsafe { (&*value, type_of(&*ty)?) };
-        let value = ops::stretched(&cast(value, ty.dtype())?, ty.dims())?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, value) };
+        let ty = type_of(ty)?;
+        out.write(ops::stretched(&cast(value, ty.dtype())?, ty.dims())?);
         Ok(())
     })
 }
 
 /// Zeros.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_zeros(ty: *const FltType, out: *mut Tensor) -> Status {
+pub extern "C" fn flt_zeros(ty: &FltType, out: &mut Place) -> Status {
     guarded(|| {
-        // SAFETY: as in `flt_record`.
-        let ty = unsafe { type_of(&*ty) }?;
-        let value = device::stream()?.zeros(ty.dtype(), ty.dims())?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, value) };
+        let ty = type_of(ty)?;
+        out.write(device::stream()?.zeros(ty.dtype(), ty.dims())?);
         Ok(())
     })
 }
 
 /// Another hold on a value.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_retain(value: *const Tensor, out: *mut Tensor) {
-    // SAFETY: as in `flt_record`.
-    let other = unsafe { &*value }.clone();
-    // SAFETY: as in `flt_record`.
-    unsafe { give(out, other) };
+pub extern "C" fn flt_retain(value: &Tensor, out: &mut Place) {
+    out.write(value.clone());
 }
 
 /// Gives a hold back.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_release(value: *mut Tensor) {
+pub extern "C" fn flt_release(value: &mut Place) {
     // What a drop records must not unwind into C++.
     let dropped = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: holds because the shim releases a value once.
-        unsafe { value.drop_in_place() };
+        // SAFETY: holds because there is a value, and the shim releases it once.
+        unsafe { value.assume_init_drop() };
     }));
     drop(dropped);
-}
-
-/// Ops of two operands that have one type, which is also that of the result: no inference, no arguments. The place in this list is the number
-/// at the border.
-const QUICK: [fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>; 4] = [Tensor::add, Tensor::sub, Tensor::mul, Tensor::div];
-
-/// The same with a number, which takes the type of the tensor; for floats.
-const QUICK_NUMBER: [fn(&Tensor, f64) -> fuseline::Result<Tensor>; 4] = [|a, b| a + b, |a, b| a - b, |a, b| a * b, |a, b| a / b];
-
-/// Records an op of [`QUICK_NUMBER`] on a tensor of floats.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_quick_number(op: usize, a: *const Tensor, b: f64, out: *mut Tensor) -> Status {
-    guarded(|| {
-        // SAFETY: as in `flt_record`.
-        let value = QUICK_NUMBER[op](unsafe { &*a }, b)?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, value) };
-        Ok(())
-    })
-}
-
-/// Records an op of [`QUICK`] on operands of one type. Not for `bool`, nor division for integers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_quick(op: usize, a: *const Tensor, b: *const Tensor, out: *mut Tensor) -> Status {
-    guarded(|| {
-        // SAFETY: as in `flt_record`.
-        let (a, b) = unsafe { (&*a, &*b) };
-        let value = QUICK[op](a, b)?;
-        // SAFETY: as in `flt_record`.
-        unsafe { give(out, value) };
-        Ok(())
-    })
 }
 
 /// Waits until all that was recorded has been computed.
@@ -397,45 +361,40 @@ pub extern "C" fn flt_flush() -> Status {
     })
 }
 
-/// Fused (0), Strict (1), Debug (2).
+/// The modes, by their numbers at the border.
+const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
+
+/// Sets the mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_set_mode(mode: u32) -> Status {
-    guarded(|| {
-        let mode = match mode {
-            0 => fuseline::Mode::Fused,
-            1 => fuseline::Mode::Strict,
-            2 => fuseline::Mode::Debug,
-            other => return unsupported(format!("mode {other}")),
-        };
-        device::engine()?.set_mode(mode);
-        Ok(())
+    guarded(|| match MODES.get(mode as usize) {
+        Some(&mode) => {
+            device::engine()?.set_mode(mode);
+            Ok(())
+        }
+        None => unsupported(format!("mode {mode}")),
     })
 }
 
 /// The mode.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_mode(mode: *mut u32) -> Status {
+pub extern "C" fn flt_mode(mode: &mut u32) -> Status {
     guarded(|| {
-        let number = match device::engine()?.mode() {
-            fuseline::Mode::Fused => 0,
-            fuseline::Mode::Strict => 1,
-            fuseline::Mode::Debug => 2,
-        };
-        // SAFETY: as in `flt_record`.
-        unsafe { *mode = number };
+        let now = device::engine()?.mode();
+        *mode = MODES.iter().position(|one| *one == now).unwrap_or(0) as u32;
         Ok(())
     })
 }
 
 /// The plugin to use where nobody says which, as UTF-8. Before the first use of the device.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn flt_set_plugin(path: *const u8, len: usize) {
-    // SAFETY: as in `flt_record`.
+pub extern "C" fn flt_set_plugin(path: *const u8, len: usize) {
+    // SAFETY: holds because the shim gives so many bytes.
     let path = unsafe { list(path, len) };
-    device::set_plugin(std::path::PathBuf::from(String::from_utf8_lossy(path).into_owned()));
+    device::set_plugin(String::from_utf8_lossy(path).into_owned().into());
 }
 
-/// The engine's counters: names and values as `name value` lines, by [`flt_message`].
+/// The engine's counters, as lines of a name and a number, by [`flt_message`].
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_counters() -> Status {
     guarded(|| {

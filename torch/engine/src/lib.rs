@@ -15,7 +15,7 @@
 //! - TB2: no panic and no error crosses the border as anything but a status and words (`abi`).
 //! - TB3: everything is recorded on one stream, in the order of the calls, whatever thread they come from.
 
-pub mod abi;
+mod abi;
 pub mod call;
 mod device;
 pub mod ops;

@@ -37,7 +37,8 @@ pub(crate) fn run(host: &Host) -> Tally {
 /// PyTorch, unless what is pinned is there.
 fn provide(host: &Host, python: &Path, environment: &Path) -> Result<(), String> {
     let requirements = host.root.join("torch/tests/requirements.txt");
-    let wanted = std::fs::read_to_string(&requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
+    let wanted = std::fs::read_to_string(&requirements)
+        .map_err(|error| format!("{}: {error}", requirements.display()))?;
     let stamp = environment.join("requirements.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
         return Ok(());
