@@ -549,8 +549,10 @@ std::vector<Row> rows() {
   return rows;
 }
 
+// What is made of other ops and has no derivative of its own loses its gradient where it has a kernel.
 bool has_composite_kernel(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
 }
 
 // Whether the first arguments of two schemas have the same types, and those left of the first are only where a result is to be.

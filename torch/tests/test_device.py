@@ -173,6 +173,28 @@ class Programs(Case):
             twin.weight.zero_()
         self.assertTrue(model.weight.abs().sum().item() > 0)
 
+    def test_shared_weights_stay_shared(self):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        weight = model[0].weight
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        for device in (DEVICE, "cpu", DEVICE):
+            model.to(device)
+            self.assertIs(model[0].weight, weight)
+            self.assertIs(model[1].weight, weight)
+            self.assertEqual((weight.device.type, weight.is_leaf, weight.requires_grad), (device, True, True))
+        before = weight.detach().cpu()
+        out = model(torch.ones(1, 4, device=DEVICE)).sum()
+        out.backward()
+        self.assertEqual(weight.grad.device.type, DEVICE)
+        optimizer.step()
+        self.assertTrue((weight.detach().cpu() != before).any())
+        # A graph that has the weights in it is no hindrance, and gradients come along.
+        model.cpu()
+        self.assertEqual((weight.device.type, weight.grad.device.type), ("cpu", "cpu"))
+        model(torch.ones(1, 4)).sum().backward()
+        self.assertFalse(out.grad_fn is None)
+
     def test_threads_share_the_stream(self):
         results = [None] * 4
 

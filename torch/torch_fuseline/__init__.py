@@ -224,6 +224,57 @@ def get_amp_supported_dtype():
     return [torch.bfloat16, torch.float16]
 
 
+def _crosses(module, convert):
+    """Whether a conversion of a module takes parameters to this device or away from it."""
+    try:
+        with torch.no_grad():
+            there = convert(torch.empty(0)).device.type == "fuseline"
+    except Exception:
+        return False
+    return any((parameter.device.type == "fuseline") != there for parameter in module.parameters())
+
+
+def _move(module, convert):
+    """``module._apply`` by setting the data of parameters, as PyTorch does between the devices on its list."""
+    for child in module.children():
+        _move(child, convert)
+    for parameter in module._parameters.values():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            torch.ops.fuseline.set_data(parameter, convert(parameter))
+            if parameter.grad is not None:
+                grad, needs_grad = parameter.grad, parameter.grad.requires_grad
+                torch.ops.fuseline.set_data(grad, convert(grad).requires_grad_(needs_grad))
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = convert(buffer)
+    return module
+
+
+def _keep_parameters():
+    """Has ``module.to`` move parameters in place, as on CUDA.
+
+    PyTorch makes new parameters for devices that are not on a list of its own: weights that two layers share are two weights then, each with half
+    of the gradient, and an optimizer that was made before trains what nobody uses.
+    """
+    plain = torch.nn.Module._apply
+
+    def _apply(self, fn, recurse=True):
+        future = torch.__future__
+        is_asked_otherwise = (
+            future.get_swap_module_params_on_conversion() or future.get_overwrite_module_params_on_conversion()
+        )
+        # Functions of others may do what they like to be called for, and subclasses of tensors have their own ways.
+        is_torchs = getattr(fn, "__module__", None) == "torch.nn.modules.module"
+        is_plain = all(type(parameter) is torch.nn.Parameter for parameter in self.parameters())
+        if is_asked_otherwise or not recurse or not is_torchs or not is_plain or not _crosses(self, fn):
+            return plain(self, fn, recurse)
+        return _move(self, fn)
+
+    torch.nn.Module._apply = _apply
+
+
 def _register():
     torch.utils.rename_privateuse1_backend("fuseline")
     torch._register_device_module("fuseline", sys.modules[__name__])
@@ -234,6 +285,7 @@ def _register():
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())
+    _keep_parameters()
 
 
 _register()

@@ -3,15 +3,9 @@
 //! A row names an overload in its functional form (`add.Tensor`); the shim makes in-place and `out=` forms of it. A lowering gets its arguments by
 //! their places in the schema, and gives results of the types that PyTorch infers; see [`crate::call`].
 
-mod create;
-mod elementwise;
-mod index;
-mod matrix;
-mod nn;
-mod norm;
-mod order;
-mod random;
-mod reduce;
+mod arithmetic;
+mod networks;
+mod pool;
 
 use fuseline::Tensor;
 use fuseline::fusion::{DType, TensorType};
@@ -20,17 +14,7 @@ use crate::call::{Call, Result, Results, Row, one};
 use crate::promote::result_type;
 
 /// All rows, by subject.
-pub static TABLE: &[&[Row]] = &[
-    create::ROWS,
-    elementwise::ROWS,
-    index::ROWS,
-    matrix::ROWS,
-    nn::ROWS,
-    norm::ROWS,
-    order::ROWS,
-    random::ROWS,
-    reduce::ROWS,
-];
+pub static TABLE: &[&[Row]] = &[arithmetic::UNARY, arithmetic::ROWS, networks::ROWS, pool::ROWS];
 
 /// All rows. A row's place here is its number at the border.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
