@@ -43,27 +43,35 @@ at::Tensor download(const at::Tensor& tensor) {
   return cpu;
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
-  // Bits that mean "the conjugate of" or "the negative of" are resolved first.
-  if (self.is_conj() || self.is_neg() || dst.is_conj() || dst.is_neg()) {
-    at::Tensor plain = self.resolve_conj().resolve_neg();
-    if (dst.is_conj()) {
-      copy_from(plain.conj().resolve_conj(), dst.conj(), false);
-    } else if (dst.is_neg()) {
-      copy_from(plain.neg(), dst._neg_view(), false);
-    } else {
-      copy_from(plain, dst, false);
-    }
-    return dst;
+// A tensor whose elements are those that are meant: without the bits that say "the conjugate of" and "the negative of".
+at::Tensor without_bits(at::Tensor tensor) {
+  if (tensor.is_conj()) tensor = tensor.conj();
+  if (tensor.is_neg()) tensor = tensor._neg_view();
+  return tensor;
+}
+
+Value with_bits_of(const at::Tensor& tensor, Value value) {
+  if (tensor.is_conj() || tensor.is_neg()) {
+    Value meant;
+    check(flt_bits(value.get(), tensor.is_conj(), tensor.is_neg(), meant.out()));
+    return meant;
   }
+  return value;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   if (dst.numel() == 0) return dst;
   TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: a copy from ", self.device());
   TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), "fuseline: a copy to ", dst.device());
   if (!is_ours(dst)) {
-    dst.copy_(download(self));
+    at::Tensor cpu = download(without_bits(self));
+    if (self.is_conj()) cpu = cpu.conj();
+    if (self.is_neg()) cpu = cpu._neg_view();
+    dst.copy_(cpu);
     return dst;
   }
-  Value value = is_ours(self) ? read(self) : upload(self.to(dst.scalar_type()));
+  Value value = is_ours(self) ? with_bits_of(self, read(without_bits(self)))
+                              : upload(self.to(dst.scalar_type()).resolve_conj().resolve_neg());
   const bool is_other_type = is_ours(self) && self.scalar_type() != dst.scalar_type();
   if (is_other_type || self.sizes() != dst.sizes()) {
     FltType type = type_of(dst.scalar_type(), dst.sizes());
@@ -71,7 +79,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
     check(flt_convert(value.get(), &type, converted.out()));
     value = std::move(converted);
   }
-  write(dst, std::move(value));
+  write(without_bits(dst), with_bits_of(dst, std::move(value)));
   return dst;
 }
 
@@ -83,7 +91,11 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
   return copy_from(self, dst, false);
 }
 
-at::Scalar local_scalar_dense(const at::Tensor& self) { return download(self).item(); }
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  at::Tensor cpu = at::empty(self.sizes(), self.options().device(c10::kCPU));
+  copy_from(self, cpu, false);
+  return cpu.item();
+}
 
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) { return at::native::view(self, size); }
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<int64_t> offset) {

@@ -58,6 +58,7 @@ FltStatus flt_read(const FltValue* base, const FltType* type, const int64_t* str
 FltStatus flt_write(const FltValue* base, const FltType* type, const int64_t* strides, int64_t offset,
                     const FltValue* value, FltValue* out);
 FltStatus flt_convert(const FltValue* value, const FltType* type, FltValue* out);
+FltStatus flt_bits(const FltValue* value, bool conjugates, bool negates, FltValue* out);
 FltStatus flt_zeros(const FltType* type, FltValue* out);
 void flt_retain(const FltValue* value, FltValue* out);
 FltStatus flt_quick_number(size_t op, const FltValue* a, double b, FltValue* out);

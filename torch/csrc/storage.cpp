@@ -49,6 +49,7 @@ uint32_t code_of(c10::ScalarType dtype) {
 }
 
 FltType type_of(c10::ScalarType dtype, c10::IntArrayRef dims) {
+  TORCH_CHECK_NOT_IMPLEMENTED(code_of(dtype) != 0, "fuseline: there are no tensors of type ", dtype, " on this device");
   return FltType{code_of(dtype), static_cast<uint32_t>(dims.size()), dims.data()};
 }
 

@@ -17,7 +17,7 @@ use std::slice;
 use std::sync::LazyLock;
 
 use fuseline::fusion::{DType, Literal, Shape, TensorType};
-use fuseline::{Mode, Tensor};
+use fuseline::{Mode, Stage, Tensor};
 use smallvec::SmallVec;
 
 use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
@@ -176,7 +176,12 @@ pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
 static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| ops::rows().collect());
 
 fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
-    (row.lower)(&Call { stream: device::stream()?, args, outs })
+    let results = (row.lower)(&Call { stream: device::stream()?, args, outs });
+    // An op that is refused as it is recorded is a case that the lowering does not cover.
+    match results {
+        Err(Fault::Engine(error)) if error.stage() == Stage::Record => unsupported(error.to_string()),
+        other => other,
+    }
 }
 
 /// Records a call. `results` has room for `room` values; as many as were made is told in `made`: one for each result type, and behind them those
@@ -315,6 +320,22 @@ pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> 
     guarded(|| {
         let ty = type_of(ty)?;
         out.write(ops::stretched(&cast(value, ty.dtype())?, ty.dims())?);
+        Ok(())
+    })
+}
+
+/// The conjugate of a value, its negative, or both.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut Place) -> Status {
+    guarded(|| {
+        let mut meant = value.clone();
+        if conjugates && meant.dtype().is_complex() {
+            meant = meant.conj()?;
+        }
+        if negates {
+            meant = meant.neg()?;
+        }
+        out.write(meant);
         Ok(())
     })
 }

@@ -4,7 +4,7 @@ use fuseline::Tensor;
 use fuseline::fusion::DType;
 
 use super::{as_type, axis, cast, compared_in, pair, result, stretched};
-use crate::call::{Arg, Call, Result, Results, Row, unsupported};
+use crate::call::{Call, Result, Results, Row, unsupported};
 
 type Unary = fn(&Tensor) -> fuseline::Result<Tensor>;
 type Binary = fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>;
@@ -20,12 +20,51 @@ pub(crate) static UNARY: &[Row] = rows! { unary:
     "neg" => Tensor::neg, "abs" => Tensor::abs, "exp" => Tensor::exp, "expm1" => Tensor::expm1, "log" => Tensor::log, "log1p" => Tensor::log1p,
     "sqrt" => Tensor::sqrt, "rsqrt" => Tensor::rsqrt, "sin" => Tensor::sin, "cos" => Tensor::cos, "tan" => Tensor::tan, "tanh" => Tensor::tanh,
     "sinh" => Tensor::sinh, "cosh" => Tensor::cosh, "asin" => Tensor::asin, "acos" => Tensor::acos, "atan" => Tensor::atan, "erf" => Tensor::erf,
-    "erfc" => Tensor::erfc, "sigmoid" => Tensor::logistic, "floor" => Tensor::floor, "ceil" => Tensor::ceil, "round" => Tensor::round_even,
-    "sign" => Tensor::sign,
+    "erfc" => Tensor::erfc, "sigmoid" => Tensor::logistic,
 };
 
 /// The rest.
 pub(crate) static ROWS: &[Row] = &[
+    Row { name: "floor", lower: |call| whole(call, Tensor::floor) },
+    Row { name: "ceil", lower: |call| whole(call, Tensor::ceil) },
+    Row { name: "round", lower: |call| whole(call, Tensor::round_even) },
+    Row { name: "trunc", lower: |call| whole(call, truncated) },
+    Row { name: "sign", lower: sign },
+    Row {
+        name: "isnan",
+        lower: |call| {
+            let x = call.tensor(0)?;
+            result(call, x.not_equal(&x)?)
+        },
+    },
+    Row { name: "exp2", lower: |call| unary(call, |x| (x * std::f64::consts::LN_2)?.exp()) },
+    Row { name: "log2", lower: |call| unary(call, |x| x.log()? / std::f64::consts::LN_2) },
+    Row { name: "log10", lower: |call| unary(call, |x| x.log()? / std::f64::consts::LN_10) },
+    Row { name: "asinh", lower: |call| unary(call, Tensor::asinh) },
+    Row { name: "acosh", lower: |call| unary(call, Tensor::acosh) },
+    Row { name: "atanh", lower: |call| unary(call, Tensor::atanh) },
+    Row { name: "erfinv", lower: |call| unary(call, Tensor::erf_inv) },
+    Row { name: "lgamma", lower: |call| unary(call, Tensor::lgamma) },
+    Row { name: "digamma", lower: |call| unary(call, Tensor::digamma) },
+    Row { name: "frac", lower: |call| unary(call, |x| x - &truncated(x)?) },
+    Row { name: "atan2", lower: |call| binary(call, Tensor::atan2) },
+    Row { name: "fmod.Tensor", lower: |call| binary(call, Tensor::rem) },
+    Row { name: "remainder.Tensor", lower: |call| binary(call, remainder) },
+    Row { name: "floor_divide", lower: |call| divide(call, Some("floor")) },
+    Row {
+        name: "div.Tensor_mode",
+        lower: |call| {
+            let mode = call.text(2)?.map(str::to_owned);
+            divide(call, mode.as_deref())
+        },
+    },
+    Row { name: "pow.Tensor_Tensor", lower: |call| powers(call) },
+    Row { name: "pow.Scalar", lower: |call| powers(call) },
+    Row { name: "clamp_min", lower: |call| binary(call, Tensor::maximum) },
+    Row { name: "clamp_max", lower: |call| binary(call, Tensor::minimum) },
+    Row { name: "clamp_min.Tensor", lower: |call| binary(call, Tensor::maximum) },
+    Row { name: "clamp_max.Tensor", lower: |call| binary(call, Tensor::minimum) },
+    Row { name: "logical_xor", lower: |call| logical(call, Tensor::xor) },
     Row {
         name: "reciprocal",
         lower: |call| {
@@ -109,7 +148,6 @@ pub(crate) static ROWS: &[Row] = &[
         name: "all.dim",
         lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.all(&reduced(call, 1)?)?),
     },
-    Row { name: "argmax", lower: argmax },
     Row { name: "cumsum", lower: cumsum },
     Row { name: "cat", lower: cat },
     Row { name: "mm", lower: |call| result(call, call.tensor(0)?.matmul(&call.tensor(1)?)?) },
@@ -122,11 +160,27 @@ pub(crate) static ROWS: &[Row] = &[
 
 fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
-    let x = as_type(call, 0, dtype)?;
-    if dtype == DType::Bool || dtype.is_complex() {
-        return unsupported(format!("elements of type {dtype}"));
+    let given = call.tensor(0)?.dtype();
+    if dtype == DType::Bool || given.is_complex() {
+        return unsupported(format!("elements of type {given}"));
     }
-    result(call, op(&x)?)
+    result(call, op(&as_type(call, 0, dtype)?)?)
+}
+
+/// To a whole number: integers are that already.
+fn whole(call: &Call<'_>, op: Unary) -> Result<Results> {
+    if call.out(0)?.dtype().is_float() { unary(call, op) } else { result(call, call.tensor(0)?) }
+}
+
+/// A NaN has no sign, and that of zero is none.
+fn sign(call: &Call<'_>) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
+    let side = |is_on: Tensor| cast(&is_on, if x.dtype() == DType::Bool { DType::I8 } else { x.dtype() });
+    if x.dtype() == DType::Bool {
+        return result(call, x);
+    }
+    result(call, side(x.greater(&zero)?)?.sub(&side(x.less(&zero)?)?)?)
 }
 
 fn binary(call: &Call<'_>, op: Binary) -> Result<Results> {
@@ -166,6 +220,52 @@ fn scaled(call: &Call<'_>, a: usize, b: usize, op: Binary) -> Result<Results> {
         y = y.mul(&stretched(&call.number(2, ty.dtype())?, ty.dims())?)?;
     }
     result(call, op(&x, &y)?)
+}
+
+/// Towards zero.
+fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
+    let (down, up) = (x.floor()?, x.ceil()?);
+    let is_negative = x.less(&(x * 0.0)?)?;
+    is_negative.select(&up, &down)
+}
+
+/// With the sign of the divisor.
+fn remainder(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
+    let rest = a.rem(b)?;
+    let zero = a.on_stream().zeros(a.dtype(), a.dims())?;
+    let is_other = rest.less(&zero)?.xor(&b.less(&zero)?)?.and(&rest.not_equal(&zero)?)?;
+    is_other.select(&rest.add(b)?, &rest)
+}
+
+/// A quotient that is rounded, for floats: integers divided by zero are errors in PyTorch, which the CPU tells.
+fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    if !dtype.is_float() {
+        return unsupported(format!("rounded quotients of {dtype}"));
+    }
+    let (a, b) = pair(call, dtype)?;
+    let quotient = match mode {
+        None => a.div(&b)?,
+        Some("trunc") => truncated(&a.div(&b)?)?,
+        // What is left over decides, so that a quotient that was rounded up to a whole number is not taken for one. An infinite one stays.
+        Some("floor") => {
+            let plain = a.div(&b)?;
+            let whole = a.sub(&remainder(&a, &b)?)?.div(&b)?;
+            let zero = stretched(&call.constant(0.0, dtype)?, b.dims())?;
+            b.equal(&zero)?.select(&plain, &whole.round_even()?)?
+        }
+        Some(other) => return unsupported(format!("quotients rounded by {other}")),
+    };
+    result(call, quotient)
+}
+
+/// Powers of floats; of integers a negative one is an error, which the CPU tells.
+fn powers(call: &Call<'_>) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    if !dtype.is_float() {
+        return unsupported(format!("powers of {dtype}"));
+    }
+    binary(call, Tensor::pow)
 }
 
 /// A power that is a small whole number is products, as PyTorch computes it; the root of two has an op of its own.
@@ -282,19 +382,6 @@ fn mean(call: &Call<'_>) -> Result<Results> {
     let sum = x.sum(&axes)?;
     let count = stretched(&call.constant(count as f64, dtype)?, sum.dims())?;
     result(call, sum.div(&count)?)
-}
-
-/// The first of equal ones, and a NaN before every number.
-fn argmax(call: &Call<'_>) -> Result<Results> {
-    let x = call.tensor(0)?;
-    if x.rank() == 0 {
-        return result(call, call.stream.zeros(DType::I64, &[])?);
-    }
-    let (x, along) = match call.arg(1) {
-        Arg::None => (x.reshape(&[x.shape().elems().0])?, 0),
-        _ => (x.clone(), axis(call.int(1)?, x.rank()) as i64),
-    };
-    result(call, x.argmax(along)?)
 }
 
 fn cumsum(call: &Call<'_>) -> Result<Results> {

@@ -5,6 +5,7 @@
 
 mod arithmetic;
 mod networks;
+mod order;
 mod pool;
 
 use fuseline::Tensor;
@@ -14,7 +15,7 @@ use crate::call::{Call, Result, Results, Row, one};
 use crate::promote::result_type;
 
 /// All rows, by subject.
-pub static TABLE: &[&[Row]] = &[arithmetic::UNARY, arithmetic::ROWS, networks::ROWS, pool::ROWS];
+pub static TABLE: &[&[Row]] = &[arithmetic::UNARY, arithmetic::ROWS, networks::ROWS, order::ROWS, pool::ROWS];
 
 /// All rows. A row's place here is its number at the border.
 pub fn rows() -> impl Iterator<Item = &'static Row> {

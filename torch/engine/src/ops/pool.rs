@@ -71,11 +71,11 @@ impl Window {
     /// Where in the input the element of each window at a place lies, in row-major order.
     fn positions(&self, call: &Call<'_>, dims: &[u64], place: [i64; 2]) -> Result<Tensor> {
         let mut along: SmallVec<[Tensor; 2]> = SmallVec::new();
-        for axis in 0..2 {
+        for (axis, place) in place.into_iter().enumerate() {
             let steps = call.stream.iota(DType::I64, dims, (dims.len() - 2 + axis) as i64)?;
             let whole =
                 |value: i64| -> Result<Tensor> { stretched(&call.constant(value as f64, DType::I64)?, dims) };
-            let first = place[axis] * self.dilation[axis] - self.padding[axis];
+            let first = place * self.dilation[axis] - self.padding[axis];
             along.push(steps.mul(&whole(self.stride[axis])?)?.add(&whole(first)?)?);
         }
         let width = stretched(&call.constant(self.input[1] as f64, DType::I64)?, dims)?;
