@@ -627,7 +627,9 @@ void register_kernels() {
       if (is_out && matches(schema, other, inputs) && !has_composite_kernel(op) && done[op.operator_name()]++ == 0)
         implement(op, row, Form::Out, *functional, inputs);
     }
-    for (const auto& op : all[row.name + "_"]) {
+    // The one whose functional form has another name.
+    const std::string in_place = row.name == "aten::normal_functional" ? "aten::normal_" : row.name + "_";
+    for (const auto& op : all[in_place]) {
       const auto& other = op.schema();
       if (other.overload_name() == row.overload && matches(schema, other, other.arguments().size()) &&
           !has_composite_kernel(op) && done[op.operator_name()]++ == 0)

@@ -7,6 +7,8 @@ mod arithmetic;
 mod networks;
 mod order;
 mod pool;
+mod random;
+mod scatter;
 
 use fuseline::Tensor;
 use fuseline::fusion::{DType, TensorType};
@@ -15,7 +17,15 @@ use crate::call::{Call, Result, Results, Row, one};
 use crate::promote::result_type;
 
 /// All rows, by subject.
-pub static TABLE: &[&[Row]] = &[arithmetic::UNARY, arithmetic::ROWS, networks::ROWS, order::ROWS, pool::ROWS];
+pub static TABLE: &[&[Row]] = &[
+    arithmetic::UNARY,
+    arithmetic::ROWS,
+    networks::ROWS,
+    order::ROWS,
+    pool::ROWS,
+    random::ROWS,
+    scatter::ROWS,
+];
 
 /// All rows. A row's place here is its number at the border.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
