@@ -229,6 +229,21 @@ class Device(Case):
         generator.manual_seed(7)
         self.same(torch.rand(5, device=DEVICE, generator=generator), own.cpu())
 
+    def test_random_numbers_are_spread_as_they_should_be(self):
+        torch.manual_seed(11)
+        normal = torch.randn(100_000, device=DEVICE).cpu()
+        # Five standard errors each.
+        self.assertLess(normal.mean().abs().item(), 5 / 316)
+        self.assertLess((normal.var() - 1).abs().item(), 5 * 2**0.5 / 316)
+        self.assertLess(((normal**4).mean() - 3).abs().item(), 5 * 96**0.5 / 316)
+        unit = torch.rand(100_000, device=DEVICE).cpu()
+        self.assertTrue(0 <= unit.min().item() and unit.max().item() < 1)
+        bins = torch.histc(unit, 20, 0, 1)
+        # Chi-square of 19 degrees of freedom: above 43.8 once in a thousand seeds.
+        self.assertLess(((bins - 5000) ** 2 / 5000).sum().item(), 43.8)
+        once, again = (torch.rand(1000, device=DEVICE).cpu() for _ in range(2))
+        self.assertLess(torch.corrcoef(torch.stack([once, again]))[0, 1].abs().item(), 0.16)
+
     def test_modes(self):
         self.assertEqual(torch.fuseline.get_mode(), "fused")
         for name in ("strict", "debug", "fused"):
