@@ -12,6 +12,7 @@ mod models;
 mod nextest;
 mod tally;
 mod tidy;
+mod torch;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -38,6 +39,7 @@ pub(crate) enum Stage {
     Shuttle,
     Tsan,
     Asan,
+    Torch,
 }
 
 /// Which stages to run.
@@ -50,7 +52,7 @@ pub(crate) enum Selection {
 
 impl Stage {
     /// Every stage, in the order of a run.
-    pub(crate) const ALL: [Stage; 15] = [
+    pub(crate) const ALL: [Stage; 16] = [
         Stage::Fmt,
         Stage::Tidy,
         Stage::Deny,
@@ -66,6 +68,7 @@ impl Stage {
         Stage::Shuttle,
         Stage::Tsan,
         Stage::Asan,
+        Stage::Torch,
     ];
 
     /// Its name on the command line.
@@ -86,6 +89,7 @@ impl Stage {
             Stage::Shuttle => "shuttle",
             Stage::Tsan => "tsan",
             Stage::Asan => "asan",
+            Stage::Torch => "torch",
         }
     }
 
@@ -110,6 +114,9 @@ impl Stage {
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
             Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
             Stage::Asan => "the same tests under the address and the leak sanitizer",
+            Stage::Torch => {
+                "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
+            }
         }
     }
 
@@ -139,6 +146,7 @@ impl Stage {
             Stage::Shuttle => models::shuttle(host),
             Stage::Tsan => models::tsan(host),
             Stage::Asan => models::asan(host),
+            Stage::Torch => torch::run(host),
         }
     }
 }

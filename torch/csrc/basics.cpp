@@ -1,0 +1,201 @@
+// What every device has to have: factories, copies, views, and what changes the sizes of storages. No arithmetic.
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_copy_from.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include "device.h"
+#include "kernel.h"
+#include "storage.h"
+
+namespace fuseline {
+namespace {
+
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                 std::optional<c10::Device>, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  TORCH_CHECK(!layout || *layout == c10::kStrided, "fuseline: tensors are strided");
+  return at::detail::empty_generic(size, allocator(), kKeys, c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device>, std::optional<bool>) {
+  TORCH_CHECK(!layout || *layout == c10::kStrided, "fuseline: tensors are strided");
+  return at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype));
+}
+
+// The elements of a tensor of the device, on the CPU.
+at::Tensor download(const at::Tensor& tensor) {
+  at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
+  if (tensor.numel() > 0) check(flt_download(read(tensor).get(), cpu.mutable_data_ptr(), cpu.nbytes()));
+  return cpu;
+}
+
+// A tensor whose elements are those that are meant: without the bits that say "the conjugate of" and "the negative of".
+at::Tensor without_bits(at::Tensor tensor) {
+  if (tensor.is_conj()) tensor = tensor.conj();
+  if (tensor.is_neg()) tensor = tensor._neg_view();
+  return tensor;
+}
+
+Value with_bits_of(const at::Tensor& tensor, Value value) {
+  if (tensor.is_conj() || tensor.is_neg()) {
+    Value meant;
+    check(flt_bits(value.get(), tensor.is_conj(), tensor.is_neg(), meant.out()));
+    return meant;
+  }
+  return value;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+  if (dst.numel() == 0) return dst;
+  TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: a copy from ", self.device());
+  TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), "fuseline: a copy to ", dst.device());
+  if (!is_ours(dst)) {
+    at::Tensor cpu = download(without_bits(self));
+    if (self.is_conj()) cpu = cpu.conj();
+    if (self.is_neg()) cpu = cpu._neg_view();
+    dst.copy_(cpu);
+    return dst;
+  }
+  Value value = is_ours(self) ? with_bits_of(self, read(without_bits(self)))
+                              : upload(self.to(dst.scalar_type()).resolve_conj().resolve_neg());
+  const bool is_other_type = is_ours(self) && self.scalar_type() != dst.scalar_type();
+  if (is_other_type || self.sizes() != dst.sizes()) {
+    FltType type = type_of(dst.scalar_type(), dst.sizes());
+    Value converted;
+    check(flt_convert(value.get(), &type, converted.out()));
+    value = std::move(converted);
+  }
+  write(without_bits(dst), with_bits_of(dst, std::move(value)));
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (self.sizes() != dst.sizes()) {
+    TORCH_CHECK(is_ours(dst), "fuseline: a tensor of the CPU has other sizes than what is copied to it");
+    set_sizes(dst, self.sizes());
+  }
+  return copy_from(self, dst, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  at::Tensor cpu = at::empty(self.sizes(), self.options().device(c10::kCPU));
+  copy_from(self, cpu, false);
+  return cpu.item();
+}
+
+at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) { return at::native::view(self, size); }
+at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(self, size, stride, offset);
+}
+at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  return at::native::_reshape_alias(self, size, stride);
+}
+
+// As much of a storage as a tensor with these strides needs.
+void grow(const at::Tensor& tensor, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  const size_t bytes = at::detail::computeStorageNbytes(size, stride, tensor.dtype().itemsize(), tensor.storage_offset());
+  if (bytes > tensor.storage().nbytes()) resize_storage(impl->unsafe_storage().unsafeGetStorageImpl(), bytes);
+}
+
+const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  set_sizes(self, size);
+  if (format && *format != c10::MemoryFormat::Preserve) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  auto* impl = self.unsafeGetTensorImpl();
+  TORCH_CHECK(source.device().type() == kDevice, "fuseline: a storage of ", source.device());
+  impl->set_storage_keep_dtype(source);
+  impl->set_storage_offset(offset);
+  c10::SmallVector<int64_t, 5> strides(stride.begin(), stride.end());
+  if (strides.empty() && !size.empty()) strides = c10::contiguous_strides(size);
+  impl->set_sizes_and_strides(size, strides);
+  grow(self, size, strides);
+  return self;
+}
+
+at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
+  const auto elems = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_storage(self, std::move(source), 0, {elems}, {1});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  at::Storage storage(c10::Storage::use_byte_size_t(), 0, allocator()->allocate(0), allocator(), true);
+  return set_storage(self, std::move(storage), 0, {0}, {1});
+}
+
+}  // namespace
+
+void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims) {
+  if (tensor.sizes() == dims) return;
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(dims);
+  grow(tensor, dims, tensor.strides());
+}
+
+void register_basics() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("view", &view);
+  library.impl("as_strided", &as_strided);
+  library.impl("_reshape_alias", &reshape_alias);
+  library.impl("unfold", &at::native::unfold);
+  library.impl("alias", &at::native::alias);
+  library.impl("view_as_real", &at::native::view_as_real);
+  library.impl("view_as_complex", &at::native::view_as_complex);
+  library.impl("resize_", &resize_);
+  library.impl("set_.source_Storage_storage_offset", &set_storage);
+  library.impl("set_.source_Storage", &set_source_storage);
+  library.impl("set_.source_Tensor", &set_tensor);
+  library.impl("set_", &set_nothing);
+  // A copy sees the bits itself: resolving them would be a copy.
+  static torch::Library conjugate(torch::Library::IMPL, "aten", c10::DispatchKey::Conjugate, __FILE__, __LINE__);
+  static torch::Library negative(torch::Library::IMPL, "aten", c10::DispatchKey::Negative, __FILE__, __LINE__);
+  for (torch::Library* bits : {&conjugate, &negative}) bits->impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace fuseline
+
+// Called once by the Python module. Null, or what went wrong.
+extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_init() {
+  static std::string wrong;
+  try {
+    fuseline::register_device();
+    fuseline::register_fallback();
+    fuseline::register_basics();
+    fuseline::register_kernels();
+  } catch (const std::exception& error) {
+    wrong = error.what();
+    return wrong.c_str();
+  }
+  return nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_fallbacks() {
+  static thread_local std::string text;
+  text = fuseline::fallback_counts();
+  return text.c_str();
+}

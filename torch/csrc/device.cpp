@@ -1,0 +1,158 @@
+#include "device.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/GeneratorForPrivateuseone.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+
+#include "storage.h"
+
+namespace fuseline {
+namespace {
+
+std::atomic<bool> fallbacks{true};
+
+c10::Device only() { return c10::Device(kDevice, 0); }
+
+// One device, one stream: a stream is its id, and everything is on the first.
+struct Guard final : public c10::impl::DeviceGuardImplInterface {
+  static constexpr c10::DeviceType static_type = kDevice;
+  c10::DeviceType type() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device) const override { return only(); }
+  c10::Device getDevice() const override { return only(); }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.index() <= 0, "fuseline: there is one device, not number ", static_cast<int>(device.index()));
+  }
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Stream getStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
+  c10::Stream getDefaultStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
+    return c10::Stream(c10::Stream::DEFAULT, only());
+  }
+  c10::Stream getNewStream(c10::Device, int) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
+  c10::Stream exchangeStream(c10::Stream) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  bool queryStream(const c10::Stream&) const override { return false; }
+  void synchronizeStream(const c10::Stream&) const override { check(flt_synchronize()); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { check(flt_synchronize()); }
+  // Events are places in the one stream; who waits for one waits for all before it.
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {
+    *event = reinterpret_cast<void*>(1);
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return false; }
+  void synchronizeEvent(void*) const override { check(flt_synchronize()); }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+// A generator: a seed, and how many calls have drawn from it. Ops of the engine draw by counter; what the CPU computes instead draws from a CPU
+// generator with the same seed.
+struct Generator final : public c10::GeneratorImpl {
+  Generator() : GeneratorImpl(only(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+  void set_current_seed(uint64_t seed) override {
+    seed_ = seed;
+    offset_ = 0;
+  }
+  void set_offset(uint64_t offset) override { offset_ = offset; }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return seed_; }
+  uint64_t seed() override {
+    set_current_seed(c10::detail::getNonDeterministicRandom());
+    return seed_;
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    TORCH_CHECK(state.numel() == 16 && state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
+                "fuseline: the state of a generator is 16 bytes");
+    uint64_t words[2];
+    std::memcpy(words, state.data(), sizeof words);
+    seed_ = words[0];
+    offset_ = words[1];
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    at::Tensor state = at::detail::empty_cpu({16}, c10::ScalarType::Byte);
+    const uint64_t words[2] = {seed_, offset_};
+    std::memcpy(state.mutable_data_ptr(), words, sizeof words);
+    return state.getIntrusivePtr();
+  }
+  Generator* clone_impl() const override {
+    auto* other = new Generator;
+    other->seed_ = seed_;
+    other->offset_ = offset_;
+    return other;
+  }
+
+  uint64_t seed_ = c10::default_rng_seed_val;
+  uint64_t offset_ = 0;
+};
+
+const at::Generator& default_generator() {
+  static at::Generator generator = at::make_generator<Generator>();
+  return generator;
+}
+
+struct Hooks final : public at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  void setCurrentDevice(c10::DeviceIndex) const override {}
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return default_generator(); }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Generator>(); }
+  at::Device getDeviceFromPtr(void*) const override { return only(); }
+  bool isPinnedPtr(const void*) const override { return false; }
+  // Transfers copy on the caller's thread: memory is as good as pinned.
+  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetDefaultCPUAllocator(); }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    resize_storage(storage.unsafeGetStorageImpl(), bytes);
+  }
+};
+
+}  // namespace
+
+bool may_fall_back() { return fallbacks.load(std::memory_order_relaxed); }
+
+std::pair<uint64_t, uint64_t> next_random(std::optional<at::Generator> generator) {
+  const at::Generator& used = generator && generator->defined() ? *generator : default_generator();
+  auto* own = dynamic_cast<Generator*>(used.unsafeGetGeneratorImpl());
+  TORCH_CHECK(own != nullptr, "fuseline: a generator of the device ", used.device(), " is used on this one");
+  std::scoped_lock lock(own->mutex_);
+  return {own->seed_, own->offset_++};
+}
+
+void register_device() {
+  static Hooks hooks;
+  at::RegisterPrivateUse1HooksInterface(&hooks);
+}
+
+}  // namespace fuseline
+
+// ----- for the Python module, by ctypes -----
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT void fuseline_torch_set_fallback(int allowed) { fuseline::fallbacks.store(allowed != 0); }
+EXPORT void fuseline_torch_manual_seed(uint64_t seed) {
+  auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
+  std::scoped_lock lock(own->mutex_);
+  own->set_current_seed(seed);
+}
+EXPORT uint64_t fuseline_torch_initial_seed() { return fuseline::default_generator().current_seed(); }
+EXPORT void fuseline_torch_rng_state(uint64_t* words) {
+  auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
+  words[0] = own->current_seed();
+  words[1] = own->get_offset();
+}
+EXPORT void fuseline_torch_set_rng_state(const uint64_t* words) {
+  auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
+  std::scoped_lock lock(own->mutex_);
+  own->set_current_seed(words[0]);
+  own->set_offset(words[1]);
+}

@@ -1,0 +1,22 @@
+// The device as PyTorch sees it: guard, hooks, generator; copies, factories and views.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <utility>
+
+namespace fuseline {
+
+// Whether calls without a kernel may be computed by the CPU.
+bool may_fall_back();
+// Gives a tensor other sizes, in row-major order, as `resize_` does.
+void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims);
+// Seed and offset for one call of a random op, of this generator or of the device's.
+std::pair<uint64_t, uint64_t> next_random(std::optional<at::Generator> generator);
+
+void register_device();
+void register_basics();
+
+}  // namespace fuseline

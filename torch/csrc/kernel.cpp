@@ -1,0 +1,646 @@
+// One boxed kernel for every overload of the engine's table.
+//
+//   call ─► types of the results (meta kernels of PyTorch, remembered) ─► arguments as values ─► recorded ─► new tensors, or writes
+//
+// A row of the table is an overload in its functional form. In-place and out= overloads are found by their schemas: they have the same arguments, and
+// are the functional form with a write behind it. What the engine has no lowering for with some arguments is computed on the CPU, and counted.
+//
+// Invariants:
+// - KN1: results have the types and sizes that PyTorch infers; the engine is checked for it (TB1).
+// - KN2: what decides over the types of results is in the key they are remembered under: the overload, types and sizes of tensors, and all other
+//   arguments by value. Numbers beside tensors (`x * 2`) count by their kind only.
+
+#include "kernel.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "device.h"
+#include "storage.h"
+
+namespace fuseline {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+using Key = c10::SmallVector<int64_t, 24>;
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (int64_t word : key) hash = (hash ^ static_cast<uint64_t>(word)) * 0x2127599bf4325c37u, hash ^= hash >> 29;
+    return hash;
+  }
+};
+
+// The type of a result; no sizes and an undefined type for a result that is no tensor.
+struct Out {
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::SmallVector<int64_t, 5> dims;
+  bool is_list_item = false;
+};
+using Outs = c10::SmallVector<Out, 2>;
+
+enum class Form { Functional, InPlace, Out };
+
+std::mutex count_mutex;
+std::map<std::string, uint64_t> counts;
+
+void count_fallback(const c10::OperatorHandle& op) {
+  std::scoped_lock lock(count_mutex);
+  const auto& name = op.operator_name();
+  ++counts[name.overload_name.empty() ? name.name : name.name + "." + name.overload_name];
+}
+
+void fall_back(const c10::OperatorHandle& op, Stack* stack) {
+  TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
+              " has no kernel for such arguments on this device, and fallbacks to the CPU are off"
+              " (torch.fuseline.set_fallback)");
+  count_fallback(op);
+  // What draws numbers draws them from a generator of the CPU's that follows from the one given.
+  const auto& args = op.schema().arguments();
+  for (size_t at = 0; at < args.size(); ++at) {
+    const auto optional = args[at].type()->cast<c10::OptionalType>();
+    const auto& inner = optional ? *optional->getElementType() : *args[at].type();
+    if (inner.kind() != c10::TypeKind::GeneratorType) continue;
+    IValue& arg = torch::jit::peek(*stack, at, args.size());
+    const auto [seed, offset] = next_random(arg.isNone() ? std::nullopt : arg.toOptional<at::Generator>());
+    arg = at::make_generator<at::CPUGeneratorImpl>(seed ^ (offset + 1) * 0x9e3779b97f4a7c15u);
+  }
+  at::native::cpu_fallback(op, stack);
+}
+
+void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) { fall_back(op, stack); }
+
+class Kernel final : public c10::OperatorKernel {
+ public:
+  Kernel(size_t row, Form form, c10::OperatorHandle functional, size_t inputs)
+      : row_(row), form_(form), functional_(std::move(functional)), inputs_(inputs) {
+    const auto& args = functional_.schema().arguments();
+    for (size_t at = 0; at < args.size(); ++at) {
+      const auto& type = *args[at].type();
+      const std::string name = args[at].name();
+      is_place_.push_back(name == "dtype" || name == "layout" || name == "device" || name == "pin_memory" ||
+                          name == "memory_format");
+      const auto optional = type.cast<c10::OptionalType>();
+      const auto& inner = optional ? *optional->getElementType() : type;
+      is_generator_.push_back(inner.kind() == c10::TypeKind::GeneratorType);
+      has_tensor_ |= inner.kind() == c10::TypeKind::TensorType || inner.kind() == c10::TypeKind::ListType;
+    }
+  }
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    if (!record(op, stack)) fall_back(op, stack);
+  }
+
+ private:
+  bool record(const c10::OperatorHandle& op, Stack* stack);
+  bool key_of(c10::ArrayRef<IValue> args, Key& key) const;
+  std::shared_ptr<const Outs> infer(c10::ArrayRef<IValue> args);
+
+  size_t row_;
+  Form form_;
+  c10::OperatorHandle functional_;
+  // Arguments of the called overload that are the functional one's.
+  size_t inputs_;
+  std::vector<bool> is_place_, is_generator_;
+  bool has_tensor_ = false;
+  std::shared_mutex mutex_;
+  std::unordered_map<Key, std::shared_ptr<const Outs>, KeyHash> known_;
+};
+
+void add_tensor(const at::Tensor& tensor, Key& key) {
+  if (!tensor.defined()) {
+    key.push_back(-1);
+    return;
+  }
+  key.push_back(static_cast<int64_t>(tensor.scalar_type()) | tensor.dim() << 8 |
+                static_cast<int64_t>(tensor.unsafeGetTensorImpl()->is_wrapped_number()) << 16 |
+                static_cast<int64_t>(is_ours(tensor)) << 17);
+  key.append(tensor.sizes().begin(), tensor.sizes().end());
+}
+
+int64_t bits_of(double number) {
+  int64_t bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+bool Kernel::key_of(c10::ArrayRef<IValue> args, Key& key) const {
+  for (size_t at = 0; at < args.size(); ++at) {
+    const IValue& arg = args[at];
+    if (arg.isTensor()) {
+      add_tensor(arg.toTensor(), key);
+    } else if (arg.isInt()) {
+      // A plain integer, such as a dimension, or a number: those are told apart by the schema.
+      const bool is_number = has_tensor_ && functional_.schema().arguments()[at].type()->kind() == c10::TypeKind::NumberType;
+      key.push_back(is_number ? -2 : arg.toInt());
+    } else if (arg.isDouble()) {
+      key.push_back(-3);
+      if (!has_tensor_) key.push_back(bits_of(arg.toDouble()));
+    } else if (arg.isBool()) {
+      key.push_back(arg.toBool() ? -4 : -5);
+    } else if (arg.isNone() || is_generator_[at]) {
+      key.push_back(-6);
+    } else if (arg.isIntList()) {
+      const auto list = arg.toIntVector();
+      key.push_back(-100 - static_cast<int64_t>(list.size()));
+      key.append(list.begin(), list.end());
+    } else if (arg.isDoubleList()) {
+      for (double number : arg.toDoubleVector()) key.push_back(bits_of(number));
+      key.push_back(-7);
+    } else if (arg.isBoolList()) {
+      for (bool flag : arg.toBoolList()) key.push_back(flag);
+      key.push_back(-8);
+    } else if (arg.isTensorList()) {
+      for (const at::Tensor& tensor : arg.toTensorVector()) add_tensor(tensor, key);
+      key.push_back(-9);
+    } else if (arg.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList()) add_tensor(tensor.value_or(at::Tensor()), key);
+      key.push_back(-10);
+    } else if (arg.isString()) {
+      key.push_back(static_cast<int64_t>(std::hash<std::string>()(arg.toStringRef())));
+    } else if (arg.isComplexDouble()) {
+      key.push_back(-11);
+    } else if (arg.isDevice()) {
+      key.push_back(-12);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor on_meta(const at::Tensor& tensor) {
+  // A number in the place of a tensor: meta kernels that are written in Python take it for one.
+  if (!tensor.defined() || (tensor.device().is_cpu() && tensor.dim() == 0)) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
+}
+
+std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args) {
+  Stack stack;
+  const auto& schema = functional_.schema();
+  for (size_t at = 0; at < schema.arguments().size(); ++at) {
+    IValue arg = at < args.size() ? args[at] : IValue();
+    if (arg.isTensor()) {
+      arg = on_meta(arg.toTensor());
+    } else if (arg.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : arg.toTensorVector()) list.push_back(on_meta(tensor));
+      arg = list;
+    } else if (arg.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList())
+        list.push_back(tensor ? std::optional(on_meta(*tensor)) : std::nullopt);
+      arg = list;
+    } else if (arg.isDevice() || schema.arguments()[at].name() == "device") {
+      arg = c10::Device(c10::kMeta);
+    } else if (is_generator_[at]) {
+      arg = IValue();
+    }
+    stack.push_back(std::move(arg));
+  }
+  functional_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  auto outs = std::make_shared<Outs>();
+  auto add = [&](const at::Tensor& tensor, bool is_list_item) {
+    Out out;
+    out.is_list_item = is_list_item;
+    if (tensor.defined()) {
+      out.dtype = tensor.scalar_type();
+      out.dims = tensor.sizes();
+    }
+    outs->push_back(std::move(out));
+  };
+  for (const IValue& result : stack) {
+    if (result.isTensor()) {
+      add(result.toTensor(), false);
+    } else if (result.isTensorList()) {
+      for (const at::Tensor& tensor : result.toTensorVector()) add(tensor, true);
+    } else if (result.isNone()) {
+      add(at::Tensor(), false);
+    } else {
+      return nullptr;
+    }
+  }
+  return outs;
+}
+
+// Arguments as the engine takes them, and what keeps them alive.
+struct Passed {
+  c10::SmallVector<FltArg, 8> args;
+  // Room for all of them is made before the first, so that none moves.
+  c10::SmallVector<Value, 4> values;
+  std::vector<std::vector<const FltValue*>> lists;
+  std::vector<std::vector<int64_t>> ints;
+  std::vector<std::vector<double>> numbers;
+
+  Passed(size_t tensors, size_t count) {
+    values.reserve(tensors);
+    if (tensors > count) lists.reserve(count);
+  }
+
+  FltArg& add(uint32_t tag, size_t count = 0) {
+    args.push_back(FltArg{tag, static_cast<uint32_t>(count), {}});
+    return args.back();
+  }
+  void add_number(const c10::Scalar& number) {
+    if (number.isBoolean()) {
+      add(FLT_BOOL).integer = number.toBool();
+    } else if (number.isIntegral(false)) {
+      add(FLT_INT).integer = number.toLong();
+    } else if (number.isFloatingPoint()) {
+      add(FLT_FLOAT).number = number.toDouble();
+    } else {
+      const auto complex = number.toComplexDouble();
+      add_numbers(FLT_COMPLEX, {complex.real(), complex.imag()});
+    }
+  }
+  // The elements of a vector stay where they are when it is moved.
+  void add_numbers(uint32_t tag, std::vector<double> list) {
+    numbers.push_back(std::move(list));
+    add(tag, numbers.back().size()).numbers = numbers.back().data();
+  }
+  void add_ints(std::vector<int64_t> list) {
+    ints.push_back(std::move(list));
+    add(FLT_INTS, ints.back().size()).ints = ints.back().data();
+  }
+  // Null for a tensor that is not there.
+  const FltValue* value_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return nullptr;
+    values.push_back(is_ours(tensor) ? read(tensor) : upload(tensor));
+    return values.back().get();
+  }
+  void add_tensor(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      add(FLT_NONE);
+    } else if (!is_ours(tensor) && tensor.dim() == 0) {
+      // A number in the place of a tensor.
+      add_number(tensor.item());
+    } else {
+      const FltValue* value = value_of(tensor);
+      add(FLT_VALUE).value = value;
+    }
+  }
+  template <class List>
+  void add_tensors(const List& list) {
+    std::vector<const FltValue*> pointers;
+    for (const auto& tensor : list) pointers.push_back(value_of(tensor));
+    lists.push_back(std::move(pointers));
+    add(FLT_VALUES, lists.back().size()).values = lists.back().data();
+  }
+};
+
+bool is_known(const at::Tensor& tensor) {
+  return !tensor.defined() ||
+         (code_of(tensor.scalar_type()) != 0 && tensor.layout() == c10::kStrided && !tensor.is_sparse() &&
+          (is_ours(tensor) || tensor.device().is_cpu()));
+}
+
+// Whether an argument can be passed at all.
+bool is_known(const IValue& arg) {
+  if (arg.isTensor()) return is_known(arg.toTensor());
+  if (arg.isTensorList()) {
+    const auto list = arg.toTensorVector();
+    return std::all_of(list.begin(), list.end(), [](const at::Tensor& tensor) { return is_known(tensor); });
+  }
+  if (arg.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList())
+      if (tensor && !is_known(*tensor)) return false;
+  }
+  return true;
+}
+
+size_t count_tensors(c10::ArrayRef<IValue> args) {
+  size_t count = 0;
+  for (const IValue& arg : args) {
+    if (arg.isTensor()) {
+      ++count;
+    } else if (arg.isTensorList() || arg.isOptionalTensorList()) {
+      count += arg.toListRef().size() + args.size();
+    }
+  }
+  return count;
+}
+
+bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
+  const auto& schema = op.schema();
+  const size_t count = schema.arguments().size();
+  c10::ArrayRef<IValue> given(stack->data() + stack->size() - count, count);
+  c10::ArrayRef<IValue> args = given.slice(0, std::min(inputs_, count));
+  for (const IValue& arg : given) {
+    if (!is_known(arg)) return false;
+    TORCH_CHECK(!arg.isTensor() || !arg.toTensor().defined() || is_ours(arg.toTensor()) || arg.toTensor().dim() == 0,
+                "Expected all tensors to be on the same device, but found at least two devices, fuseline:0 and ",
+                arg.toTensor().device(), "! (in ", op.operator_name(), ")");
+  }
+
+  Key key;
+  if (!key_of(args, key)) return false;
+  std::shared_ptr<const Outs> outs;
+  {
+    std::shared_lock lock(mutex_);
+    auto found = known_.find(key);
+    if (found != known_.end()) outs = found->second;
+  }
+  if (!outs) {
+    outs = infer(args);
+    std::unique_lock lock(mutex_);
+    known_.emplace(std::move(key), outs);
+  }
+  if (!outs) return false;
+
+  Passed passed(count_tensors(args), count);
+  for (size_t at = 0; at < args.size(); ++at) {
+    const IValue& arg = args[at];
+    if (is_place_[at]) {
+      passed.add(FLT_NONE);
+    } else if (is_generator_[at]) {
+      const auto [seed, offset] = next_random(arg.isNone() ? std::nullopt : arg.toOptional<at::Generator>());
+      passed.add_ints({static_cast<int64_t>(seed), static_cast<int64_t>(offset)});
+    } else if (arg.isTensor()) {
+      passed.add_tensor(arg.toTensor());
+    } else if (arg.isTensorList()) {
+      passed.add_tensors(arg.toTensorVector());
+    } else if (arg.isOptionalTensorList()) {
+      std::vector<at::Tensor> list;
+      for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList()) list.push_back(tensor.value_or(at::Tensor()));
+      passed.add_tensors(list);
+    } else if (arg.isNone()) {
+      passed.add(FLT_NONE);
+    } else if (arg.isBool()) {
+      passed.add(FLT_BOOL).integer = arg.toBool();
+    } else if (arg.isInt()) {
+      passed.add(FLT_INT).integer = arg.toInt();
+    } else if (arg.isDouble()) {
+      passed.add(FLT_FLOAT).number = arg.toDouble();
+    } else if (arg.isComplexDouble()) {
+      passed.add_number(arg.toScalar());
+    } else if (arg.isIntList()) {
+      passed.add_ints(arg.toIntVector());
+    } else if (arg.isBoolList()) {
+      std::vector<int64_t> list;
+      for (bool flag : arg.toBoolList()) list.push_back(flag);
+      passed.add_ints(std::move(list));
+    } else if (arg.isDoubleList()) {
+      passed.add_numbers(FLT_FLOATS, arg.toDoubleVector());
+    } else if (arg.isString()) {
+      const std::string& text = arg.toStringRef();
+      passed.add(FLT_TEXT, text.size()).text = text.data();
+    } else {
+      return false;
+    }
+  }
+  // Results that are no tensors are not the engine's.
+  c10::SmallVector<FltType, 2> types;
+  for (const Out& out : *outs) {
+    if (out.dtype == c10::ScalarType::Undefined) continue;
+    if (code_of(out.dtype) == 0) return false;
+    types.push_back(type_of(out.dtype, out.dims));
+  }
+  constexpr size_t kMore = 4;
+  const size_t room = types.size() + kMore;
+  std::array<Value, 8> few;
+  std::vector<Value> many(room > few.size() ? room : 0);
+  Value* results = many.empty() ? few.data() : many.data();
+  size_t made = 0;
+  const FltStatus status = flt_record(row_, passed.args.data(), passed.args.size(), types.data(), types.size(),
+                                      results->out(), room, &made);
+  if (status == FLT_UNSUPPORTED) return false;
+  check(status);
+
+  // What batch norm writes to its running statistics, which its schema does not say.
+  for (size_t more = types.size(); more < made; ++more) {
+    const IValue& target = given[3 + more - types.size()];
+    if (target.isTensor() && target.toTensor().defined()) write(target.toTensor(), std::move(results[more]));
+  }
+
+  size_t next = 0;
+  if (form_ == Form::Functional) {
+    Stack returned;
+    c10::List<at::Tensor> list;
+    const bool is_list = !outs->empty() && (*outs)[0].is_list_item;
+    for (const Out& out : *outs) {
+      at::Tensor tensor;
+      if (out.dtype != c10::ScalarType::Undefined) tensor = make(std::move(results[next++]), out.dtype, out.dims);
+      if (is_list) {
+        list.push_back(std::move(tensor));
+      } else {
+        returned.emplace_back(std::move(tensor));
+      }
+    }
+    if (is_list) returned.emplace_back(std::move(list));
+    torch::jit::drop(*stack, count);
+    for (IValue& value : returned) stack->push_back(std::move(value));
+    return true;
+  }
+  // In place, or into the arguments behind the functional form's.
+  std::vector<at::Tensor> targets;
+  for (size_t at = form_ == Form::InPlace ? 0 : inputs_; targets.size() < outs->size() && at < count; ++at)
+    targets.push_back(given[at].toTensor());
+  for (size_t at = 0; at < targets.size(); ++at) {
+    const Out& out = (*outs)[at];
+    const at::Tensor& target = targets[at];
+    if (out.dtype == c10::ScalarType::Undefined) continue;
+    if (form_ == Form::InPlace) {
+      TORCH_CHECK(target.sizes() == c10::IntArrayRef(out.dims), "output with shape ", target.sizes(),
+                  " doesn't match the broadcast shape ", c10::IntArrayRef(out.dims));
+    } else if (target.sizes() != c10::IntArrayRef(out.dims)) {
+      set_sizes(target, out.dims);
+    }
+    TORCH_CHECK(c10::canCast(out.dtype, target.scalar_type()), "result type ", out.dtype,
+                " can't be cast to the desired output type ", target.scalar_type());
+    Value value = std::move(results[next++]);
+    if (out.dtype != target.scalar_type()) {
+      FltType type = type_of(target.scalar_type(), target.sizes());
+      Value converted;
+      check(flt_convert(value.get(), &type, converted.out()));
+      value = std::move(converted);
+    }
+    write(target, std::move(value));
+  }
+  torch::jit::drop(*stack, count);
+  for (const at::Tensor& target : targets) stack->emplace_back(target);
+  return true;
+}
+
+// Overloads with a kernel of their own in front of the boxed one, for the case that most calls are: two tensors of one type and one shape, each all of
+// its storage. Inference, arguments and their key are left out then; everything else goes the common way.
+enum Quick : size_t { kAdd, kSub, kMul, kDiv, kQuick };
+constexpr std::array<const char*, kQuick> kQuickNames{"aten::add", "aten::sub", "aten::mul", "aten::div"};
+std::array<Kernel*, kQuick> quick_kernels{};
+std::array<std::optional<c10::OperatorHandle>, kQuick> quick_ops;
+
+// A number in the place of a tensor, as Python's operators make it.
+std::optional<double> number_of(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.device().is_cpu()) return std::nullopt;
+  switch (tensor.scalar_type()) {
+    case c10::ScalarType::Double: return *static_cast<const double*>(tensor.const_data_ptr());
+    case c10::ScalarType::Long: return static_cast<double>(*static_cast<const int64_t*>(tensor.const_data_ptr()));
+    default: return std::nullopt;
+  }
+}
+
+std::optional<at::Tensor> quick(Quick op, const at::Tensor& a, const at::Tensor& b) {
+  if (const auto number = number_of(b)) {
+    if (!is_ours(a) || !c10::isFloatingType(a.scalar_type())) return std::nullopt;
+    const Value x = read_whole(a);
+    if (!x) return std::nullopt;
+    Value value;
+    check(flt_quick_number(op, x.get(), *number, value.out()));
+    return make(std::move(value), a.scalar_type(), a.sizes());
+  }
+  if (!is_ours(a) || !is_ours(b) || a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return std::nullopt;
+  const c10::ScalarType dtype = a.scalar_type();
+  const bool is_float = c10::isFloatingType(dtype);
+  if (!is_float && (op == kDiv || !c10::isIntegralType(dtype, false))) return std::nullopt;
+  const Value x = read_whole(a), y = read_whole(b);
+  if (!x || !y) return std::nullopt;
+  Value value;
+  check(flt_quick(op, x.get(), y.get(), value.out()));
+  return make(std::move(value), dtype, a.sizes());
+}
+
+template <class... Args>
+at::Tensor the_common_way(Quick op, const Args&... args) {
+  Stack stack{IValue(args)...};
+  (*quick_kernels[op])(*quick_ops[op], c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+  return std::move(stack.back()).toTensor();
+}
+
+template <Quick op>
+at::Tensor scaled(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
+  const bool is_one = alpha.isIntegral(false) ? alpha.toLong() == 1 : alpha.isFloatingPoint() && alpha.toDouble() == 1.0;
+  if (is_one)
+    if (auto result = quick(op, a, b)) return *std::move(result);
+  return the_common_way(op, a, b, alpha);
+}
+
+template <Quick op>
+at::Tensor plain(const at::Tensor& a, const at::Tensor& b) {
+  if (auto result = quick(op, a, b)) return *std::move(result);
+  return the_common_way(op, a, b);
+}
+
+struct Row {
+  size_t number;
+  std::string name, overload;
+};
+
+std::vector<Row> rows() {
+  std::vector<Row> rows;
+  for (size_t number = 0; number < flt_op_count(); ++number) {
+    size_t len = 0;
+    const char* text = flt_op_name(number, &len);
+    const std::string full(text, len);
+    const size_t dot = full.find('.');
+    rows.push_back({number, "aten::" + full.substr(0, dot), dot == std::string::npos ? "" : full.substr(dot + 1)});
+  }
+  return rows;
+}
+
+// What is made of other ops and has no derivative of its own loses its gradient where it has a kernel.
+bool has_composite_kernel(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
+}
+
+// Whether the first arguments of two schemas have the same types, and those left of the first are only where a result is to be.
+bool matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& other, size_t inputs) {
+  const auto &a = functional.arguments(), &b = other.arguments();
+  if (inputs > a.size()) return false;
+  for (size_t at = 0; at < inputs; ++at)
+    if (*a[at].type() != *b[at].type()) return false;
+  for (size_t at = inputs; at < a.size(); ++at) {
+    const std::string& name = a[at].name();
+    if (name != "dtype" && name != "layout" && name != "device" && name != "pin_memory" && name != "memory_format")
+      return false;
+  }
+  return true;
+}
+
+torch::Library& library() {
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  return library;
+}
+
+void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c10::OperatorHandle& functional,
+               size_t inputs) {
+  const auto& name = op.operator_name();
+  const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  auto kernel = std::make_unique<Kernel>(row.number, form, functional, inputs);
+  for (size_t quick = 0; quick < kQuick; ++quick) {
+    if (form != Form::Functional || name.name != kQuickNames[quick] || name.overload_name != "Tensor") continue;
+    // It lives as long as the registration, which is until the process ends.
+    quick_kernels[quick] = kernel.release();
+    quick_ops[quick] = functional;
+    switch (quick) {
+      case kAdd: library().impl(full.c_str(), &scaled<kAdd>); break;
+      case kSub: library().impl(full.c_str(), &scaled<kSub>); break;
+      case kMul: library().impl(full.c_str(), &plain<kMul>); break;
+      default: library().impl(full.c_str(), &plain<kDiv>);
+    }
+    return;
+  }
+  library().impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
+}
+
+}  // namespace
+
+std::string fallback_counts() {
+  std::scoped_lock lock(count_mutex);
+  std::string text;
+  for (const auto& [name, count] : counts) text += name + " " + std::to_string(count) + "\n";
+  return text;
+}
+
+void register_kernels() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::map<std::string, std::vector<c10::OperatorHandle>> all;
+  for (const auto& name : dispatcher.getAllOpNames())
+    if (auto op = dispatcher.findSchema(name)) all[name.name].push_back(*op);
+  std::unordered_map<c10::OperatorName, int> done;
+  auto is_written = [](const c10::Argument& arg) { return arg.alias_info() != nullptr && arg.alias_info()->isWrite(); };
+  for (const Row& row : rows()) {
+    auto functional = dispatcher.findSchema({row.name, row.overload});
+    TORCH_CHECK(functional, "fuseline: this PyTorch has no ", row.name, ".", row.overload);
+    TORCH_CHECK(!has_composite_kernel(*functional), "fuseline: ", row.name, ".", row.overload, " is made of other ops");
+    const auto& schema = functional->schema();
+    const bool is_functional = std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written);
+    TORCH_CHECK(is_functional, "fuseline: ", row.name, ".", row.overload, " writes to its arguments");
+    implement(*functional, row, Form::Functional, *functional, schema.arguments().size());
+    for (const auto& op : all[row.name]) {
+      const auto& other = op.schema();
+      const size_t outs = std::count_if(other.arguments().begin(), other.arguments().end(), is_written);
+      const size_t inputs = other.arguments().size() - outs;
+      const bool is_out = outs > 0 && is_written(other.arguments().back()) && other.arguments().back().is_out();
+      if (is_out && matches(schema, other, inputs) && !has_composite_kernel(op) && done[op.operator_name()]++ == 0)
+        implement(op, row, Form::Out, *functional, inputs);
+    }
+    // The one whose functional form has another name.
+    const std::string in_place = row.name == "aten::normal_functional" ? "aten::normal_" : row.name + "_";
+    for (const auto& op : all[in_place]) {
+      const auto& other = op.schema();
+      if (other.overload_name() == row.overload && matches(schema, other, other.arguments().size()) &&
+          !has_composite_kernel(op) && done[op.operator_name()]++ == 0)
+        implement(op, row, Form::InPlace, *functional, other.arguments().size());
+    }
+  }
+}
+
+void register_fallback() {
+  static torch::Library library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_kernel>());
+}
+
+}  // namespace fuseline

@@ -1,0 +1,37 @@
+// `parameter.data = other` between devices.
+//
+// PyTorch allows it between the devices on a list of its own (CPU, CUDA, ..), which is what `module.to` moves parameters by, in place. It is allowed here
+// between the CPU and this device for the same reason: both have plain dense tensors.
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+
+namespace {
+
+// As torch::autograd::VariableHooks::set_data, without its list of devices.
+void set_data(const at::Tensor& self, const at::Tensor& source) {
+  for (const at::Tensor* tensor : {&self, &source}) {
+    const c10::Device device = tensor->device();
+    TORCH_CHECK(device.is_cpu() || device.is_privateuseone(), "fuseline: data of the device ", device);
+  }
+  TORCH_CHECK(!self.requires_grad() || torch::autograd::isDifferentiableType(source.scalar_type()),
+              "fuseline: data of a type that has no gradient for a tensor that needs one");
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(self)) {
+    std::scoped_lock lock(meta->mutex_);
+    // Gradients for what was there before go there.
+    if (auto accumulator = meta->grad_accumulator_.lock()) {
+      const auto& metadata = accumulator->input_metadata(0);
+      if (metadata.device() != source.device() || self.scalar_type() != source.scalar_type()) meta->grad_accumulator_.reset();
+    }
+  }
+  self.unsafeGetTensorImpl()->shallow_copy_from(source.getIntrusivePtr());
+}
+
+TORCH_LIBRARY(fuseline, m) {
+  m.def("set_data(Tensor(a!) self, Tensor source) -> ()");
+  m.impl("set_data", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(set_data));
+}
+
+}  // namespace

@@ -1,0 +1,199 @@
+#include "storage.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/alloc_cpu.h>
+
+namespace fuseline {
+
+std::string last_message() {
+  size_t len = 0;
+  const char* text = flt_message(&len);
+  return std::string(text, len);
+}
+
+void raise_last(FltStatus status) {
+  std::string message = last_message();
+  TORCH_CHECK_NOT_IMPLEMENTED(status != FLT_UNSUPPORTED, "fuseline: ", message);
+  TORCH_CHECK(false, "fuseline: ", message);
+}
+
+void check(FltStatus status) {
+  if (C10_UNLIKELY(status != FLT_OK)) raise_last(status);
+}
+
+uint32_t code_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Bool: return 1;
+    case c10::ScalarType::Char: return 2;
+    case c10::ScalarType::Short: return 3;
+    case c10::ScalarType::Int: return 4;
+    case c10::ScalarType::Long: return 5;
+    case c10::ScalarType::Byte: return 6;
+    case c10::ScalarType::UInt16: return 7;
+    case c10::ScalarType::UInt32: return 8;
+    case c10::ScalarType::UInt64: return 9;
+    case c10::ScalarType::Half: return 10;
+    case c10::ScalarType::BFloat16: return 11;
+    case c10::ScalarType::Float: return 12;
+    case c10::ScalarType::Double: return 13;
+    case c10::ScalarType::ComplexFloat: return 18;
+    case c10::ScalarType::ComplexDouble: return 19;
+    case c10::ScalarType::Float8_e4m3fn: return 20;
+    case c10::ScalarType::Float8_e5m2: return 21;
+    case c10::ScalarType::Float8_e4m3fnuz: return 24;
+    case c10::ScalarType::Float8_e5m2fnuz: return 25;
+    default: return 0;
+  }
+}
+
+FltType type_of(c10::ScalarType dtype, c10::IntArrayRef dims) {
+  TORCH_CHECK_NOT_IMPLEMENTED(code_of(dtype) != 0, "fuseline: there are no tensors of type ", dtype, " on this device");
+  return FltType{code_of(dtype), static_cast<uint32_t>(dims.size()), dims.data()};
+}
+
+namespace {
+
+void delete_buf(void* context) { delete static_cast<Buf*>(context); }
+
+class Bufs final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t) override {
+    Buf* buf = new Buf;
+    return {buf, buf, &delete_buf, c10::Device(kDevice, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_buf; }
+  // What a clone of an allocation does: the same value in another storage.
+  void copy_data(void* to, const void* from, std::size_t) const override {
+    Buf* source = const_cast<Buf*>(static_cast<const Buf*>(from));
+    Buf* target = static_cast<Buf*>(to);
+    std::scoped_lock lock(source->mutex, target->mutex);
+    target->value = source->value ? source->value.another() : Value();
+    target->dtype = source->dtype;
+    target->dims = source->dims;
+  }
+};
+
+Bufs bufs;
+
+Buf& buf_of(c10::StorageImpl* storage) {
+  const c10::DataPtr& data = storage->data_ptr();
+  // Fake tensors have the device and no data.
+  TORCH_CHECK(data.get_deleter() == &delete_buf, "fuseline: a tensor without data is used as one of the device");
+  return *static_cast<Buf*>(data.get_context());
+}
+
+// The value of the storage of a tensor; zeros if nobody has written to it. Under the lock.
+const Value& base_of(Buf& buf, const at::Tensor& tensor) {
+  if (!buf.value) {
+    const int64_t size = tensor.dtype().itemsize();
+    buf.dtype = tensor.scalar_type();
+    buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
+    FltType type = type_of(buf.dtype, buf.dims);
+    check(flt_zeros(&type, buf.value.out()));
+  }
+  return buf.value;
+}
+
+// Whether a tensor is all of its storage, in row-major order.
+bool covers(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
+         static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize() == tensor.storage().nbytes();
+}
+
+}  // namespace
+
+c10::Allocator* allocator() { return &bufs; }
+REGISTER_ALLOCATOR(kDevice, &bufs);
+
+bool is_ours(const at::Tensor& tensor) { return tensor.device().type() == kDevice; }
+
+Buf& buf_of(const at::Tensor& tensor) { return buf_of(tensor.storage().unsafeGetStorageImpl()); }
+
+Value read_whole(const at::Tensor& tensor) {
+  Buf& buf = buf_of(tensor);
+  std::scoped_lock lock(buf.mutex);
+  const bool is_whole = buf.value && buf.dtype == tensor.scalar_type() && tensor.storage_offset() == 0 &&
+                        tensor.sizes() == c10::IntArrayRef(buf.dims) && tensor.is_contiguous();
+  return is_whole ? buf.value.another() : Value();
+}
+
+Value read(const at::Tensor& tensor) {
+  if (Value whole = read_whole(tensor)) return whole;
+  Buf& buf = buf_of(tensor);
+  std::scoped_lock lock(buf.mutex);
+  FltType type = type_of(tensor.scalar_type(), tensor.sizes());
+  Value value;
+  check(flt_read(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.out()));
+  return value;
+}
+
+void write(const at::Tensor& tensor, Value value) {
+  Buf& buf = buf_of(tensor);
+  std::scoped_lock lock(buf.mutex);
+  if (covers(tensor)) {
+    buf.value = std::move(value);
+    buf.dtype = tensor.scalar_type();
+    buf.dims = tensor.sizes();
+    return;
+  }
+  if (tensor.numel() == 0) return;
+  FltType type = type_of(tensor.scalar_type(), tensor.sizes());
+  Value next;
+  check(flt_write(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.get(),
+                  next.out()));
+  const int64_t size = tensor.dtype().itemsize();
+  buf.value = std::move(next);
+  buf.dtype = tensor.scalar_type();
+  buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
+}
+
+at::Tensor make(Value value, c10::ScalarType dtype, c10::IntArrayRef dims) {
+  at::Tensor tensor = at::detail::empty_generic(dims, &bufs, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype,
+                                                std::nullopt);
+  Buf& buf = buf_of(tensor);
+  buf.value = std::move(value);
+  buf.dtype = dtype;
+  buf.dims = dims;
+  return tensor;
+}
+
+Value upload(const at::Tensor& cpu) {
+  at::Tensor data = cpu.contiguous();
+  FltType type = type_of(data.scalar_type(), data.sizes());
+  Value value;
+  check(flt_upload(&type, data.const_data_ptr(), data.nbytes(), value.out()));
+  return value;
+}
+
+void resize_storage(c10::StorageImpl* storage, size_t bytes) {
+  Buf& buf = buf_of(storage);
+  std::scoped_lock lock(buf.mutex);
+  if (buf.value && bytes != storage->nbytes()) {
+    const size_t size = c10::elementSize(buf.dtype);
+    const size_t shared = std::min(bytes, storage->nbytes()) / size;
+    if (bytes % size != 0 || shared == 0) {
+      // Nothing is left, or what is left is no whole elements: as memory that was just allocated.
+      buf.value = Value();
+    } else {
+      const std::array<int64_t, 1> kept{static_cast<int64_t>(shared)}, one{1};
+      FltType type = type_of(buf.dtype, kept);
+      Value part;
+      check(flt_read(buf.value.get(), &type, one.data(), 0, part.out()));
+      c10::SmallVector<int64_t, 5> dims{static_cast<int64_t>(bytes / size)};
+      if (dims[0] > kept[0]) {
+        FltType whole = type_of(buf.dtype, dims);
+        Value zeros, grown;
+        check(flt_zeros(&whole, zeros.out()));
+        check(flt_write(zeros.get(), &type, one.data(), 0, part.get(), grown.out()));
+        part = std::move(grown);
+      }
+      buf.value = std::move(part);
+      buf.dims = dims;
+    }
+  }
+  storage->set_nbytes(bytes);
+}
+
+}  // namespace fuseline

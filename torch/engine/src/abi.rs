@@ -1,0 +1,426 @@
+//! The border to the shim (`torch/csrc/engine.h`): plain structs and functions, built and shipped together with it.
+//!
+//! Obligations of the shim, on which the safety of every function here rests:
+//! - Pointers are what the header says, for the length of the call. A list of no elements may have no address; nothing else is null.
+//! - A value is two words in the shim's memory, which this side fills. It may be moved, is used until it is released, and is released once. Where a
+//!   value is to be put there is none.
+//!
+//! Every function returns a [`Status`]; what went wrong is told by [`flt_message`] on the same thread. Panics end here (TB2).
+
+#![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
+#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]
+
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+use std::sync::LazyLock;
+
+use fuseline::fusion::{DType, Literal, Shape, TensorType};
+use fuseline::{Mode, Stage, Tensor};
+use smallvec::SmallVec;
+
+use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
+use crate::device;
+use crate::ops::{self, cast};
+use crate::view::{self, View};
+
+/// What a call came to.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is done.
+    Ok = 0,
+    /// The engine refused it, or the device failed.
+    Failed = 1,
+    /// There is no lowering for such arguments.
+    Unsupported = 2,
+}
+
+/// Element type and sizes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FltType {
+    /// [`DType::code`].
+    pub dtype: u32,
+    /// Number of sizes.
+    pub rank: u32,
+    /// Sizes, outermost first.
+    pub dims: *const i64,
+}
+
+/// An argument: which of the kinds that [`Arg`] has, how many, and it or where it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FltArg {
+    tag: u32,
+    count: u32,
+    /// A number, or the bits of one, or an address.
+    payload: u64,
+}
+
+impl FltArg {
+    fn address<T>(&self) -> *const T {
+        std::ptr::with_exposed_provenance(self.payload as usize)
+    }
+}
+
+/// Where the shim wants a value, or has one that it gives back: two words.
+pub type Place = MaybeUninit<Tensor>;
+
+const _: () =
+    assert!(size_of::<Place>() == 2 * size_of::<usize>() && align_of::<Place>() == align_of::<usize>());
+
+thread_local! {
+    static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs what a function does, and makes a status of it.
+fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
+    let (status, message) = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return Status::Ok,
+        Ok(Err(Fault::Unsupported(why))) => (Status::Unsupported, why),
+        Ok(Err(Fault::Engine(error))) => (Status::Failed, error.to_string()),
+        Err(_) => (Status::Failed, "bug: the engine's side of the device panicked".to_owned()),
+    };
+    MESSAGE.set(message);
+    status
+}
+
+/// What went wrong in the latest call on this thread that did not end well: UTF-8 that lives until the next such call.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_message(len: &mut usize) -> *const u8 {
+    MESSAGE.with_borrow(|message| {
+        *len = message.len();
+        message.as_ptr()
+    })
+}
+
+/// A list of C's.
+///
+/// # Safety
+/// There are so many elements, for so long.
+unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
+    if len == 0 || start.is_null() {
+        return &[];
+    }
+    // SAFETY: holds because the caller says so.
+    unsafe { slice::from_raw_parts(start, len) }
+}
+
+fn type_of(ty: &FltType) -> Result<TensorType> {
+    // SAFETY: holds because the shim owes as many sizes as it says.
+    let dims = unsafe { list(ty.dims, ty.rank as usize) };
+    let dims: SmallVec<[u64; 6]> = dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(u64::MAX)).collect();
+    let shape = Shape::new(&dims).map_err(fuseline::Error::from)?;
+    Ok(TensorType::new(dtype_of(ty.dtype)?, shape))
+}
+
+fn dtype_of(code: u32) -> Result<DType> {
+    match u8::try_from(code).ok().and_then(DType::from_code) {
+        Some(dtype) => Ok(dtype),
+        None => unsupported(format!("element type {code}")),
+    }
+}
+
+/// An argument. Its tag says what the shim has put there; what an address points to lives through the call.
+fn arg(arg: &FltArg) -> Result<Arg<'_>> {
+    let (payload, count) = (arg.payload, arg.count as usize);
+    // SAFETY: as the function says.
+    let floats = || unsafe { list(arg.address(), count) };
+    Ok(match arg.tag {
+        // SAFETY: as the function says; one that is missing has no address.
+        1 => unsafe { arg.address::<Tensor>().as_ref() }.map_or(Arg::None, Arg::Tensor),
+        2 => {
+            // SAFETY: as the function says.
+            let values: &[*const Tensor] = unsafe { list(arg.address(), count) };
+            // SAFETY: as the function says; one that is missing is null.
+            Arg::Tensors(values.iter().map(|value| unsafe { value.as_ref() }).collect())
+        }
+        0 => Arg::None,
+        3 => Arg::Int(payload as i64),
+        4 => Arg::Float(f64::from_bits(payload)),
+        5 => Arg::Bool(payload != 0),
+        // SAFETY: as the function says.
+        6 => Arg::Ints(unsafe { list(arg.address(), count) }),
+        7 => Arg::Floats(floats()),
+        // SAFETY: as the function says.
+        8 => match std::str::from_utf8(unsafe { list(arg.address(), count) }) {
+            Ok(text) => Arg::Text(text),
+            Err(_) => return unsupported("a text that is not UTF-8"),
+        },
+        9 => Arg::DType(dtype_of(payload as u32)?),
+        10 => match floats() {
+            [re, im] => Arg::Complex(*re, *im),
+            _ => return unsupported("a complex number of other than two parts"),
+        },
+        other => return unsupported(format!("an argument of kind {other}")),
+    })
+}
+
+/// How many overloads are lowered.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_op_count() -> usize {
+    ROWS.len()
+}
+
+/// The name of an overload, as UTF-8.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
+    let name = ROWS.get(op).map_or("", |row| row.name);
+    *len = name.len();
+    name.as_ptr()
+}
+
+/// The rows in one list, so that a call finds its own at once.
+static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| ops::rows().collect());
+
+fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
+    let results = (row.lower)(&Call { stream: device::stream()?, args, outs });
+    // An op that is refused as it is recorded is a case that the lowering does not cover.
+    match results {
+        Err(Fault::Engine(error)) if error.stage() == Stage::Record => unsupported(error.to_string()),
+        other => other,
+    }
+}
+
+/// Records a call. `results` has room for `room` values; as many as were made is told in `made`: one for each result type, and behind them those
+/// that the op writes to arguments though its schema does not say so.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_record(
+    op: usize,
+    args: *const FltArg,
+    arg_count: usize,
+    outs: *const FltType,
+    out_count: usize,
+    results: *mut Place,
+    room: usize,
+    made: &mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many arguments.
+        let args = unsafe { list(args, arg_count) };
+        // SAFETY: holds because the shim gives so many types.
+        let types = unsafe { list(outs, out_count) };
+        let args: SmallVec<[Arg<'_>; 8]> = args.iter().map(arg).collect::<Result<_>>()?;
+        let outs: SmallVec<[TensorType; 2]> = types.iter().map(type_of).collect::<Result<_>>()?;
+        let Some(row) = ROWS.get(op) else { return unsupported(format!("row {op}")) };
+        let values = lowered(row, &args, &outs)?;
+        let is_right = values.len() >= outs.len()
+            && values.len() <= room
+            && values.iter().zip(&outs).all(|(value, ty)| value.ty() == ty);
+        if !is_right {
+            let types: Vec<_> = values.iter().map(Tensor::ty).collect();
+            return unsupported(format!("bug: the lowering of {} gives {types:?} for {outs:?}", row.name));
+        }
+        *made = values.len();
+        // SAFETY: holds because the shim gives room for so many.
+        let places = unsafe { slice::from_raw_parts_mut(results, room) };
+        for (place, value) in places.iter_mut().zip(values) {
+            place.write(value);
+        }
+        Ok(())
+    })
+}
+
+/// Ops of two operands that have one type, which is also that of the result: no inference, no arguments. The place in this list is the number
+/// at the border.
+const QUICK: [fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>; 4] =
+    [Tensor::add, Tensor::sub, Tensor::mul, Tensor::div];
+
+/// The same with a number, which takes the type of the tensor; for floats.
+const QUICK_NUMBER: [fn(&Tensor, f64) -> fuseline::Result<Tensor>; 4] =
+    [|a, b| a + b, |a, b| a - b, |a, b| a * b, |a, b| a / b];
+
+/// Records an op of [`QUICK`] on operands of one type. Not for `bool`, nor division for integers.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(QUICK[op](a, b)?);
+        Ok(())
+    })
+}
+
+/// Records an op of [`QUICK_NUMBER`] on a tensor of floats.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(QUICK_NUMBER[op](a, b)?);
+        Ok(())
+    })
+}
+
+/// A value of these elements, in row-major order; the bytes are copied.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many bytes.
+        let bytes = unsafe { list(bytes, len) };
+        let data = Literal::from_bytes(type_of(ty)?, bytes.to_vec());
+        let data = data.map_err(|error| Fault::Unsupported(error.to_string()))?;
+        out.write(device::stream()?.from_literal(&data)?);
+        Ok(())
+    })
+}
+
+/// Waits for a value and copies its elements, for which there is just room.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> Status {
+    guarded(|| {
+        let data = value.to_literal()?;
+        if data.bytes().len() != len {
+            return unsupported(format!("{len} bytes for a value of {}", data.bytes().len()));
+        }
+        if len > 0 {
+            // SAFETY: holds because the shim gives room for so many bytes, which it has written before.
+            unsafe { slice::from_raw_parts_mut(bytes, len) }.copy_from_slice(data.bytes());
+        }
+        Ok(())
+    })
+}
+
+/// What a view sees of a storage; there are as many strides as sizes.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_read(
+    base: &Tensor,
+    ty: &FltType,
+    strides: *const i64,
+    offset: i64,
+    out: &mut Place,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives as many strides as sizes.
+        let strides = unsafe { list(strides, ty.rank as usize) };
+        out.write(view::read(base, &View { ty: &type_of(ty)?, strides, offset })?);
+        Ok(())
+    })
+}
+
+/// A storage after a write through a view.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_write(
+    base: &Tensor,
+    ty: &FltType,
+    strides: *const i64,
+    offset: i64,
+    value: &Tensor,
+    out: &mut Place,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives as many strides as sizes.
+        let strides = unsafe { list(strides, ty.rank as usize) };
+        out.write(view::write(base, &View { ty: &type_of(ty)?, strides, offset }, value)?);
+        Ok(())
+    })
+}
+
+/// The value in another element type, and in a shape that it broadcasts to.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_convert(value: &Tensor, ty: &FltType, out: &mut Place) -> Status {
+    guarded(|| {
+        let ty = type_of(ty)?;
+        out.write(ops::stretched(&cast(value, ty.dtype())?, ty.dims())?);
+        Ok(())
+    })
+}
+
+/// The conjugate of a value, its negative, or both.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out: &mut Place) -> Status {
+    guarded(|| {
+        let mut meant = value.clone();
+        if conjugates && meant.dtype().is_complex() {
+            meant = meant.conj()?;
+        }
+        if negates {
+            meant = meant.neg()?;
+        }
+        out.write(meant);
+        Ok(())
+    })
+}
+
+/// Zeros.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_zeros(ty: &FltType, out: &mut Place) -> Status {
+    guarded(|| {
+        let ty = type_of(ty)?;
+        out.write(device::stream()?.zeros(ty.dtype(), ty.dims())?);
+        Ok(())
+    })
+}
+
+/// Another hold on a value.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_retain(value: &Tensor, out: &mut Place) {
+    out.write(value.clone());
+}
+
+/// Gives a hold back.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_release(value: &mut Place) {
+    // What a drop records must not unwind into C++.
+    let dropped = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: holds because there is a value, and the shim releases it once.
+        unsafe { value.assume_init_drop() };
+    }));
+    drop(dropped);
+}
+
+/// Waits until all that was recorded has been computed.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_synchronize() -> Status {
+    guarded(|| Ok(device::engine()?.synchronize()?))
+}
+
+/// Has everything that was recorded run.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_flush() -> Status {
+    guarded(|| {
+        device::stream()?.flush();
+        Ok(())
+    })
+}
+
+/// The modes, by their numbers at the border.
+const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
+
+/// Sets the mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_set_mode(mode: u32) -> Status {
+    guarded(|| match MODES.get(mode as usize) {
+        Some(&mode) => {
+            device::engine()?.set_mode(mode);
+            Ok(())
+        }
+        None => unsupported(format!("mode {mode}")),
+    })
+}
+
+/// The mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_mode(mode: &mut u32) -> Status {
+    guarded(|| {
+        let now = device::engine()?.mode();
+        *mode = MODES.iter().position(|one| *one == now).unwrap_or(0) as u32;
+        Ok(())
+    })
+}
+
+/// The plugin to use where nobody says which, as UTF-8. Before the first use of the device.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_set_plugin(path: *const u8, len: usize) {
+    // SAFETY: holds because the shim gives so many bytes.
+    let path = unsafe { list(path, len) };
+    device::set_plugin(String::from_utf8_lossy(path).into_owned().into());
+}
+
+/// The engine's counters, as lines of a name and a number, by [`flt_message`].
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_counters() -> Status {
+    guarded(|| {
+        let counters = device::engine()?.counters();
+        MESSAGE.set(device::counters_text(&counters));
+        Ok(())
+    })
+}

@@ -1,0 +1,302 @@
+//! A call of an ATen overload, and what a lowering needs to know of it.
+
+use std::fmt;
+
+use fuseline::fusion::{DType, Scalar, TensorType};
+use fuseline::{Stream, Tensor};
+use smallvec::SmallVec;
+
+/// An argument, in the schema's order. Arguments for results (`out=`) are not among them.
+#[derive(Clone, Debug)]
+pub enum Arg<'a> {
+    /// An optional argument that was not given.
+    None,
+    /// A tensor, contiguous.
+    Tensor(&'a Tensor),
+    /// A list of tensors, of which some may be missing (indices).
+    Tensors(Vec<Option<&'a Tensor>>),
+    /// An integer, or a number that is one (`Scalar`).
+    Int(i64),
+    /// A floating point number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A complex number: real and imaginary part.
+    Complex(f64, f64),
+    /// A list of integers.
+    Ints(&'a [i64]),
+    /// A list of floating point numbers.
+    Floats(&'a [f64]),
+    /// A text, such as a rounding mode.
+    Text(&'a str),
+    /// An element type.
+    DType(DType),
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum Fault {
+    /// There is no lowering for such arguments: the call is computed on the CPU.
+    Unsupported(String),
+    /// The engine refused it.
+    Engine(fuseline::Error),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Unsupported(why) => f.write_str(why),
+            Fault::Engine(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<fuseline::Error> for Fault {
+    fn from(error: fuseline::Error) -> Fault {
+        Fault::Engine(error)
+    }
+}
+
+/// What a lowering returns: a value for each result type.
+pub type Results = SmallVec<[Tensor; 2]>;
+/// The outcome of a step of a lowering.
+pub type Result<T, E = Fault> = std::result::Result<T, E>;
+/// How an overload is recorded.
+pub type Lower = fn(&Call<'_>) -> Result<Results>;
+
+/// An overload and its lowering.
+#[derive(Clone, Copy)]
+pub struct Row {
+    /// Its name without the namespace: `add.Tensor`, `relu`.
+    pub name: &'static str,
+    /// How it is recorded.
+    pub lower: Lower,
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// One result.
+pub fn one(tensor: Tensor) -> Result<Results> {
+    Ok(SmallVec::from_iter([tensor]))
+}
+
+/// That a lowering does not cover a case; the words are for whoever looks why a program falls back.
+pub fn unsupported<T>(why: impl Into<String>) -> Result<T> {
+    Err(Fault::Unsupported(why.into()))
+}
+
+/// A call.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Where its ops are recorded.
+    pub stream: &'a Stream,
+    /// Its arguments.
+    pub args: &'a [Arg<'a>],
+    /// Types of its results, by PyTorch's inference.
+    pub outs: &'a [TensorType],
+}
+
+impl<'a> Call<'a> {
+    /// Argument `at`, with those behind the given ones missing.
+    pub fn arg(&self, at: usize) -> &Arg<'a> {
+        self.args.get(at).unwrap_or(&Arg::None)
+    }
+
+    /// The type of a result.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn out(&self, at: usize) -> Result<&TensorType> {
+        match self.outs.get(at) {
+            Some(ty) => Ok(ty),
+            None => unsupported(format!("a result {at} of {}", self.outs.len())),
+        }
+    }
+
+    fn wrong<T>(&self, at: usize, wanted: &str) -> Result<T> {
+        unsupported(format!("argument {at} is {:?}, not {wanted}", self.arg(at)))
+    }
+
+    /// Whether an optional argument is missing.
+    #[must_use]
+    pub fn is_none(&self, at: usize) -> bool {
+        matches!(self.arg(at), Arg::None)
+    }
+
+    /// A tensor. A number in the place of one (`x * 2` has one) is a rank-0 tensor of PyTorch's default type for it.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn tensor(&self, at: usize) -> Result<Tensor> {
+        match self.arg(at) {
+            Arg::Tensor(tensor) => Ok((*tensor).clone()),
+            Arg::Int(_) | Arg::Float(_) | Arg::Bool(_) => {
+                let dtype = match self.arg(at) {
+                    Arg::Int(_) => DType::I64,
+                    Arg::Bool(_) => DType::Bool,
+                    _ => DType::F32,
+                };
+                self.number(at, dtype)
+            }
+            _ => self.wrong(at, "a tensor"),
+        }
+    }
+
+    /// A tensor that may be missing.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn maybe_tensor(&self, at: usize) -> Result<Option<Tensor>> {
+        if self.is_none(at) { Ok(None) } else { self.tensor(at).map(Some) }
+    }
+
+    /// A list of tensors, none of which is missing.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn tensors(&self, at: usize) -> Result<Vec<Tensor>> {
+        let Arg::Tensors(list) = self.arg(at) else { return self.wrong(at, "a list of tensors") };
+        match list.iter().map(|tensor| tensor.cloned()).collect() {
+            Some(tensors) => Ok(tensors),
+            None => self.wrong(at, "a list without gaps"),
+        }
+    }
+
+    /// A list of tensors, some of which may be missing.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn maybe_tensors(&self, at: usize) -> Result<Vec<Option<Tensor>>> {
+        let Arg::Tensors(list) = self.arg(at) else { return self.wrong(at, "a list of tensors") };
+        Ok(list.iter().map(|tensor| tensor.cloned()).collect())
+    }
+
+    /// A number as a rank-0 tensor of a type, lifted: another number is not another program.
+    ///
+    /// # Errors
+    /// When it is no real number.
+    pub fn number(&self, at: usize, dtype: DType) -> Result<Tensor> {
+        let scalar = match *self.arg(at) {
+            Arg::Int(value) => scalar_of(dtype, value as f64, Some(value)),
+            Arg::Bool(value) => scalar_of(dtype, f64::from(u8::from(value)), Some(i64::from(value))),
+            Arg::Float(value) => scalar_of(dtype, value, None),
+            _ => return self.wrong(at, "a number"),
+        };
+        match scalar {
+            Some(scalar) => Ok(self.stream.lift(scalar)),
+            None => unsupported(format!("a number of type {dtype}")),
+        }
+    }
+
+    /// The same for a number that is not an argument.
+    ///
+    /// # Errors
+    /// When the type is complex.
+    pub fn constant(&self, value: f64, dtype: DType) -> Result<Tensor> {
+        match scalar_of(dtype, value, None) {
+            Some(scalar) => Ok(self.stream.lift(scalar)),
+            None => unsupported(format!("a number of type {dtype}")),
+        }
+    }
+
+    /// An integer.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn int(&self, at: usize) -> Result<i64> {
+        match *self.arg(at) {
+            Arg::Int(value) => Ok(value),
+            Arg::Bool(value) => Ok(i64::from(value)),
+            _ => self.wrong(at, "an integer"),
+        }
+    }
+
+    /// An integer, or another one if it is missing.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn int_or(&self, at: usize, otherwise: i64) -> Result<i64> {
+        if self.is_none(at) { Ok(otherwise) } else { self.int(at) }
+    }
+
+    /// A number, as a number of this program: for what cannot be lifted.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn float(&self, at: usize) -> Result<f64> {
+        match *self.arg(at) {
+            Arg::Int(value) => Ok(value as f64),
+            Arg::Float(value) => Ok(value),
+            Arg::Bool(value) => Ok(f64::from(u8::from(value))),
+            _ => self.wrong(at, "a number"),
+        }
+    }
+
+    /// A truth value.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn flag(&self, at: usize) -> Result<bool> {
+        match *self.arg(at) {
+            Arg::Bool(value) => Ok(value),
+            Arg::Int(value) => Ok(value != 0),
+            _ => self.wrong(at, "a truth value"),
+        }
+    }
+
+    /// A truth value, or another one if it is missing.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn flag_or(&self, at: usize, otherwise: bool) -> Result<bool> {
+        if self.is_none(at) { Ok(otherwise) } else { self.flag(at) }
+    }
+
+    /// A list of integers; a single one is a list of one, a missing one is empty.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn ints(&self, at: usize) -> Result<SmallVec<[i64; 6]>> {
+        match self.arg(at) {
+            Arg::Ints(list) => Ok(SmallVec::from_slice(list)),
+            Arg::Int(value) => Ok(SmallVec::from_slice(&[*value])),
+            Arg::None => Ok(SmallVec::new()),
+            _ => self.wrong(at, "a list of integers"),
+        }
+    }
+
+    /// A text, if there is one.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn text(&self, at: usize) -> Result<Option<&str>> {
+        match self.arg(at) {
+            Arg::Text(text) => Ok(Some(text)),
+            Arg::None => Ok(None),
+            _ => self.wrong(at, "a text"),
+        }
+    }
+}
+
+/// A number as a scalar of a type; `whole` is the same as an integer, where it is one. `None` for complex types.
+fn scalar_of(dtype: DType, value: f64, whole: Option<i64>) -> Option<Scalar> {
+    Some(match dtype {
+        DType::F64 => Scalar::new(value),
+        DType::F32 => Scalar::new(value as f32),
+        DType::Bool => Scalar::new(whole.map_or(value != 0.0, |whole| whole != 0)),
+        DType::I64 => Scalar::new(whole.unwrap_or(value as i64)),
+        DType::I32 => Scalar::new(whole.unwrap_or(value as i64) as i32),
+        DType::I16 => Scalar::new(whole.unwrap_or(value as i64) as i16),
+        DType::I8 => Scalar::new(whole.unwrap_or(value as i64) as i8),
+        DType::U8 => Scalar::new(whole.unwrap_or(value as i64) as u8),
+        DType::F16 => Scalar::new(half::f16::from_f64(value)),
+        DType::BF16 => Scalar::new(half::bf16::from_f64(value)),
+        _ => return None,
+    })
+}

@@ -1,0 +1,436 @@
+//! Elementwise arithmetic, comparisons, sums, products of matrices.
+
+use fuseline::Tensor;
+use fuseline::fusion::DType;
+
+use super::{as_type, axis, cast, compared_in, pair, result, stretched};
+use crate::call::{Call, Result, Results, Row, unsupported};
+
+type Unary = fn(&Tensor) -> fuseline::Result<Tensor>;
+type Binary = fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>;
+
+macro_rules! rows {
+    ($helper:ident: $($name:literal => $op:expr),* $(,)?) => {
+        &[$(Row { name: $name, lower: |call| $helper(call, $op) }),*]
+    };
+}
+
+/// Of one operand, computed in the type of the result.
+pub(crate) static UNARY: &[Row] = rows! { unary:
+    "neg" => Tensor::neg, "abs" => Tensor::abs, "exp" => Tensor::exp, "expm1" => Tensor::expm1, "log" => Tensor::log, "log1p" => Tensor::log1p,
+    "sqrt" => Tensor::sqrt, "rsqrt" => Tensor::rsqrt, "sin" => Tensor::sin, "cos" => Tensor::cos, "tan" => Tensor::tan, "tanh" => Tensor::tanh,
+    "sinh" => Tensor::sinh, "cosh" => Tensor::cosh, "asin" => Tensor::asin, "acos" => Tensor::acos, "atan" => Tensor::atan, "erf" => Tensor::erf,
+    "erfc" => Tensor::erfc, "sigmoid" => Tensor::logistic,
+};
+
+/// The rest.
+pub(crate) static ROWS: &[Row] = &[
+    Row { name: "floor", lower: |call| whole(call, Tensor::floor) },
+    Row { name: "ceil", lower: |call| whole(call, Tensor::ceil) },
+    Row { name: "round", lower: |call| whole(call, Tensor::round_even) },
+    Row { name: "trunc", lower: |call| whole(call, truncated) },
+    Row { name: "sign", lower: sign },
+    Row {
+        name: "isnan",
+        lower: |call| {
+            let x = call.tensor(0)?;
+            result(call, x.not_equal(&x)?)
+        },
+    },
+    Row { name: "exp2", lower: |call| unary(call, |x| (x * std::f64::consts::LN_2)?.exp()) },
+    Row { name: "log2", lower: |call| unary(call, |x| x.log()? / std::f64::consts::LN_2) },
+    Row { name: "log10", lower: |call| unary(call, |x| x.log()? / std::f64::consts::LN_10) },
+    Row { name: "asinh", lower: |call| unary(call, Tensor::asinh) },
+    Row { name: "acosh", lower: |call| unary(call, Tensor::acosh) },
+    Row { name: "atanh", lower: |call| unary(call, Tensor::atanh) },
+    Row { name: "erfinv", lower: |call| unary(call, Tensor::erf_inv) },
+    Row { name: "lgamma", lower: |call| unary(call, Tensor::lgamma) },
+    Row { name: "digamma", lower: |call| unary(call, Tensor::digamma) },
+    Row { name: "frac", lower: |call| unary(call, |x| x - &truncated(x)?) },
+    Row { name: "atan2", lower: |call| binary(call, Tensor::atan2) },
+    Row { name: "fmod.Tensor", lower: |call| binary(call, Tensor::rem) },
+    Row { name: "remainder.Tensor", lower: |call| binary(call, remainder) },
+    Row { name: "floor_divide", lower: |call| divide(call, Some("floor")) },
+    Row {
+        name: "div.Tensor_mode",
+        lower: |call| {
+            let mode = call.text(2)?.map(str::to_owned);
+            divide(call, mode.as_deref())
+        },
+    },
+    Row { name: "pow.Tensor_Tensor", lower: |call| powers(call) },
+    Row { name: "pow.Scalar", lower: |call| powers(call) },
+    Row { name: "clamp_min", lower: |call| binary(call, Tensor::maximum) },
+    Row { name: "clamp_max", lower: |call| binary(call, Tensor::minimum) },
+    Row { name: "clamp_min.Tensor", lower: |call| binary(call, Tensor::maximum) },
+    Row { name: "clamp_max.Tensor", lower: |call| binary(call, Tensor::minimum) },
+    Row { name: "logical_xor", lower: |call| logical(call, Tensor::xor) },
+    Row {
+        name: "reciprocal",
+        lower: |call| {
+            let x = as_type(call, 0, call.out(0)?.dtype())?;
+            result(call, stretched(&call.constant(1.0, x.dtype())?, x.dims())?.div(&x)?)
+        },
+    },
+    Row { name: "isneginf", lower: |call| infinite(call, Tensor::less) },
+    Row { name: "isposinf", lower: |call| infinite(call, Tensor::greater) },
+    Row {
+        name: "relu",
+        lower: |call| {
+            let x = call.tensor(0)?;
+            result(call, x.maximum(&stretched(&call.constant(0.0, x.dtype())?, x.dims())?)?)
+        },
+    },
+    Row { name: "add.Tensor", lower: |call| scaled(call, 0, 1, Tensor::add) },
+    Row { name: "mul.Tensor", lower: |call| binary(call, Tensor::mul) },
+    Row { name: "lt.Tensor", lower: |call| compare(call, Tensor::less) },
+    Row { name: "sub.Tensor", lower: |call| scaled(call, 0, 1, Tensor::sub) },
+    Row { name: "rsub.Scalar", lower: |call| scaled(call, 1, 0, Tensor::sub) },
+    Row { name: "div.Tensor", lower: |call| binary(call, Tensor::div) },
+    Row { name: "maximum", lower: |call| binary(call, Tensor::maximum) },
+    Row { name: "minimum", lower: |call| binary(call, Tensor::minimum) },
+    Row { name: "bitwise_and.Tensor", lower: |call| binary(call, Tensor::and) },
+    Row { name: "bitwise_or.Tensor", lower: |call| binary(call, Tensor::or) },
+    Row { name: "bitwise_xor.Tensor", lower: |call| binary(call, Tensor::xor) },
+    Row { name: "bitwise_not", lower: |call| result(call, call.tensor(0)?.not()?) },
+    Row { name: "logical_not", lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.not()?) },
+    Row { name: "logical_and", lower: |call| logical(call, Tensor::and) },
+    Row { name: "logical_or", lower: |call| logical(call, Tensor::or) },
+    Row { name: "eq.Tensor", lower: |call| compare(call, Tensor::equal) },
+    Row { name: "ne.Tensor", lower: |call| compare(call, Tensor::not_equal) },
+    Row { name: "le.Tensor", lower: |call| compare(call, Tensor::less_equal) },
+    Row { name: "gt.Tensor", lower: |call| compare(call, Tensor::greater) },
+    Row { name: "ge.Tensor", lower: |call| compare(call, Tensor::greater_equal) },
+    Row { name: "eq.Scalar", lower: |call| compare(call, Tensor::equal) },
+    Row { name: "ne.Scalar", lower: |call| compare(call, Tensor::not_equal) },
+    Row { name: "lt.Scalar", lower: |call| compare(call, Tensor::less) },
+    Row { name: "le.Scalar", lower: |call| compare(call, Tensor::less_equal) },
+    Row { name: "gt.Scalar", lower: |call| compare(call, Tensor::greater) },
+    Row { name: "ge.Scalar", lower: |call| compare(call, Tensor::greater_equal) },
+    Row { name: "pow.Tensor_Scalar", lower: pow },
+    Row { name: "where.self", lower: select },
+    Row { name: "masked_fill.Scalar", lower: masked_fill },
+    Row { name: "clamp", lower: clamp },
+    Row { name: "addcmul", lower: |call| combined(call, Tensor::mul) },
+    Row { name: "addcdiv", lower: |call| combined(call, Tensor::div) },
+    Row { name: "lerp.Scalar", lower: lerp },
+    Row { name: "fill.Scalar", lower: fill },
+    Row {
+        name: "zero",
+        lower: |call| result(call, call.stream.zeros(call.out(0)?.dtype(), call.out(0)?.dims())?),
+    },
+    Row { name: "arange.start_step", lower: arange },
+    Row {
+        name: "sum.dim_IntList",
+        lower: |call| {
+            let x = cast(&call.tensor(0)?, accumulated(call.out(0)?.dtype()))?;
+            result(call, x.sum(&reduced(call, 1)?)?)
+        },
+    },
+    Row { name: "mean.dim", lower: mean },
+    Row { name: "amax", lower: |call| result(call, call.tensor(0)?.max(&reduced(call, 1)?)?) },
+    Row { name: "amin", lower: |call| result(call, call.tensor(0)?.min(&reduced(call, 1)?)?) },
+    Row { name: "max", lower: |call| result(call, call.tensor(0)?.max(&reduced(call, 9)?)?) },
+    Row { name: "min", lower: |call| result(call, call.tensor(0)?.min(&reduced(call, 9)?)?) },
+    Row {
+        name: "any",
+        lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.any(&reduced(call, 9)?)?),
+    },
+    Row {
+        name: "all",
+        lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.all(&reduced(call, 9)?)?),
+    },
+    Row {
+        name: "any.dim",
+        lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.any(&reduced(call, 1)?)?),
+    },
+    Row {
+        name: "all.dim",
+        lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.all(&reduced(call, 1)?)?),
+    },
+    Row { name: "cumsum", lower: cumsum },
+    Row { name: "cat", lower: cat },
+    Row { name: "mm", lower: |call| result(call, call.tensor(0)?.matmul(&call.tensor(1)?)?) },
+    Row { name: "bmm", lower: |call| result(call, call.tensor(0)?.matmul(&call.tensor(1)?)?) },
+    Row { name: "addmm", lower: |call| added(call) },
+    Row { name: "baddbmm", lower: |call| added(call) },
+    Row { name: "tril", lower: |call| triangle(call, true) },
+    Row { name: "triu", lower: |call| triangle(call, false) },
+];
+
+fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    let given = call.tensor(0)?.dtype();
+    if dtype == DType::Bool || given.is_complex() {
+        return unsupported(format!("elements of type {given}"));
+    }
+    result(call, op(&as_type(call, 0, dtype)?)?)
+}
+
+/// To a whole number: integers are that already.
+fn whole(call: &Call<'_>, op: Unary) -> Result<Results> {
+    if call.out(0)?.dtype().is_float() { unary(call, op) } else { result(call, call.tensor(0)?) }
+}
+
+/// A NaN has no sign, and that of zero is none.
+fn sign(call: &Call<'_>) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
+    let side = |is_on: Tensor| cast(&is_on, if x.dtype() == DType::Bool { DType::I8 } else { x.dtype() });
+    if x.dtype() == DType::Bool {
+        return result(call, x);
+    }
+    result(call, side(x.greater(&zero)?)?.sub(&side(x.less(&zero)?)?)?)
+}
+
+fn binary(call: &Call<'_>, op: Binary) -> Result<Results> {
+    let (a, b) = pair(call, call.out(0)?.dtype())?;
+    result(call, op(&a, &b)?)
+}
+
+/// Whether an element is the infinity on one side of zero.
+fn infinite(call: &Call<'_>, is_beyond: Binary) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let ty = call.out(0)?;
+    if !x.dtype().is_float() {
+        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+    }
+    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
+    let is_infinite = x.abs()?.equal(&stretched(&call.constant(f64::INFINITY, x.dtype())?, x.dims())?)?;
+    result(call, is_infinite.and(&is_beyond(&x, &zero)?)?)
+}
+
+fn logical(call: &Call<'_>, op: Binary) -> Result<Results> {
+    let (a, b) = (cast(&call.tensor(0)?, DType::Bool)?, cast(&call.tensor(1)?, DType::Bool)?);
+    let dims = call.out(0)?.dims();
+    result(call, op(&stretched(&a, dims)?, &stretched(&b, dims)?)?)
+}
+
+fn compare(call: &Call<'_>, op: Binary) -> Result<Results> {
+    let (a, b) = pair(call, compared_in(call))?;
+    result(call, op(&a, &b)?)
+}
+
+/// `a + alpha * b`, or with another op, of the arguments in this order.
+fn scaled(call: &Call<'_>, a: usize, b: usize, op: Binary) -> Result<Results> {
+    let ty = call.out(0)?;
+    let x = stretched(&as_type(call, a, ty.dtype())?, ty.dims())?;
+    let mut y = stretched(&as_type(call, b, ty.dtype())?, ty.dims())?;
+    if !call.is_none(2) && call.float(2)? != 1.0 {
+        y = y.mul(&stretched(&call.number(2, ty.dtype())?, ty.dims())?)?;
+    }
+    result(call, op(&x, &y)?)
+}
+
+/// Towards zero.
+fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
+    let (down, up) = (x.floor()?, x.ceil()?);
+    let is_negative = x.less(&(x * 0.0)?)?;
+    is_negative.select(&up, &down)
+}
+
+/// With the sign of the divisor.
+fn remainder(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
+    let rest = a.rem(b)?;
+    let zero = a.on_stream().zeros(a.dtype(), a.dims())?;
+    let is_other = rest.less(&zero)?.xor(&b.less(&zero)?)?.and(&rest.not_equal(&zero)?)?;
+    is_other.select(&rest.add(b)?, &rest)
+}
+
+/// A quotient that is rounded, for floats: integers divided by zero are errors in PyTorch, which the CPU tells.
+fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    if !dtype.is_float() {
+        return unsupported(format!("rounded quotients of {dtype}"));
+    }
+    let (a, b) = pair(call, dtype)?;
+    let quotient = match mode {
+        None => a.div(&b)?,
+        Some("trunc") => truncated(&a.div(&b)?)?,
+        // What is left over decides, so that a quotient that was rounded up to a whole number is not taken for one. An infinite one stays.
+        Some("floor") => {
+            let plain = a.div(&b)?;
+            let whole = a.sub(&remainder(&a, &b)?)?.div(&b)?;
+            let zero = stretched(&call.constant(0.0, dtype)?, b.dims())?;
+            b.equal(&zero)?.select(&plain, &whole.round_even()?)?
+        }
+        Some(other) => return unsupported(format!("quotients rounded by {other}")),
+    };
+    result(call, quotient)
+}
+
+/// Powers of floats; of integers a negative one is an error, which the CPU tells.
+fn powers(call: &Call<'_>) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    if !dtype.is_float() {
+        return unsupported(format!("powers of {dtype}"));
+    }
+    binary(call, Tensor::pow)
+}
+
+/// A power that is a small whole number is products, as PyTorch computes it; the root of two has an op of its own.
+fn pow(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let x = as_type(call, 0, ty.dtype())?;
+    let exponent = call.float(1)?;
+    if ty.dtype().is_complex() || (!ty.dtype().is_float() && exponent < 0.0) {
+        return unsupported(format!("powers of {}", ty.dtype()));
+    }
+    let value = match exponent {
+        0.5 => x.sqrt()?,
+        whole if whole.fract() == 0.0 && (1.0..=4.0).contains(&whole) => x.powi(whole as i32)?,
+        _ => x.pow(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?,
+    };
+    result(call, value)
+}
+
+fn select(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let condition = stretched(&cast(&call.tensor(0)?, DType::Bool)?, ty.dims())?;
+    result(call, condition.select(&part(1)?, &part(2)?)?)
+}
+
+fn masked_fill(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let mask = stretched(&call.tensor(1)?, ty.dims())?;
+    result(call, mask.select(&part(2)?, &part(0)?)?)
+}
+
+/// NaN stays what it is, as in PyTorch.
+fn clamp(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let mut x = as_type(call, 0, ty.dtype())?;
+    if !call.is_none(1) {
+        x = x.maximum(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?;
+    }
+    if !call.is_none(2) {
+        x = x.minimum(&stretched(&call.number(2, ty.dtype())?, ty.dims())?)?;
+    }
+    result(call, x)
+}
+
+/// `x + value * op(a, b)`.
+fn combined(call: &Call<'_>, op: Binary) -> Result<Results> {
+    let ty = call.out(0)?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let mut product = op(&part(1)?, &part(2)?)?;
+    if !call.is_none(3) && call.float(3)? != 1.0 {
+        product = product.mul(&part(3)?)?;
+    }
+    result(call, part(0)?.add(&product)?)
+}
+
+/// From the nearer end, as PyTorch computes it.
+fn lerp(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let (start, end, weight) = (part(0)?, part(1)?, call.float(2)?);
+    let way = end.sub(&start)?;
+    let value = if weight.abs() < 0.5 {
+        start.add(&way.mul(&part(2)?)?)?
+    } else {
+        end.sub(&way.mul(&stretched(&call.constant(1.0 - weight, ty.dtype())?, ty.dims())?)?)?
+    };
+    result(call, value)
+}
+
+fn fill(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    result(call, stretched(&call.number(1, ty.dtype())?, ty.dims())?)
+}
+
+/// Computed in the widest type of its kind, so that many steps add up to no error.
+fn arange(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let wide = if ty.dtype().is_float() { DType::F64 } else { DType::I64 };
+    let part = |at: usize, otherwise: f64| -> Result<Tensor> {
+        let number = if call.is_none(at) { call.constant(otherwise, wide)? } else { call.number(at, wide)? };
+        stretched(&number, ty.dims())
+    };
+    let places = call.stream.iota(wide, ty.dims(), 0)?;
+    result(call, part(0, 0.0)?.add(&places.mul(&part(2, 1.0)?)?)?)
+}
+
+/// The axes that an argument names; all of them if it is missing or empty.
+pub(super) fn reduced(call: &Call<'_>, at: usize) -> Result<Vec<i64>> {
+    let rank = call.tensor(0)?.rank();
+    let named = call.ints(at)?;
+    if named.is_empty() {
+        return Ok((0..rank as i64).collect());
+    }
+    let mut axes: Vec<i64> = named.iter().map(|&at| axis(at, rank) as i64).collect();
+    if rank == 0 {
+        axes.clear();
+    }
+    axes.sort_unstable();
+    axes.dedup();
+    Ok(axes)
+}
+
+/// What short floats are summed in.
+pub(super) fn accumulated(dtype: DType) -> DType {
+    if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
+}
+
+fn mean(call: &Call<'_>) -> Result<Results> {
+    let dtype = accumulated(call.out(0)?.dtype());
+    let x = cast(&call.tensor(0)?, dtype)?;
+    let axes = reduced(call, 1)?;
+    let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
+    let sum = x.sum(&axes)?;
+    let count = stretched(&call.constant(count as f64, dtype)?, sum.dims())?;
+    result(call, sum.div(&count)?)
+}
+
+fn cumsum(call: &Call<'_>) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    let x = cast(&call.tensor(0)?, accumulated(dtype))?;
+    if x.rank() == 0 {
+        return result(call, x);
+    }
+    result(call, x.cumsum(axis(call.int(1)?, x.rank()) as i64)?)
+}
+
+/// Tensors of one empty dimension are left out, as PyTorch does for old programs.
+fn cat(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let tensors = call.tensors(0)?;
+    let is_counted = |tensor: &&Tensor| tensor.dims() != [0] || ty.rank() == 1;
+    let tensors: Vec<Tensor> =
+        tensors.iter().filter(is_counted).map(|tensor| cast(tensor, ty.dtype())).collect::<Result<_>>()?;
+    if tensors.is_empty() {
+        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+    }
+    let all: Vec<&Tensor> = tensors.iter().collect();
+    result(call, Tensor::concatenate(&all, axis(call.int_or(1, 0)?, ty.rank()) as i64)?)
+}
+
+/// `beta * x + alpha * (a @ b)`.
+fn added(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let mut product = call.tensor(1)?.matmul(&call.tensor(2)?)?;
+    if !call.is_none(4) && call.float(4)? != 1.0 {
+        product = product.mul(&part(4)?)?;
+    }
+    let beta = if call.is_none(3) { 1.0 } else { call.float(3)? };
+    // Nothing of what counts nothing, not even its NaN.
+    if beta == 0.0 {
+        return result(call, product);
+    }
+    let x = if beta == 1.0 { part(0)? } else { part(0)?.mul(&part(3)?)? };
+    result(call, x.add(&product)?)
+}
+
+fn triangle(call: &Call<'_>, is_lower: bool) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let rank = x.rank() as i64;
+    let rows = call.stream.iota(DType::I64, x.dims(), rank - 2)?;
+    let columns = call.stream.iota(DType::I64, x.dims(), rank - 1)?;
+    let shift = stretched(&call.constant(call.int_or(1, 0)? as f64, DType::I64)?, x.dims())?;
+    let border = rows.add(&shift)?;
+    let stays = if is_lower { columns.less_equal(&border)? } else { columns.greater_equal(&border)? };
+    result(call, stays.select(&x, &call.stream.zeros(x.dtype(), x.dims())?)?)
+}

@@ -1,0 +1,106 @@
+//! The op table: which ATen overloads are lowered, and how.
+//!
+//! A row names an overload in its functional form (`add.Tensor`); the shim makes in-place and `out=` forms of it. A lowering gets its arguments by
+//! their places in the schema, and gives results of the types that PyTorch infers; see [`crate::call`].
+
+mod arithmetic;
+mod networks;
+mod order;
+mod pool;
+mod random;
+mod scatter;
+
+use fuseline::Tensor;
+use fuseline::fusion::{DType, TensorType};
+
+use crate::call::{Call, Result, Results, Row, one};
+use crate::promote::result_type;
+
+/// All rows, by subject.
+pub static TABLE: &[&[Row]] = &[
+    arithmetic::UNARY,
+    arithmetic::ROWS,
+    networks::ROWS,
+    order::ROWS,
+    pool::ROWS,
+    random::ROWS,
+    scatter::ROWS,
+];
+
+/// All rows. A row's place here is its number at the border.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().copied().flatten()
+}
+
+/// The value in another element type; to `bool` by whether it is not zero, as PyTorch converts.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn cast(value: &Tensor, dtype: DType) -> Result<Tensor> {
+    if value.dtype() == dtype {
+        return Ok(value.clone());
+    }
+    Ok(value.convert(dtype)?)
+}
+
+/// The value in a shape that it broadcasts to.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn stretched(value: &Tensor, dims: &[u64]) -> Result<Tensor> {
+    if value.dims() == dims {
+        return Ok(value.clone());
+    }
+    Ok(value.broadcast_to(dims)?)
+}
+
+/// The value with the type of a result.
+///
+/// # Errors
+/// When it has another number of elements.
+pub(crate) fn fitted(value: &Tensor, ty: &TensorType) -> Result<Tensor> {
+    let value = cast(value, ty.dtype())?;
+    if value.dims() == ty.dims() {
+        return Ok(value);
+    }
+    Ok(value.reshape(ty.dims())?)
+}
+
+/// An argument as a tensor of a type: a number is lifted.
+///
+/// # Errors
+/// When it is neither.
+pub(crate) fn as_type(call: &Call<'_>, at: usize, dtype: DType) -> Result<Tensor> {
+    match call.arg(at) {
+        crate::call::Arg::Tensor(tensor) => cast(tensor, dtype),
+        _ => call.number(at, dtype),
+    }
+}
+
+/// Both operands of a binary op, in the type of the result and in its shape.
+///
+/// # Errors
+/// When they do not broadcast.
+pub(crate) fn pair(call: &Call<'_>, dtype: DType) -> Result<(Tensor, Tensor)> {
+    let dims = call.out(0)?.dims();
+    Ok((stretched(&as_type(call, 0, dtype)?, dims)?, stretched(&as_type(call, 1, dtype)?, dims)?))
+}
+
+/// An axis that may be counted from the end.
+pub(crate) fn axis(at: i64, rank: usize) -> usize {
+    let rank = rank.max(1) as i64;
+    (if at < 0 { at + rank } else { at }).clamp(0, rank - 1) as usize
+}
+
+/// A result in the type that it has to have.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn result(call: &Call<'_>, value: Tensor) -> Result<Results> {
+    one(fitted(&value, call.out(0)?)?)
+}
+
+/// The type in which the first two arguments are compared.
+pub(crate) fn compared_in(call: &Call<'_>) -> DType {
+    result_type(call, &[0, 1])
+}

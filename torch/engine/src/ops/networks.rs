@@ -1,0 +1,452 @@
+//! Softmax, losses, activations, norms, convolutions, embeddings; and their gradients.
+
+use fuseline::Tensor;
+use fuseline::nn;
+use fuseline::nn::grad::Convolution;
+use smallvec::SmallVec;
+
+use super::arithmetic::accumulated;
+use super::{axis, cast, fitted, result, stretched};
+use crate::call::{Arg, Call, Result, Results, Row, unsupported};
+
+/// The rows of this file.
+pub(crate) static ROWS: &[Row] = &[
+    Row { name: "_softmax", lower: |call| along(call, |x, axis| nn::softmax(x, axis)) },
+    Row { name: "_log_softmax", lower: |call| along(call, |x, axis| nn::log_softmax(x, axis)) },
+    Row {
+        name: "_softmax_backward_data",
+        lower: |call| {
+            backward_along(call, |grad, y, axis| {
+                let product = grad.mul(y)?;
+                let sum = product.sum(&[axis])?.unsqueeze(axis)?;
+                product.sub(&y.mul(&sum.broadcast_to(y.dims())?)?)
+            })
+        },
+    },
+    Row {
+        name: "_log_softmax_backward_data",
+        lower: |call| {
+            backward_along(call, |grad, y, axis| {
+                let sum = grad.sum(&[axis])?.unsqueeze(axis)?;
+                grad.sub(&y.exp()?.mul(&sum.broadcast_to(y.dims())?)?)
+            })
+        },
+    },
+    Row { name: "nll_loss_forward", lower: nll },
+    Row { name: "nll_loss_backward", lower: nll_backward },
+    Row { name: "threshold_backward", lower: threshold_backward },
+    Row { name: "tanh_backward", lower: |call| derivative(call, |y, one| one.sub(&y.mul(y)?)) },
+    Row { name: "sigmoid_backward", lower: |call| derivative(call, |y, one| y.mul(&one.sub(y)?)) },
+    Row { name: "silu", lower: |call| wide(call, |x| x.mul(&x.logistic()?)) },
+    Row { name: "silu_backward", lower: |call| derivative_of_input(call, nn::grad::silu) },
+    Row { name: "gelu", lower: |call| wide(call, if is_tanh(call, 1)? { nn::gelu } else { nn::gelu_exact }) },
+    Row {
+        name: "gelu_backward",
+        lower: |call| {
+            derivative_of_input(call, if is_tanh(call, 2)? { nn::grad::gelu } else { nn::grad::gelu_exact })
+        },
+    },
+    Row { name: "native_layer_norm", lower: layer_norm },
+    Row { name: "native_layer_norm_backward", lower: layer_norm_backward },
+    Row { name: "native_batch_norm", lower: batch_norm },
+    Row { name: "native_batch_norm_backward", lower: batch_norm_backward },
+    Row { name: "convolution", lower: convolution },
+    Row { name: "convolution_backward", lower: convolution_backward },
+    Row { name: "index_select", lower: index_select },
+    Row { name: "embedding_dense_backward", lower: embedding_backward },
+];
+
+/// A tensor in the type that short floats are computed in.
+fn float(call: &Call<'_>, at: usize) -> Result<Tensor> {
+    let x = call.tensor(at)?;
+    cast(&x, accumulated(x.dtype()))
+}
+
+fn number(call: &Call<'_>, value: f64, like: &Tensor) -> Result<Tensor> {
+    stretched(&call.constant(value, like.dtype())?, like.dims())
+}
+
+fn wide(call: &Call<'_>, op: fn(&Tensor) -> fuseline::Result<Tensor>) -> Result<Results> {
+    result(call, op(&float(call, 0)?)?)
+}
+
+fn along(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> Result<Results> {
+    let x = float(call, 0)?;
+    if x.rank() == 0 {
+        return result(call, op(&x.reshape(&[1])?, 0)?);
+    }
+    result(call, op(&x, axis(call.int(1)?, x.rank()) as i64)?)
+}
+
+fn backward_along(
+    call: &Call<'_>,
+    op: fn(&Tensor, &Tensor, i64) -> fuseline::Result<Tensor>,
+) -> Result<Results> {
+    let (grad, y) = (float(call, 0)?, float(call, 1)?);
+    if y.rank() == 0 {
+        return result(call, op(&grad.reshape(&[1])?, &y.reshape(&[1])?, 0)?);
+    }
+    result(call, op(&grad, &y, axis(call.int(2)?, y.rank()) as i64)?)
+}
+
+/// The gradient times a derivative that follows from the result.
+fn derivative(call: &Call<'_>, op: fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>) -> Result<Results> {
+    let (grad, y) = (float(call, 0)?, float(call, 1)?);
+    let one = number(call, 1.0, &y)?;
+    result(call, grad.mul(&op(&y, &one)?)?)
+}
+
+/// The same of the operand.
+fn derivative_of_input(
+    call: &Call<'_>,
+    op: fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>,
+) -> Result<Results> {
+    let (grad, x) = (float(call, 0)?, float(call, 1)?);
+    result(call, op(&x, &grad)?)
+}
+
+fn is_tanh(call: &Call<'_>, at: usize) -> Result<bool> {
+    Ok(call.text(at)? == Some("tanh"))
+}
+
+fn threshold_backward(call: &Call<'_>) -> Result<Results> {
+    let (grad, x) = (call.tensor(0)?, call.tensor(1)?);
+    let limit = stretched(&call.number(2, x.dtype())?, x.dims())?;
+    // Where it is NaN the gradient passes, as in PyTorch.
+    let stops = x.less_equal(&limit)?;
+    result(call, stops.select(&number(call, 0.0, &grad)?, &grad)?)
+}
+
+/// What a target says of each element: whether it counts, its class in bounds, its weight.
+struct Targets {
+    /// One at the class of each, as floats; zeros where it does not count.
+    weights: Tensor,
+    /// Sum of the weights.
+    total: Tensor,
+}
+
+fn targets(
+    call: &Call<'_>,
+    scores: &Tensor,
+    target: usize,
+    weight: usize,
+    ignored: usize,
+) -> Result<Targets> {
+    let target = call.tensor(target)?;
+    let (rank, classes) = (scores.rank(), scores.dims()[scores.rank() - 1]);
+    if rank > 2 || target.rank() + 1 != rank {
+        return unsupported("targets of other ranks");
+    }
+    let is_ignored = target.equal(&stretched(&call.number(ignored, target.dtype())?, target.dims())?)?;
+    // One that names no class, as what is ignored does, is one of zeros.
+    let mut weights = target.one_hot(classes, scores.dtype())?;
+    if let Some(weight) = call.maybe_tensor(weight)? {
+        weights = weights.mul(&cast(&weight, scores.dtype())?.broadcast_to(weights.dims())?)?;
+    }
+    let ignored = is_ignored.unsqueeze(-1)?.broadcast_to(weights.dims())?;
+    let weights = ignored.select(&number(call, 0.0, &weights)?, &weights)?;
+    let axes: Vec<i64> = (0..weights.rank() as i64).collect();
+    Ok(Targets { total: weights.sum(&axes)?, weights })
+}
+
+/// Reductions: 0 none, 1 mean, 2 sum.
+fn nll(call: &Call<'_>) -> Result<Results> {
+    let scores = float(call, 0)?;
+    let Targets { weights, total } = targets(call, &scores, 1, 2, 4)?;
+    // Where a score is infinite and does not count, it counts nothing.
+    let zero = number(call, 0.0, &weights)?;
+    let counts = weights.not_equal(&zero)?;
+    let losses = counts.select(&scores.mul(&weights)?.neg()?, &zero)?;
+    let each = losses.sum(&[losses.rank() as i64 - 1])?;
+    let all: Vec<i64> = (0..each.rank() as i64).collect();
+    let (value, total) = match call.int(3)? {
+        0 => (each, number(call, 0.0, &total)?),
+        1 => (each.sum(&all)?.div(&total)?, total),
+        _ => (each.sum(&all)?, total),
+    };
+    Ok(SmallVec::from_iter([fitted(&value, call.out(0)?)?, fitted(&total, call.out(1)?)?]))
+}
+
+fn nll_backward(call: &Call<'_>) -> Result<Results> {
+    let (grad, scores) = (float(call, 0)?, float(call, 1)?);
+    let Targets { weights, .. } = targets(call, &scores, 2, 3, 5)?;
+    let grad = match call.int(4)? {
+        0 => grad.unsqueeze(-1)?.broadcast_to(weights.dims())?,
+        1 => grad.div(&cast(&call.tensor(6)?, grad.dtype())?)?.broadcast_to(weights.dims())?,
+        _ => grad.broadcast_to(weights.dims())?,
+    };
+    // A loss of nothing is NaN and its gradient zero.
+    let zero = number(call, 0.0, &weights)?;
+    let value = weights.not_equal(&zero)?.select(&weights.mul(&grad)?.neg()?, &zero)?;
+    result(call, value)
+}
+
+/// Sizes as rows of what is normalised together: how many rows, and how many elements each has.
+fn rows(dims: &[u64], normalized: usize) -> [u64; 2] {
+    let (outer, inner) = dims.split_at(dims.len() - normalized);
+    [outer.iter().product(), inner.iter().product()]
+}
+
+fn repeated(column: &Tensor, dims: &[u64]) -> Result<Tensor> {
+    Ok(column.broadcast_in_dim(dims, &[0])?)
+}
+
+/// The mean of each row.
+fn means(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
+    let sum = x.sum(&[1])?;
+    let count = number(call, x.dims()[1] as f64, &sum)?;
+    Ok(sum.div(&count)?)
+}
+
+fn layer_norm(call: &Call<'_>) -> Result<Results> {
+    let input = float(call, 0)?;
+    let dims = rows(input.dims(), call.ints(1)?.len());
+    let x = input.reshape(&dims)?;
+    let mean = means(call, &x)?;
+    let centred = x.sub(&repeated(&mean, &dims)?)?;
+    let variance = means(call, &centred.square()?)?;
+    let rstd = variance.add(&stretched(&call.number(4, x.dtype())?, variance.dims())?)?.rsqrt()?;
+    let mut y = centred.mul(&repeated(&rstd, &dims)?)?;
+    for (at, op) in [(2, Tensor::mul as fn(&Tensor, &Tensor) -> _), (3, Tensor::add)] {
+        if let Some(part) = call.maybe_tensor(at)? {
+            let part = cast(&part, x.dtype())?.reshape(&[dims[1]])?;
+            y = op(&y, &part.broadcast_to(&dims)?)?;
+        }
+    }
+    Ok(SmallVec::from_iter([
+        fitted(&y, call.out(0)?)?,
+        fitted(&mean, call.out(1)?)?,
+        fitted(&rstd, call.out(2)?)?,
+    ]))
+}
+
+fn layer_norm_backward(call: &Call<'_>) -> Result<Results> {
+    let (grad, input) = (float(call, 0)?, float(call, 1)?);
+    let dims = rows(input.dims(), call.ints(2)?.len());
+    let (grad, x) = (grad.reshape(&dims)?, input.reshape(&dims)?);
+    let column =
+        |at| -> Result<Tensor> { repeated(&cast(&call.tensor(at)?, x.dtype())?.reshape(&dims[..1])?, &dims) };
+    let rstd = column(4)?;
+    let normed = x.sub(&column(3)?)?.mul(&rstd)?;
+    let mut scaled = grad.clone();
+    if let Some(weight) = call.maybe_tensor(5)? {
+        scaled = scaled.mul(&cast(&weight, x.dtype())?.reshape(&[dims[1]])?.broadcast_to(&dims)?)?;
+    }
+    let first = repeated(&means(call, &scaled)?, &dims)?;
+    let second = normed.mul(&repeated(&means(call, &scaled.mul(&normed)?)?, &dims)?)?;
+    let of_input = scaled.sub(&first)?.sub(&second)?.mul(&rstd)?;
+    let parts = [of_input, grad.mul(&normed)?.sum(&[0])?, grad.sum(&[0])?];
+    masked(call, 7, parts)
+}
+
+/// The gradients that are asked for, in the types that they have to have: one that is not has none.
+fn masked(call: &Call<'_>, mask: usize, parts: [Tensor; 3]) -> Result<Results> {
+    let asked = asked(call, mask)?;
+    let parts = parts.iter().zip(asked).filter(|(_, is_asked)| *is_asked);
+    parts.zip(call.outs).map(|((part, _), ty)| fitted(part, ty)).collect()
+}
+
+fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
+    match call.arg(mask) {
+        Arg::Ints([input, weight, bias]) => Ok([*input != 0, *weight != 0, *bias != 0]),
+        _ => unsupported("no mask of the gradients"),
+    }
+}
+
+/// Sizes of an image batch as `[outer, channels, inner]`.
+fn channels(dims: &[u64]) -> [u64; 3] {
+    [dims[0], dims[1], dims[2..].iter().product()]
+}
+
+fn per_channel(part: &Tensor, dims: &[u64]) -> Result<Tensor> {
+    Ok(part.broadcast_in_dim(dims, &[1])?)
+}
+
+/// The new running statistics follow the three results: the schema does not say that they are written to.
+fn batch_norm(call: &Call<'_>) -> Result<Results> {
+    let input = float(call, 0)?;
+    if input.rank() < 2 {
+        return unsupported("a batch without channels");
+    }
+    let dims = channels(input.dims());
+    let x = input.reshape(&dims)?;
+    let (dtype, count) = (x.dtype(), (dims[0] * dims[2]) as f64);
+    let is_training = call.flag(5)?;
+    let small = call.number(7, dtype)?;
+    let rstd_of = |variance: &Tensor| -> Result<Tensor> {
+        Ok(variance.add(&stretched(&small, variance.dims())?)?.rsqrt()?)
+    };
+    let running =
+        |at| -> Result<Option<Tensor>> { call.maybe_tensor(at)?.map(|part| cast(&part, dtype)).transpose() };
+    let (old_mean, old_variance) = (running(3)?, running(4)?);
+    let (mean, variance) = match (is_training, &old_mean, &old_variance) {
+        (false, Some(mean), Some(variance)) => (mean.clone(), variance.clone()),
+        (false, ..) => return unsupported("evaluation without running statistics"),
+        (true, ..) => {
+            let sum = x.sum(&[0, 2])?;
+            let mean = sum.div(&number(call, count, &sum)?)?;
+            let centred = x.sub(&per_channel(&mean, &dims)?)?;
+            let squares = centred.square()?.sum(&[0, 2])?;
+            (mean, squares.div(&number(call, count, &sum)?)?)
+        }
+    };
+    let rstd = rstd_of(&variance)?;
+    let mut y = x.sub(&per_channel(&mean, &dims)?)?.mul(&per_channel(&rstd, &dims)?)?;
+    for (at, op) in [(1, Tensor::mul as fn(&Tensor, &Tensor) -> _), (2, Tensor::add)] {
+        if let Some(part) = call.maybe_tensor(at)? {
+            y = op(&y, &per_channel(&cast(&part, dtype)?, &dims)?)?;
+        }
+    }
+    // In evaluation nothing is saved.
+    let mut results: Results = SmallVec::from_iter([fitted(&y, call.out(0)?)?]);
+    for (at, part) in [(1, &mean), (2, &rstd)] {
+        let ty = call.out(at)?;
+        let is_saved = ty.elems().0 == part.shape().elems().0;
+        results.push(if is_saved { fitted(part, ty)? } else { call.stream.zeros(ty.dtype(), ty.dims())? });
+    }
+    if is_training && let (Some(old_mean), Some(old_variance)) = (old_mean, old_variance) {
+        let share = stretched(&call.number(6, dtype)?, mean.dims())?;
+        let moved =
+            |old: &Tensor, new: &Tensor| -> Result<Tensor> { Ok(old.add(&new.sub(old)?.mul(&share)?)?) };
+        let unbiased = variance.mul(&number(call, count / (count - 1.0), &variance)?)?;
+        let kept = [moved(&old_mean, &mean)?, moved(&old_variance, &unbiased)?];
+        for (at, part) in [3, 4].into_iter().zip(kept) {
+            results.push(cast(&part, call.tensor(at)?.dtype())?);
+        }
+    }
+    Ok(results)
+}
+
+fn batch_norm_backward(call: &Call<'_>) -> Result<Results> {
+    let (grad, input) = (float(call, 0)?, float(call, 1)?);
+    if input.rank() < 2 {
+        return unsupported("a batch without channels");
+    }
+    let dims = channels(input.dims());
+    let (grad, x) = (grad.reshape(&dims)?, input.reshape(&dims)?);
+    let dtype = x.dtype();
+    let is_training = call.flag(7)?;
+    let (mean, rstd) = if is_training {
+        (cast(&call.tensor(5)?, dtype)?, cast(&call.tensor(6)?, dtype)?)
+    } else {
+        let variance = cast(&call.tensor(4)?, dtype)?;
+        let small = stretched(&call.number(8, dtype)?, variance.dims())?;
+        (cast(&call.tensor(3)?, dtype)?, variance.add(&small)?.rsqrt()?)
+    };
+    let spread = |part: &Tensor| per_channel(part, &dims);
+    let normed = x.sub(&spread(&mean)?)?.mul(&spread(&rstd)?)?;
+    let of_bias = grad.sum(&[0, 2])?;
+    let of_weight = grad.mul(&normed)?.sum(&[0, 2])?;
+    let mut of_input = grad.clone();
+    if is_training {
+        let count = number(call, (dims[0] * dims[2]) as f64, &of_bias)?;
+        let first = spread(&of_bias.div(&count)?)?;
+        let second = normed.mul(&spread(&of_weight.div(&count)?)?)?;
+        of_input = of_input.sub(&first)?.sub(&second)?;
+    }
+    let mut scale = rstd;
+    if let Some(weight) = call.maybe_tensor(2)? {
+        scale = scale.mul(&cast(&weight, dtype)?)?;
+    }
+    masked(call, 9, [of_input.mul(&spread(&scale)?)?, of_weight, of_bias])
+}
+
+/// From channels in the second dimension to channels in the last, or back.
+fn moved(x: &Tensor, is_last: bool) -> Result<Tensor> {
+    let rank = x.rank() as i64;
+    let order: Vec<i64> = match is_last {
+        false => std::iter::once(0).chain(2..rank).chain([1]).collect(),
+        true => [0, rank - 1].into_iter().chain(1..rank - 1).collect(),
+    };
+    Ok(x.transpose(&order)?)
+}
+
+/// A kernel `[out, in, ..]` as `[.., in, out]`.
+fn turned(kernel: &Tensor) -> Result<Tensor> {
+    let rank = kernel.rank() as i64;
+    Ok(kernel.transpose(&(2..rank).chain([1, 0]).collect::<Vec<_>>())?)
+}
+
+/// The same back.
+fn turned_back(kernel: &Tensor) -> Result<Tensor> {
+    let rank = kernel.rank() as i64;
+    Ok(kernel.transpose(&[rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect::<Vec<_>>())?)
+}
+
+/// What is asked for: stride, padding, dilation, transposed, padding of the output, groups from an argument on.
+fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<Convolution> {
+    if call.flag(at + 3)? || call.int(at + 5)? != 1 || rank < 3 {
+        return unsupported("transposed and grouped convolutions");
+    }
+    let whole = |at| -> Result<Vec<i64>> {
+        let given = call.ints(at)?;
+        Ok(if given.len() == 1 { vec![given[0]; rank - 2] } else { given.to_vec() })
+    };
+    let mut window = Convolution::new(rank - 2);
+    window.stride = whole(at)?;
+    window.padding = whole(at + 1)?.into_iter().map(|pad| (pad, pad)).collect();
+    window.dilation = whole(at + 2)?;
+    Ok(window)
+}
+
+fn convolution(call: &Call<'_>) -> Result<Results> {
+    let (x, kernel) = (call.tensor(0)?, call.tensor(1)?);
+    let window = window(call, 3, x.rank())?;
+    let y = moved(&window.apply(&moved(&x, false)?, &turned(&kernel)?)?, true)?;
+    let y = match call.maybe_tensor(2)? {
+        Some(bias) => y.add(&per_channel(&bias, y.dims())?)?,
+        None => y,
+    };
+    result(call, y)
+}
+
+fn convolution_backward(call: &Call<'_>) -> Result<Results> {
+    let (grad, x, kernel) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
+    let window = window(call, 4, x.rank())?;
+    let (x_last, kernel_last, grad_last) = (moved(&x, false)?, turned(&kernel)?, moved(&grad, false)?);
+    let mask = asked(call, 10)?;
+    let mut outs = call.outs.iter();
+    let mut results = Results::new();
+    let mut give = |value: Tensor| -> Result<()> {
+        match outs.next() {
+            Some(ty) => results.push(fitted(&value, ty)?),
+            None => return unsupported("more gradients than types"),
+        }
+        Ok(())
+    };
+    if mask[0] {
+        give(moved(&window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?, true)?)?;
+    }
+    if mask[1] {
+        give(turned_back(&window.kernel_gradient(&x_last, kernel_last.dims(), &grad_last)?)?)?;
+    }
+    if mask[2] {
+        let axes: Vec<i64> = (0..grad.rank() as i64).filter(|axis| *axis != 1).collect();
+        give(grad.sum(&axes)?)?;
+    }
+    Ok(results)
+}
+
+/// Indices that count from the end counted from the beginning.
+fn index_select(call: &Call<'_>) -> Result<Results> {
+    let (x, index) = (call.tensor(0)?, call.tensor(2)?);
+    if x.rank() == 0 {
+        return result(call, x.broadcast_to(call.out(0)?.dims())?);
+    }
+    result(call, x.take(&index, axis(call.int(1)?, x.rank()) as i64)?)
+}
+
+fn embedding_backward(call: &Call<'_>) -> Result<Results> {
+    let (mut grad, indices) = (float(call, 0)?, call.tensor(1)?);
+    if call.flag(4)? {
+        return unsupported("gradients scaled by frequency");
+    }
+    let padding = call.int(3)?;
+    if padding >= 0 {
+        let is_padding = indices.equal(&stretched(&call.number(3, indices.dtype())?, indices.dims())?)?;
+        let is_padding = is_padding.unsqueeze(-1)?.broadcast_to(grad.dims())?;
+        grad = is_padding.select(&number(call, 0.0, &grad)?, &grad)?;
+    }
+    let words = u64::try_from(call.int(2)?).unwrap_or_default();
+    result(call, nn::grad::embedding(&indices, words, &grad)?)
+}

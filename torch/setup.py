@@ -1,0 +1,98 @@
+"""Builds the wheel of torch-fuseline: the engine with cargo, the shim with the C++ compiler, for the PyTorch that is installed.
+
+PyTorch is not a build requirement, since pip would fetch another one (3 GB) to build with. It is looked for where the package will be installed, which a
+build in isolation sees by the interpreter's prefix. `TORCH_DIR` names another one's folder.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+from setuptools.dist import Distribution
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+FLAGS = ["-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall"]
+
+
+def fail(message):
+    sys.exit(f"torch-fuseline: {message}")
+
+
+def torch_folder():
+    given = os.environ.get("TORCH_DIR")
+    folders = [pathlib.Path(given)] if given else []
+    folders += [pathlib.Path(sysconfig.get_path(name)) / "torch" for name in ("platlib", "purelib")]
+    for folder in folders:
+        if (folder / "include" / "ATen").is_dir() and (folder / "lib").is_dir():
+            return folder
+    fail(f"PyTorch is not installed for {sys.executable}; install it first, or set TORCH_DIR to its folder")
+
+
+def torch_version(folder):
+    found = re.search(r"__version__ = '(\d+)\.(\d+)", (folder / "version.py").read_text())
+    if not found:
+        fail(f"the version of PyTorch in {folder} cannot be read")
+    return f"{found[1]}.{found[2]}"
+
+
+def run(*command, **kwargs):
+    line = [str(word) for word in command]
+    print("+", " ".join(line), flush=True)
+    if subprocess.run(line, **kwargs).returncode != 0:
+        fail(f"this failed: {' '.join(line)}")
+
+
+def cargo():
+    """Builds the engine's side and returns the library."""
+    if shutil.which("cargo") is None:
+        fail("the engine is built with cargo, which is not on PATH; install Rust")
+    environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
+    run("cargo", "xtask", "setup", cwd=ROOT, env=environment)
+    # Tests take what is built anyway.
+    profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
+    run("cargo", "build", "--locked", "--profile", profile, "-p", "fuseline-torch", cwd=ROOT, env=environment)
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / ("debug" if profile == "dev" else profile) / "libfuseline_torch.so"
+
+
+class Build(build_ext):
+    def run(self):
+        torch = torch_folder()
+        build = pathlib.Path(self.build_temp)
+        build.mkdir(parents=True, exist_ok=True)
+        package = HERE / "torch_fuseline" if self.inplace else pathlib.Path(self.build_lib) / "torch_fuseline"
+        package.mkdir(parents=True, exist_ok=True)
+        engine = cargo()
+        shutil.copy2(engine, package)
+        compiler = os.environ.get("CXX", "c++")
+        sources = sorted((HERE / "csrc").glob("*.cpp"))
+        objects = [build / f"{source.stem}.o" for source in sources]
+        # Two at once: a file takes up to 700 MB.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            line = [compiler, *FLAGS, f"-I{torch / 'include'}"]
+            jobs = [pool.submit(run, *line, "-c", source, "-o", out) for source, out in zip(sources, objects)]
+            for job in jobs:
+                job.result()
+        # PyTorch's libraries are in the process already when this one is loaded.
+        libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", f"-L{package}", "-lfuseline_torch"]
+        run(compiler, "-shared", "-o", package / "libfuseline_torch_shim.so", *objects, *libraries, "-Wl,-z,defs", "-Wl,-rpath,$ORIGIN")
+        (package / "built_for.py").write_text(f'"""The PyTorch that the shim was built for."""\n\nTORCH = "{torch_version(torch)}"\n')
+
+
+class Binary(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+if platform.system() != "Linux":
+    fail("only Linux is supported")
+setup(distclass=Binary, cmdclass={"build_ext": Build}, ext_modules=[])

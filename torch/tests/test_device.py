@@ -1,0 +1,290 @@
+"""What a program sees of the device: tensors, views, in-place ops, autograd, storages, random numbers, modes, fallbacks.
+
+Run with the package installed: ``python -m unittest discover -s torch/tests``.
+"""
+
+import copy
+import io
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import torch
+
+DEVICE = "fuseline"
+
+
+def ours(tensor):
+    return tensor.detach().clone().to(DEVICE)
+
+
+class Case(unittest.TestCase):
+    def same(self, found, wanted):
+        torch.testing.assert_close(found.detach().cpu(), wanted.detach(), equal_nan=True)
+
+
+class Tensors(Case):
+    def test_the_device_is_there_without_an_import(self):
+        self.assertEqual(torch.ones(3, device=DEVICE).device, torch.device(DEVICE, 0))
+        self.assertTrue(torch.fuseline.is_available())
+        self.assertEqual(torch.accelerator.current_accelerator().type, DEVICE)
+
+    def test_data_goes_there_and_back(self):
+        for dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+                      torch.bool, torch.float16, torch.bfloat16, torch.complex64, torch.complex128):
+            for shape in ((), (0,), (3,), (2, 0, 3), (2, 3, 4)):
+                data = torch.randint(0, 2, shape).to(dtype)
+                there = data.to(DEVICE)
+                self.assertEqual((there.dtype, there.shape, there.device.type), (dtype, data.shape, DEVICE))
+                self.same(there, data)
+                self.same(there.to(torch.float32), (data.real if dtype.is_complex else data).to(torch.float32))
+        strided = torch.arange(24.0).view(2, 3, 4).permute(2, 0, 1)[1:, :, ::2]
+        self.same(strided.to(DEVICE), strided)
+
+    def test_numbers_are_printed_and_read(self):
+        tensor = torch.tensor([1.5, -2.0], device=DEVICE)
+        self.assertEqual(repr(tensor), "tensor([ 1.5000, -2.0000], device='fuseline:0')")
+        self.assertEqual((tensor[0].item(), tensor.tolist(), bool(tensor[1] < 0)), (1.5, [1.5, -2.0], True))
+
+    def test_operands_of_two_devices_are_refused(self):
+        with self.assertRaises((RuntimeError, NotImplementedError)):
+            torch.ones(3, device=DEVICE) + torch.ones(3)
+
+    def test_there_is_one_device(self):
+        with self.assertRaisesRegex(RuntimeError, "one device"):
+            torch.fuseline.set_device(1)
+
+
+class Views(Case):
+    def both(self, change):
+        """The same change of a base, on the CPU and here; everything that aliases has to agree."""
+        cpu = torch.arange(60.0).view(3, 4, 5)
+        here = cpu.to(DEVICE)
+        wanted, found = change(cpu), change(here)
+        self.same(here, cpu)
+        self.same(found, wanted)
+
+    def test_views_alias(self):
+        def slices(base):
+            base[1:, ::2, 3].mul_(2)
+            base.transpose(0, 2)[1].fill_(-1)
+            base.view(60)[7:9] = 5
+            base.permute(2, 0, 1).select(1, 2).add_(1)
+            return base[:, 1]
+
+        self.both(slices)
+
+    def test_strides_of_any_kind(self):
+        def strided(base):
+            window = base.as_strided((2, 3), (7, 2), 4)
+            window.add_(100)
+            base.unfold(2, 3, 2)
+            return base.as_strided((4, 4), (1, 1), 3) + base.unfold(2, 3, 2).sum()
+
+        self.both(strided)
+
+    def test_a_view_sees_what_comes_later(self):
+        base = torch.zeros(4, device=DEVICE)
+        view = base[1:3]
+        base += 1
+        view += 1
+        self.assertEqual(base.tolist(), [1, 2, 2, 1])
+        self.assertTrue(view._is_view() and view.data_ptr() == base.data_ptr() + 4)
+
+    def test_bytes_are_seen_as_other_types(self):
+        data = torch.tensor([1.0, -2.0])
+        here = data.to(DEVICE)
+        self.same(here.view(torch.int32), data.view(torch.int32))
+        here.view(torch.uint8)[3] ^= 128
+        self.assertEqual(here.tolist(), [-1.0, -2.0])
+        self.same(torch.view_as_complex(here), torch.view_as_complex(torch.tensor([-1.0, -2.0])))
+
+    def test_storages_are_set_and_resized(self):
+        here = torch.arange(6.0, device=DEVICE)
+        other = torch.empty(0, device=DEVICE).set_(here.untyped_storage(), 1, (2, 2), (2, 1))
+        self.assertEqual(other.tolist(), [[1, 2], [3, 4]])
+        here.resize_(8)[6:] = 9
+        self.assertEqual(here.tolist(), [0, 1, 2, 3, 4, 5, 9, 9])
+        storage = here.untyped_storage()
+        storage.resize_(0)
+        storage.resize_(32)
+        here.fill_(3)
+        self.assertEqual(other[0].tolist(), [3, 3])
+
+    def test_versions_are_counted(self):
+        tensor = torch.zeros(3, device=DEVICE)
+        before = tensor._version
+        tensor[0].add_(1)
+        self.assertEqual(tensor._version, before + 1)
+        weight = torch.ones(3, device=DEVICE, requires_grad=True)
+        product = (weight * tensor).sum()
+        tensor.add_(1)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+
+
+class Programs(Case):
+    def test_gradients(self):
+        def loss(x, w):
+            y = torch.tanh(x @ w) * w.sum(0)
+            return (y - y.mean()).pow(2).sum()
+
+        torch.manual_seed(0)
+        x, w = torch.randn(4, 3), torch.randn(3, 5)
+        grads = []
+        for device in ("cpu", DEVICE):
+            args = [t.to(device).requires_grad_() for t in (x, w)]
+            grads.append(torch.autograd.grad(loss(*args), args))
+        for wanted, found in zip(*grads):
+            self.same(found, wanted)
+
+    def test_a_network_learns_as_on_the_cpu(self):
+        losses = {}
+        for device in ("cpu", DEVICE):
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+            x, y = torch.randn(32, 8), torch.randint(0, 4, (32,))
+            model, x, y = model.to(device), x.to(device), y.to(device)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            losses[device] = []
+            for _ in range(5):
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses[device].append(loss.item())
+        torch.testing.assert_close(losses[DEVICE], losses["cpu"], rtol=1e-4, atol=1e-4)
+        self.assertLess(losses[DEVICE][-1], losses[DEVICE][0])
+
+    def test_modules_are_saved_loaded_and_copied(self):
+        model = torch.nn.Linear(3, 2).to(DEVICE)
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        for place in (DEVICE, "cpu"):
+            file.seek(0)
+            state = torch.load(file, map_location=place)
+            self.assertEqual(state["weight"].device.type, place)
+            self.same(state["weight"], model.weight.cpu())
+        twin = copy.deepcopy(model)
+        with torch.no_grad():
+            twin.weight.zero_()
+        self.assertTrue(model.weight.abs().sum().item() > 0)
+
+    def test_shared_weights_stay_shared(self):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        weight = model[0].weight
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        for device in (DEVICE, "cpu", DEVICE):
+            model.to(device)
+            self.assertIs(model[0].weight, weight)
+            self.assertIs(model[1].weight, weight)
+            self.assertEqual((weight.device.type, weight.is_leaf, weight.requires_grad), (device, True, True))
+        before = weight.detach().cpu()
+        out = model(torch.ones(1, 4, device=DEVICE)).sum()
+        out.backward()
+        self.assertEqual(weight.grad.device.type, DEVICE)
+        optimizer.step()
+        self.assertTrue((weight.detach().cpu() != before).any())
+        # A graph that has the weights in it is no hindrance, and gradients come along.
+        model.cpu()
+        self.assertEqual((weight.device.type, weight.grad.device.type), ("cpu", "cpu"))
+        model(torch.ones(1, 4)).sum().backward()
+        self.assertFalse(out.grad_fn is None)
+
+    def test_threads_share_the_stream(self):
+        results = [None] * 4
+
+        def work(place):
+            x = torch.full((8,), float(place), device=DEVICE)
+            for _ in range(50):
+                x = x + 1
+            results[place] = x.tolist()
+
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertEqual(results, [[place + 50.0] * 8 for place in range(4)])
+
+
+class Device(Case):
+    def test_random_numbers_follow_the_seed(self):
+        def draw():
+            return torch.rand(5, device=DEVICE).tolist(), torch.randn(5, device=DEVICE).tolist()
+
+        torch.manual_seed(7)
+        first, state = draw(), torch.fuseline.get_rng_state()
+        second = draw()
+        self.assertNotEqual(first, second)
+        torch.fuseline.set_rng_state(state)
+        self.assertEqual(draw(), second)
+        torch.manual_seed(7)
+        self.assertEqual(draw(), first)
+        generator = torch.Generator(device=DEVICE)
+        generator.manual_seed(7)
+        own = torch.rand(5, device=DEVICE, generator=generator)
+        generator.manual_seed(7)
+        self.same(torch.rand(5, device=DEVICE, generator=generator), own.cpu())
+
+    def test_random_numbers_are_spread_as_they_should_be(self):
+        torch.manual_seed(11)
+        normal = torch.randn(100_000, device=DEVICE).cpu()
+        # Five standard errors each.
+        self.assertLess(normal.mean().abs().item(), 5 / 316)
+        self.assertLess((normal.var() - 1).abs().item(), 5 * 2**0.5 / 316)
+        self.assertLess(((normal**4).mean() - 3).abs().item(), 5 * 96**0.5 / 316)
+        unit = torch.rand(100_000, device=DEVICE).cpu()
+        self.assertTrue(0 <= unit.min().item() and unit.max().item() < 1)
+        bins = torch.histc(unit, 20, 0, 1)
+        # Chi-square of 19 degrees of freedom: above 43.8 once in a thousand seeds.
+        self.assertLess(((bins - 5000) ** 2 / 5000).sum().item(), 43.8)
+        once, again = (torch.rand(1000, device=DEVICE).cpu() for _ in range(2))
+        self.assertLess(torch.corrcoef(torch.stack([once, again]))[0, 1].abs().item(), 0.16)
+
+    def test_modes(self):
+        self.assertEqual(torch.fuseline.get_mode(), "fused")
+        for name in ("strict", "debug", "fused"):
+            with torch.fuseline.mode(name):
+                self.assertEqual(torch.fuseline.get_mode(), name)
+                x = torch.ones(3, device=DEVICE)
+                self.assertEqual((x * 2 + 1).tolist(), [3, 3, 3])
+        self.assertEqual(torch.fuseline.get_mode(), "fused")
+        with self.assertRaises(ValueError):
+            torch.fuseline.mode("eager")
+
+    def test_fallbacks_are_counted_and_can_be_errors(self):
+        x = torch.eye(3, device=DEVICE)
+        before = torch.fuseline.fallbacks()
+        self.same(torch.linalg.matrix_exp(x * 0), torch.eye(3))
+        self.assertNotEqual(torch.fuseline.fallbacks(), before)
+        torch.fuseline.set_fallback(False)
+        try:
+            with self.assertRaisesRegex(RuntimeError, "fallbacks to the CPU are off"):
+                torch.linalg.matrix_exp(x)
+        finally:
+            torch.fuseline.set_fallback(True)
+
+    def test_a_steady_loop_compiles_nothing(self):
+        w, x = torch.ones(16, 16, device=DEVICE), torch.randn(8, 16).to(DEVICE)
+        for step in range(12):
+            if step == 8:
+                torch.fuseline.synchronize()
+                before = torch.fuseline.counters()
+            w = w - 0.01 * step * (x.t() @ torch.tanh(x @ w))
+            torch.fuseline.flush()
+        torch.fuseline.synchronize()
+        after = torch.fuseline.counters()
+        self.assertEqual(after["compiles_asked"], before["compiles_asked"])
+        self.assertEqual(after["fallbacks"], before["fallbacks"])
+
+    def test_the_module_may_come_before_torch(self):
+        line = "import torch_fuseline, torch; print(torch.ones(2, device='fuseline').sum().item())"
+        found = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, env=os.environ)
+        self.assertEqual((found.returncode, found.stdout.strip()), (0, "2.0"), found.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,295 @@
+"""PyTorch's device ``fuseline``: eager ops recorded, fused, compiled by XLA and run on any PJRT device.
+
+Importing this module registers the device; with the package installed, ``import torch`` does that by itself (entry point
+``torch.backends``), and ``torch.ones(3, device="fuseline")`` works with no further import. The module is ``torch.fuseline`` then.
+"""
+
+import ctypes
+import importlib.util
+import os
+import pathlib
+import sys
+
+# With the entry point installed, importing torch here would import this module again before it is there.
+_autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+if "torch" not in sys.modules:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch  # noqa: E402
+
+if _autoload is None:
+    os.environ.pop("TORCH_DEVICE_BACKEND_AUTOLOAD", None)
+else:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
+
+_MODES = ("fused", "strict", "debug")
+
+
+def _check_torch():
+    """The shim uses PyTorch's C++ classes, which change from one minor version to the next."""
+    try:
+        from .built_for import TORCH
+    except ImportError:
+        return
+    here = ".".join(torch.__version__.split(".")[:2])
+    if here != TORCH:
+        raise ImportError(
+            f"torch-fuseline was built for PyTorch {TORCH} and this is {torch.__version__}: install torch-fuseline again"
+        )
+
+
+def _plugin():
+    """The plugin for CPUs that is installed as a package, if there is one."""
+    spec = importlib.util.find_spec("xla_plugins")
+    for folder in spec.submodule_search_locations if spec else ():
+        for path in sorted(pathlib.Path(folder).glob("xla_cpu_pjrt/*.so")):
+            return str(path)
+    return None
+
+
+def _open():
+    _check_torch()
+    folder = pathlib.Path(__file__).parent
+    shim = ctypes.CDLL(str(folder / "libfuseline_torch_shim.so"), mode=ctypes.RTLD_GLOBAL)
+    for name, result, arguments in (
+        ("fuseline_torch_init", ctypes.c_char_p, []),
+        ("fuseline_torch_fallbacks", ctypes.c_char_p, []),
+        ("fuseline_torch_set_fallback", None, [ctypes.c_int]),
+        ("fuseline_torch_manual_seed", None, [ctypes.c_uint64]),
+        ("fuseline_torch_initial_seed", ctypes.c_uint64, []),
+        ("fuseline_torch_rng_state", None, [ctypes.POINTER(ctypes.c_uint64)]),
+        ("fuseline_torch_set_rng_state", None, [ctypes.POINTER(ctypes.c_uint64)]),
+        ("flt_message", ctypes.POINTER(ctypes.c_char), [ctypes.POINTER(ctypes.c_size_t)]),
+        ("flt_synchronize", ctypes.c_int, []),
+        ("flt_flush", ctypes.c_int, []),
+        ("flt_set_mode", ctypes.c_int, [ctypes.c_uint32]),
+        ("flt_mode", ctypes.c_int, [ctypes.POINTER(ctypes.c_uint32)]),
+        ("flt_counters", ctypes.c_int, []),
+        ("flt_set_plugin", None, [ctypes.c_char_p, ctypes.c_size_t]),
+    ):
+        function = getattr(shim, name)
+        function.restype, function.argtypes = result, arguments
+    return shim
+
+
+_shim = _open()
+
+
+def _message():
+    length = ctypes.c_size_t()
+    text = _shim.flt_message(ctypes.byref(length))
+    return ctypes.string_at(text, length.value).decode()
+
+
+def _check(status):
+    if status != 0:
+        raise RuntimeError(f"fuseline: {_message()}")
+
+
+def _table(text):
+    rows = (line.split(" ") for line in text.splitlines())
+    return {name: int(number) for name, number in rows}
+
+
+def is_available():
+    """Whether the device can be used."""
+    return True
+
+
+def is_initialized():
+    """Whether the device was set up; it is with the import of this module."""
+    return True
+
+
+def device_count():
+    """How many devices there are."""
+    return 1
+
+
+def current_device():
+    """The device in use."""
+    return 0
+
+
+def set_device(device):
+    """There is one device."""
+    index = device if isinstance(device, int) else torch.device(device).index
+    if index not in (None, -1, 0):
+        raise RuntimeError(f"fuseline: there is one device, not {device}")
+
+
+class device:
+    """A device as a context: there is one."""
+
+    def __init__(self, device):
+        set_device(device)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+class device_of(device):
+    """The device of a tensor as a context: there is one."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def synchronize(device=None):
+    """Waits until all that was recorded has been computed."""
+    _check(_shim.flt_synchronize())
+
+
+def flush():
+    """Has all that was recorded run, without waiting for it."""
+    _check(_shim.flt_flush())
+
+
+def get_mode():
+    """How ops run: ``fused``, ``strict`` (each its own executable) or ``debug`` (each waited for and checked)."""
+    mode = ctypes.c_uint32()
+    _check(_shim.flt_mode(ctypes.byref(mode)))
+    return _MODES[mode.value]
+
+
+class mode:
+    """Sets how ops run, at once; as a context manager, until its end: ``with torch.fuseline.mode("debug"): ...``."""
+
+    def __init__(self, name):
+        if name not in _MODES:
+            raise ValueError(f"a mode is one of {', '.join(_MODES)}, not {name!r}")
+        self._before = get_mode()
+        _check(_shim.flt_set_mode(_MODES.index(name)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        _check(_shim.flt_set_mode(_MODES.index(self._before)))
+
+
+def counters():
+    """Counters of the engine, by name; ``fallbacks`` is how many calls the CPU computed instead."""
+    _check(_shim.flt_counters())
+    table = _table(_message())
+    table["engine_fallbacks"] = table.pop("fallbacks", 0)
+    table["fallbacks"] = sum(fallbacks().values())
+    return table
+
+
+def fallbacks():
+    """Calls without a kernel for this device, which the CPU computed: the overload's name, and how many there were."""
+    return _table(_shim.fuseline_torch_fallbacks().decode())
+
+
+def set_fallback(allowed):
+    """Whether calls without a kernel may be computed by the CPU (they may by default); else they are errors."""
+    _shim.fuseline_torch_set_fallback(int(bool(allowed)))
+
+
+def manual_seed(seed):
+    """Seeds the device's random numbers."""
+    _shim.fuseline_torch_manual_seed(int(seed) & (2**64 - 1))
+
+
+manual_seed_all = manual_seed
+
+
+def initial_seed():
+    """The seed of the device's random numbers."""
+    return _shim.fuseline_torch_initial_seed()
+
+
+def get_rng_state(device="fuseline"):
+    """The state of the device's random numbers, as 16 bytes."""
+    words = (ctypes.c_uint64 * 2)()
+    _shim.fuseline_torch_rng_state(words)
+    return torch.frombuffer(bytearray(bytes(words)), dtype=torch.uint8).clone()
+
+
+def set_rng_state(new_state, device="fuseline"):
+    """Sets what :func:`get_rng_state` gave."""
+    words = (ctypes.c_uint64 * 2).from_buffer_copy(bytes(new_state.cpu().numpy().tobytes()))
+    _shim.fuseline_torch_set_rng_state(words)
+
+
+def _is_in_bad_fork():
+    return False
+
+
+def get_amp_supported_dtype():
+    """Types that autocast computes in."""
+    return [torch.bfloat16, torch.float16]
+
+
+def _crosses(module, convert):
+    """Whether a conversion of a module takes parameters to this device or away from it."""
+    try:
+        with torch.no_grad():
+            there = convert(torch.empty(0)).device.type == "fuseline"
+    except Exception:
+        return False
+    return any((parameter.device.type == "fuseline") != there for parameter in module.parameters())
+
+
+def _move(module, convert):
+    """``module._apply`` by setting the data of parameters, as PyTorch does between the devices on its list."""
+    for child in module.children():
+        _move(child, convert)
+    for parameter in module._parameters.values():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            torch.ops.fuseline.set_data(parameter, convert(parameter))
+            if parameter.grad is not None:
+                grad, needs_grad = parameter.grad, parameter.grad.requires_grad
+                torch.ops.fuseline.set_data(grad, convert(grad).requires_grad_(needs_grad))
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = convert(buffer)
+    return module
+
+
+def _keep_parameters():
+    """Has ``module.to`` move parameters in place, as on CUDA.
+
+    PyTorch makes new parameters for devices that are not on a list of its own: weights that two layers share are two weights then, each with half
+    of the gradient, and an optimizer that was made before trains what nobody uses.
+    """
+    plain = torch.nn.Module._apply
+
+    def _apply(self, fn, recurse=True):
+        future = torch.__future__
+        is_asked_otherwise = (
+            future.get_swap_module_params_on_conversion() or future.get_overwrite_module_params_on_conversion()
+        )
+        # Functions of others may do what they like to be called for, and subclasses of tensors have their own ways.
+        is_torchs = getattr(fn, "__module__", None) == "torch.nn.modules.module"
+        is_plain = all(type(parameter) is torch.nn.Parameter for parameter in self.parameters())
+        if is_asked_otherwise or not recurse or not is_torchs or not is_plain or not _crosses(self, fn):
+            return plain(self, fn, recurse)
+        return _move(self, fn)
+
+    torch.nn.Module._apply = _apply
+
+
+def _register():
+    torch.utils.rename_privateuse1_backend("fuseline")
+    torch._register_device_module("fuseline", sys.modules[__name__])
+    torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+    plugin = _plugin()
+    if plugin is not None:
+        _shim.flt_set_plugin(plugin.encode(), len(plugin.encode()))
+    wrong = _shim.fuseline_torch_init()
+    if wrong is not None:
+        raise ImportError(wrong.decode())
+    _keep_parameters()
+
+
+_register()
+
+
+def _autoload_entry():
+    """What PyTorch calls when it finds the entry point; the import has done everything."""

@@ -1,0 +1,109 @@
+//! PyTorch's device: the wheel of `torch/`, built for a PyTorch of the registry and installed as a user would, and its tests.
+//!
+//! PyTorch goes into a virtual environment below `target/`, by hashes (`torch/tests/requirements.txt`), without the CUDA libraries that it
+//! loads and does not use (`torch/tests/cuda_stubs.py`): half a gigabyte, fetched once. The engine's side is taken from the build of the
+//! other stages. Skipped where something is missing that set-up does not provide: a C++ compiler, a Python with `venv`, the
+//! registry.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::tally::Tally;
+use crate::host::Host;
+
+/// Where PyTorch is installed, below the target directory.
+const FOLDER: &str = "torch-tests";
+
+/// Builds, installs and tests it.
+pub(crate) fn run(host: &Host) -> Tally {
+    if host.which("c++").is_none() {
+        return Tally::skipped("torch", "there is no C++ compiler (`c++`) to build the shim with");
+    }
+    let Some(python) = host.which("python3") else {
+        return Tally::skipped("torch", "there is no python3");
+    };
+    let environment = host.target_dir().join(FOLDER);
+    if let Err(why) = provide(host, &python, &environment) {
+        return Tally::skipped("torch", why);
+    }
+    if let Err(why) = install(host, &python, &environment) {
+        return Tally::failed("pip install ./torch", why);
+    }
+    test(host, &environment)
+}
+
+/// PyTorch, unless what is pinned is there.
+fn provide(host: &Host, python: &Path, environment: &Path) -> Result<(), String> {
+    let requirements = host.root.join("torch/tests/requirements.txt");
+    let wanted = std::fs::read_to_string(&requirements)
+        .map_err(|error| format!("{}: {error}", requirements.display()))?;
+    let stamp = environment.join("requirements.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    println!("installing PyTorch into {}", environment.display());
+    // Debian's Python has no pip of its own to put there.
+    succeed(host.command(python).args(["-m", "venv", "--clear", "--without-pip"]).arg(environment))?;
+    let mut command = pip(host, python, environment);
+    succeed(command.args(["--no-deps", "--require-hashes", "-r"]).arg(&requirements))?;
+    succeed(host.command(interpreter(environment)).arg(host.root.join("torch/tests/cuda_stubs.py")))?;
+    std::fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
+}
+
+/// The wheel.
+fn install(host: &Host, python: &Path, environment: &Path) -> Result<(), String> {
+    let mut command = pip(host, python, environment);
+    command.args(["--no-deps", "--no-build-isolation", "--force-reinstall"]).arg(host.root.join("torch"));
+    succeed(command.env("FUSELINE_TORCH_PROFILE", "dev"))
+}
+
+fn test(host: &Host, environment: &Path) -> Tally {
+    let mut command = host.command(interpreter(environment));
+    command.arg(host.root.join("torch/tests/run.py")).env("FUSELINE_SETUP_DIR", host.setup_dir());
+    // Not the user's; and XLA's own lines are no words of a test.
+    command.env("FUSELINE_CACHE", "off").env("GLOG_minloglevel", "2");
+    let output = match command.stderr(Stdio::inherit()).output() {
+        Ok(output) => output,
+        Err(error) => return Tally::failed("torch/tests", error.to_string()),
+    };
+    let mut tally = Tally::default();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(told) = serde_json::from_str::<Value>(line) else {
+            println!("{line}");
+            continue;
+        };
+        let word = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
+        println!("{} torch {}", word("outcome").to_uppercase(), word("name"));
+        match word("outcome").as_str() {
+            "passed" => tally.pass(),
+            "skipped" => tally.skip(word("name"), word("why")),
+            _ => tally.fail(word("name"), word("why")),
+        }
+    }
+    if tally == Tally::default() {
+        tally.fail("torch/tests", format!("no test was run, {}", output.status));
+    } else if !output.status.success() && tally.failed.is_empty() {
+        tally.fail("torch/tests", format!("the run ended with {}", output.status));
+    }
+    tally
+}
+
+fn interpreter(environment: &Path) -> PathBuf {
+    environment.join("bin/python")
+}
+
+/// `pip install` into the environment.
+fn pip(host: &Host, python: &Path, environment: &Path) -> Command {
+    let mut command = host.command(python);
+    command.args(["-m", "pip", "--python"]).arg(interpreter(environment));
+    command.args(["install", "--disable-pip-version-check", "--no-input", "--progress-bar=off", "-q"]);
+    command
+}
+
+/// Runs a command that says itself what it does.
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("this ended with {status}: {command:?}")) }
+}
