@@ -196,6 +196,10 @@ extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_ini
 
 extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_fallbacks() {
   static thread_local std::string text;
-  text = fuseline::fallback_counts();
-  return text.c_str();
+  return (text = fuseline::fallbacks().lines()).c_str();
+}
+
+extern "C" __attribute__((visibility("default"))) const char* fuseline_torch_decomposed() {
+  static thread_local std::string text;
+  return (text = fuseline::decomposed().lines()).c_str();
 }

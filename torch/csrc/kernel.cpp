@@ -3,7 +3,8 @@
 //   call ─► types of the results (meta kernels of PyTorch, remembered) ─► arguments as values ─► recorded ─► new tensors, or writes
 //
 // A row of the table is an overload in its functional form. In-place and out= overloads are found by their schemas: they have the same arguments, and
-// are the functional form with a write behind it. What the engine has no lowering for with some arguments is computed on the CPU, and counted.
+// are the functional form with a write behind it. What the engine has no lowering for with some arguments is decomposed (decompose.h), or computed on
+// the CPU; both are counted.
 //
 // Invariants:
 // - KN1: results have the types and sizes that PyTorch infers; the engine is checked for it (TB1).
@@ -26,6 +27,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "decompose.h"
 #include "device.h"
 #include "storage.h"
 
@@ -54,20 +56,12 @@ using Outs = c10::SmallVector<Out, 2>;
 
 enum class Form { Functional, InPlace, Out };
 
-std::mutex count_mutex;
-std::map<std::string, uint64_t> counts;
-
-void count_fallback(const c10::OperatorHandle& op) {
-  std::scoped_lock lock(count_mutex);
-  const auto& name = op.operator_name();
-  ++counts[name.overload_name.empty() ? name.name : name.name + "." + name.overload_name];
-}
-
 void fall_back(const c10::OperatorHandle& op, Stack* stack) {
+  if (decompose(op, stack)) return;
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
               " has no kernel for such arguments on this device, and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback)");
-  count_fallback(op);
+  fallbacks().add("aten::" + name_of(op));
   // What draws numbers draws them from a generator of the CPU's that follows from the one given.
   const auto& args = op.schema().arguments();
   for (size_t at = 0; at < args.size(); ++at) {
@@ -555,20 +549,6 @@ bool has_composite_kernel(const c10::OperatorHandle& op) {
          !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
 }
 
-// Whether the first arguments of two schemas have the same types, and those left of the first are only where a result is to be.
-bool matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& other, size_t inputs) {
-  const auto &a = functional.arguments(), &b = other.arguments();
-  if (inputs > a.size()) return false;
-  for (size_t at = 0; at < inputs; ++at)
-    if (*a[at].type() != *b[at].type()) return false;
-  for (size_t at = inputs; at < a.size(); ++at) {
-    const std::string& name = a[at].name();
-    if (name != "dtype" && name != "layout" && name != "device" && name != "pin_memory" && name != "memory_format")
-      return false;
-  }
-  return true;
-}
-
 torch::Library& library() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   return library;
@@ -577,7 +557,7 @@ torch::Library& library() {
 void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c10::OperatorHandle& functional,
                size_t inputs) {
   const auto& name = op.operator_name();
-  const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  const std::string full = "aten::" + name_of(op);
   auto kernel = std::make_unique<Kernel>(row.number, form, functional, inputs);
   for (size_t quick = 0; quick < kQuick; ++quick) {
     if (form != Form::Functional || name.name != kQuickNames[quick] || name.overload_name != "Tensor") continue;
@@ -597,11 +577,9 @@ void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c
 
 }  // namespace
 
-std::string fallback_counts() {
-  std::scoped_lock lock(count_mutex);
-  std::string text;
-  for (const auto& [name, count] : counts) text += name + " " + std::to_string(count) + "\n";
-  return text;
+Counts& fallbacks() {
+  static Counts counts;
+  return counts;
 }
 
 void register_kernels() {
@@ -610,7 +588,6 @@ void register_kernels() {
   for (const auto& name : dispatcher.getAllOpNames())
     if (auto op = dispatcher.findSchema(name)) all[name.name].push_back(*op);
   std::unordered_map<c10::OperatorName, int> done;
-  auto is_written = [](const c10::Argument& arg) { return arg.alias_info() != nullptr && arg.alias_info()->isWrite(); };
   for (const Row& row : rows()) {
     auto functional = dispatcher.findSchema({row.name, row.overload});
     TORCH_CHECK(functional, "fuseline: this PyTorch has no ", row.name, ".", row.overload);

@@ -1,7 +1,7 @@
 // The kernel of all overloads that the engine lowers. See kernel.cpp.
 #pragma once
 
-#include <string>
+#include "decompose.h"
 
 namespace fuseline {
 
@@ -9,7 +9,7 @@ namespace fuseline {
 void register_kernels();
 // What calls for which the engine has no kernel do.
 void register_fallback();
-// Calls that the CPU computed, as lines of a name and a number.
-std::string fallback_counts();
+// Calls that the CPU computed.
+Counts& fallbacks();
 
 }  // namespace fuseline

@@ -53,6 +53,7 @@ def _open():
     for name, result, arguments in (
         ("fuseline_torch_init", ctypes.c_char_p, []),
         ("fuseline_torch_fallbacks", ctypes.c_char_p, []),
+        ("fuseline_torch_decomposed", ctypes.c_char_p, []),
         ("fuseline_torch_set_fallback", None, [ctypes.c_int]),
         ("fuseline_torch_manual_seed", None, [ctypes.c_uint64]),
         ("fuseline_torch_initial_seed", ctypes.c_uint64, []),
@@ -184,6 +185,11 @@ def fallbacks():
     return _table(_shim.fuseline_torch_fallbacks().decode())
 
 
+def decompositions():
+    """Calls without a kernel for this device that it computed as other ops, by PyTorch's decompositions in Python."""
+    return _table(_shim.fuseline_torch_decomposed().decode())
+
+
 def set_fallback(allowed):
     """Whether calls without a kernel may be computed by the CPU (they may by default); else they are errors."""
     _shim.fuseline_torch_set_fallback(int(bool(allowed)))
@@ -285,6 +291,8 @@ def _register():
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())
+    from . import _decompositions  # noqa: F401
+
     _keep_parameters()
 
 
