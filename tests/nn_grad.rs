@@ -205,8 +205,11 @@ fn convolutions_with_steps_padding_and_dilation() {
     // The last rows and columns that no window reaches get no gradient.
     check_conv(&[1, 6, 6, 1], &[2, 2, 1, 1], Convolution { stride: vec![3, 3], ..plain });
     check_conv(&[2, 7, 1], &[2, 1, 2], Convolution { dilation: vec![3], ..Convolution::new(1) });
-    let all = Convolution { dilation: vec![2], stride: vec![2], padding: vec![(1, 1)] };
-    check_conv(&[2, 8, 1], &[3, 1, 2], all);
+    let all = Convolution { dilation: vec![2], stride: vec![2], padding: vec![(1, 1)], groups: 1 };
+    check_conv(&[2, 8, 1], &[3, 1, 2], all.clone());
+    // In two groups of two features each, and one kernel for each feature.
+    check_conv(&[2, 8, 4], &[3, 2, 6], Convolution { groups: 2, ..all.clone() });
+    check_conv(&[1, 8, 3], &[3, 1, 3], Convolution { groups: 3, ..all });
     check_conv(&[1, 3, 3, 3, 1], &[2, 2, 2, 1, 1], Convolution::new(3));
 
     let engine = engine();

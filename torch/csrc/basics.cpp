@@ -8,7 +8,9 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/all.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
@@ -118,6 +120,12 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
   return self;
 }
 
+// Waits, since its result is no tensor.
+bool equal(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  return a.numel() == 0 || at::eq(a, b).all().item<bool>();
+}
+
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
   auto* impl = self.unsafeGetTensorImpl();
   TORCH_CHECK(source.device().type() == kDevice, "fuseline: a storage of ", source.device());
@@ -159,6 +167,7 @@ void register_basics() {
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("equal", &equal);
   library.impl("view", &view);
   library.impl("as_strided", &as_strided);
   library.impl("_reshape_alias", &reshape_alias);

@@ -309,8 +309,11 @@ bool is_known(const IValue& arg) {
     return std::all_of(list.begin(), list.end(), [](const at::Tensor& tensor) { return is_known(tensor); });
   }
   if (arg.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList())
-      if (tensor && !is_known(*tensor)) return false;
+    // Truth values in the place of indices: their number, and with it the sizes of the result, is in their values only.
+    for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList()) {
+      if (!tensor || !tensor->defined()) continue;
+      if (!is_known(*tensor) || tensor->scalar_type() == c10::kBool || tensor->scalar_type() == c10::kByte) return false;
+    }
   }
   return true;
 }
@@ -604,11 +607,12 @@ void register_kernels() {
       if (is_out && matches(schema, other, inputs) && !has_composite_kernel(op) && done[op.operator_name()]++ == 0)
         implement(op, row, Form::Out, *functional, inputs);
     }
-    // The one whose functional form has another name.
+    // Those whose functional forms have other names.
     const std::string in_place = row.name == "aten::normal_functional" ? "aten::normal_" : row.name + "_";
+    const std::string overload = row.name == "aten::bernoulli" && row.overload == "p" ? "float" : row.overload;
     for (const auto& op : all[in_place]) {
       const auto& other = op.schema();
-      if (other.overload_name() == row.overload && matches(schema, other, other.arguments().size()) &&
+      if (other.overload_name() == overload && matches(schema, other, other.arguments().size()) &&
           !has_composite_kernel(op) && done[op.operator_name()]++ == 0)
         implement(op, row, Form::InPlace, *functional, other.arguments().size());
     }

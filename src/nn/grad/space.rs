@@ -199,7 +199,7 @@ fn turned_back(gradient: &Tensor, axis: usize, matrix: &Tensor) -> Result<Tensor
 // ----- convolutions -----
 
 /// How a convolution over space was done, for its rules: `[batch, space..., features]` with a kernel
-/// `[space..., input features, output features]`, no groups.
+/// `[space..., input features of a group, output features]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Convolution {
     /// Steps of the window, one per dimension of space.
@@ -208,13 +208,16 @@ pub struct Convolution {
     pub padding: Vec<(i64, i64)>,
     /// Distance between neighbours in the kernel.
     pub dilation: Vec<i64>,
+    /// Groups that the features are split into; as many as there are input features for one kernel each (depthwise).
+    pub groups: i64,
 }
 
 impl Convolution {
-    /// Steps of 1, no padding, no dilation.
+    /// Steps of 1, no padding, no dilation, one group.
     #[must_use]
     pub fn new(spatial: usize) -> Convolution {
-        Convolution { stride: vec![1; spatial], padding: vec![(0, 0); spatial], dilation: vec![1; spatial] }
+        let ones = || vec![1; spatial];
+        Convolution { stride: ones(), padding: vec![(0, 0); spatial], dilation: ones(), groups: 1 }
     }
 
     /// The convolution itself.
@@ -227,6 +230,7 @@ impl Convolution {
             window_strides: self.stride.clone(),
             padding: self.padding.clone(),
             rhs_dilation: self.dilation.clone(),
+            feature_group_count: self.groups,
             ..ConvOptions::new(self.stride.len())
         };
         x.convolution(kernel, &ConvDimensionNumbers::channels_last(self.stride.len()), &options)
@@ -270,13 +274,29 @@ impl Convolution {
             lhs_dilation: self.stride.clone(),
             rhs_dilation: self.dilation.clone(),
             padding: padding.collect(),
+            feature_group_count: self.groups,
             ..ConvOptions::new(space)
         };
         let over: Vec<i64> = (0..space as i64).collect();
-        let mut order = over.clone();
-        order.extend([space as i64 + 1, space as i64]);
-        let turned = kernel.reverse(&over)?.transpose(&order)?;
+        let turned = self.swapped(&kernel.reverse(&over)?)?;
         gradient.convolution(&turned, &ConvDimensionNumbers::channels_last(space), &options)
+    }
+
+    /// A kernel whose features trade places, within each group: `[space..., output features of a group, input features]`.
+    #[track_caller]
+    fn swapped(&self, kernel: &Tensor) -> Result<Tensor> {
+        let space = kernel.rank() - 2;
+        let over = 0..space as i64;
+        let last = space as i64;
+        if self.groups == 1 {
+            return kernel.transpose(&over.chain([last + 1, last]).collect::<Vec<_>>());
+        }
+        let (sizes, features) = kernel.dims().split_at(space);
+        let groups = self.groups.max(1) as u64;
+        let [own, out] = [features[0], features[1] / groups];
+        let apart = kernel.reshape(&[sizes, &[own, groups, out]].concat())?;
+        let turned = apart.transpose(&over.chain([last + 2, last + 1, last]).collect::<Vec<_>>())?;
+        turned.reshape(&[sizes, &[out, groups * own]].concat())
     }
 
     /// Of the convolution, to its kernel, which has sizes `kernel`: the input convolved with the gradient as a kernel, its
@@ -298,6 +318,8 @@ impl Convolution {
             window_strides: self.dilation.clone(),
             rhs_dilation: self.stride.clone(),
             padding: padding.collect(),
+            // The input features, which stand where the batch was, keep to the output features of their group.
+            batch_group_count: self.groups,
             ..ConvOptions::new(space)
         };
         let last = space as i64 + 1;

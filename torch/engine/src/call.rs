@@ -136,10 +136,11 @@ impl<'a> Call<'a> {
     pub fn tensor(&self, at: usize) -> Result<Tensor> {
         match self.arg(at) {
             Arg::Tensor(tensor) => Ok((*tensor).clone()),
-            Arg::Int(_) | Arg::Float(_) | Arg::Bool(_) => {
+            Arg::Int(_) | Arg::Float(_) | Arg::Bool(_) | Arg::Complex(..) => {
                 let dtype = match self.arg(at) {
                     Arg::Int(_) => DType::I64,
                     Arg::Bool(_) => DType::Bool,
+                    Arg::Complex(..) => DType::C64,
                     _ => DType::F32,
                 };
                 self.number(at, dtype)
@@ -180,8 +181,14 @@ impl<'a> Call<'a> {
     /// A number as a rank-0 tensor of a type, lifted: another number is not another program.
     ///
     /// # Errors
-    /// When it is no real number.
+    /// When it is no number, or a complex one for a real type.
     pub fn number(&self, at: usize, dtype: DType) -> Result<Tensor> {
+        if let (Some(part), &Arg::Complex(real, imag)) = (part_of(dtype), self.arg(at)) {
+            return Ok(self.constant(real, part)?.with_imag(&self.constant(imag, part)?)?);
+        }
+        if let Some(part) = part_of(dtype) {
+            return Ok(self.number(at, part)?.convert(dtype)?);
+        }
         let scalar = match *self.arg(at) {
             Arg::Int(value) => scalar_of(dtype, value as f64, Some(value)),
             Arg::Bool(value) => scalar_of(dtype, f64::from(u8::from(value)), Some(i64::from(value))),
@@ -197,8 +204,11 @@ impl<'a> Call<'a> {
     /// The same for a number that is not an argument.
     ///
     /// # Errors
-    /// When the type is complex.
+    /// When PyTorch has no such type.
     pub fn constant(&self, value: f64, dtype: DType) -> Result<Tensor> {
+        if let Some(part) = part_of(dtype) {
+            return Ok(self.constant(value, part)?.convert(dtype)?);
+        }
         match scalar_of(dtype, value, None) {
             Some(scalar) => Ok(self.stream.lift(scalar)),
             None => unsupported(format!("a number of type {dtype}")),
@@ -281,6 +291,15 @@ impl<'a> Call<'a> {
             Arg::None => Ok(None),
             _ => self.wrong(at, "a text"),
         }
+    }
+}
+
+/// The type of the parts of a complex type.
+fn part_of(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::C64 => Some(DType::F32),
+        DType::C128 => Some(DType::F64),
+        _ => None,
     }
 }
 

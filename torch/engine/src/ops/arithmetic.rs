@@ -4,7 +4,7 @@ use fuseline::Tensor;
 use fuseline::fusion::DType;
 
 use super::{as_type, axis, cast, compared_in, pair, result, stretched};
-use crate::call::{Call, Result, Results, Row, unsupported};
+use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 type Unary = fn(&Tensor) -> fuseline::Result<Tensor>;
 type Binary = fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>;
@@ -17,10 +17,14 @@ macro_rules! rows {
 
 /// Of one operand, computed in the type of the result.
 pub(crate) static UNARY: &[Row] = rows! { unary:
-    "neg" => Tensor::neg, "abs" => Tensor::abs, "exp" => Tensor::exp, "expm1" => Tensor::expm1, "log" => Tensor::log, "log1p" => Tensor::log1p,
-    "sqrt" => Tensor::sqrt, "rsqrt" => Tensor::rsqrt, "sin" => Tensor::sin, "cos" => Tensor::cos, "tan" => Tensor::tan, "tanh" => Tensor::tanh,
     "sinh" => Tensor::sinh, "cosh" => Tensor::cosh, "asin" => Tensor::asin, "acos" => Tensor::acos, "atan" => Tensor::atan, "erf" => Tensor::erf,
-    "erfc" => Tensor::erfc, "sigmoid" => Tensor::logistic,
+    "erfc" => Tensor::erfc,
+};
+
+/// The same of real or complex numbers.
+pub(crate) static COMPLEX: &[Row] = rows! { any:
+    "neg" => Tensor::neg, "exp" => Tensor::exp, "expm1" => Tensor::expm1, "log" => Tensor::log, "log1p" => Tensor::log1p, "sqrt" => Tensor::sqrt,
+    "rsqrt" => Tensor::rsqrt, "sin" => Tensor::sin, "cos" => Tensor::cos, "tan" => Tensor::tan, "tanh" => Tensor::tanh, "sigmoid" => Tensor::logistic,
 };
 
 /// The rest.
@@ -30,6 +34,25 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "round", lower: |call| whole(call, Tensor::round_even) },
     Row { name: "trunc", lower: |call| whole(call, truncated) },
     Row { name: "sign", lower: sign },
+    Row { name: "abs", lower: abs },
+    Row { name: "sgn", lower: |call| if call.tensor(0)?.dtype().is_complex() { unsupported("complex numbers") } else { sign(call) } },
+    Row { name: "signbit", lower: sign_bit },
+    Row { name: "angle", lower: angle },
+    Row {
+        name: "_conj_physical",
+        lower: |call| {
+            let x = call.tensor(0)?;
+            result(call, if x.dtype().is_complex() { x.real()?.with_imag(&x.imag()?.neg()?)? } else { x })
+        },
+    },
+    Row { name: "fmax", lower: |call| number_of(call, Tensor::maximum) },
+    Row { name: "fmin", lower: |call| number_of(call, Tensor::minimum) },
+    Row { name: "hypot", lower: hypot },
+    Row { name: "softshrink_backward", lower: shrunk },
+    Row { name: "hardshrink_backward", lower: shrunk },
+    Row { name: "dot", lower: |call| dot(call, false) },
+    Row { name: "vdot", lower: |call| dot(call, true) },
+    Row { name: "rsub.Tensor", lower: |call| scaled(call, 1, 0, Tensor::sub) },
     Row {
         name: "isnan",
         lower: |call| {
@@ -152,8 +175,15 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "cat", lower: cat },
     Row { name: "mm", lower: |call| result(call, call.tensor(0)?.matmul(&call.tensor(1)?)?) },
     Row { name: "bmm", lower: |call| result(call, call.tensor(0)?.matmul(&call.tensor(1)?)?) },
-    Row { name: "addmm", lower: |call| added(call) },
-    Row { name: "baddbmm", lower: |call| added(call) },
+    Row { name: "addmm", lower: |call| added(call, Tensor::matmul) },
+    Row { name: "baddbmm", lower: |call| added(call, Tensor::matmul) },
+    Row {
+        name: "addmv",
+        lower: |call| {
+            added(call, |a, x| a.matmul(&x.reshape(&[x.dims()[0], 1])?)?.reshape(&a.dims()[..1]))
+        },
+    },
+    Row { name: "addbmm", lower: |call| added(call, |a, b| a.matmul(b)?.sum(&[0])) },
     Row { name: "tril", lower: |call| triangle(call, true) },
     Row { name: "triu", lower: |call| triangle(call, false) },
 ];
@@ -165,6 +195,94 @@ fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
         return unsupported(format!("elements of type {given}"));
     }
     result(call, op(&as_type(call, 0, dtype)?)?)
+}
+
+fn any(call: &Call<'_>, op: Unary) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    if dtype == DType::Bool {
+        return unsupported("truth values");
+    }
+    result(call, op(&as_type(call, 0, dtype)?)?)
+}
+
+/// Of complex numbers the size, which is real.
+fn abs(call: &Call<'_>) -> Result<Results> {
+    if call.tensor(0)?.dtype().is_complex() { result(call, call.tensor(0)?.abs()?) } else { unary(call, Tensor::abs) }
+}
+
+/// The greater or the lesser of two; a NaN only where both are.
+fn number_of(call: &Call<'_>, op: Binary) -> Result<Results> {
+    let (a, b) = pair(call, call.out(0)?.dtype())?;
+    let best = op(&a, &b)?;
+    if !a.dtype().is_float() {
+        return result(call, best);
+    }
+    let (no_a, no_b) = (a.not_equal(&a)?, b.not_equal(&b)?);
+    result(call, no_a.select(&b, &no_b.select(&a, &best)?)?)
+}
+
+/// Without squares that overflow.
+fn hypot(call: &Call<'_>) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    let (a, b) = pair(call, dtype)?;
+    let (a, b) = (a.abs()?, b.abs()?);
+    let (long, short) = (a.maximum(&b)?, a.minimum(&b)?);
+    let ratio = short.div(&long)?;
+    let plain = long.mul(&(ratio.square()? + 1.0)?.sqrt()?)?;
+    // Of two zeros the ratio is NaN, and of two infinities; an infinite one counts before a NaN.
+    let part = |value: f64| -> Result<Tensor> { stretched(&call.constant(value, dtype)?, a.dims()) };
+    let infinite = part(f64::INFINITY)?;
+    let is_infinite = a.equal(&infinite)?.or(&b.equal(&infinite)?)?;
+    let is_zero = long.equal(&part(0.0)?)?;
+    result(call, is_infinite.select(&infinite, &is_zero.select(&long, &plain)?)?)
+}
+
+fn sign_bit(call: &Call<'_>) -> Result<Results> {
+    let x = call.tensor(0)?;
+    if x.dtype() == DType::Bool {
+        return result(call, call.stream.zeros(DType::Bool, x.dims())?);
+    }
+    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
+    let is_negative = x.less(&zero)?;
+    if !x.dtype().is_float() {
+        return result(call, is_negative);
+    }
+    // Of the two zeros one has a negative reciprocal.
+    let one = stretched(&call.constant(1.0, x.dtype())?, x.dims())?;
+    let is_negative_zero = x.equal(&zero)?.and(&one.div(&x)?.less(&zero)?)?;
+    result(call, is_negative.or(&is_negative_zero)?)
+}
+
+/// Where it is within so much of zero nothing.
+fn shrunk(call: &Call<'_>) -> Result<Results> {
+    let (grad, x) = (call.tensor(0)?, call.tensor(1)?);
+    let limit = stretched(&call.number(2, x.dtype())?, x.dims())?;
+    let is_small = x.less_equal(&limit)?.and(&x.greater_equal(&limit.neg()?)?)?;
+    result(call, is_small.select(&call.stream.zeros(grad.dtype(), grad.dims())?, &grad)?)
+}
+
+/// Of complex numbers; of real ones 0, or π for negative ones.
+fn angle(call: &Call<'_>) -> Result<Results> {
+    let x = call.tensor(0)?;
+    if x.dtype().is_complex() {
+        return result(call, x.imag()?.atan2(&x.real()?)?);
+    }
+    let dtype = call.out(0)?.dtype();
+    let x = cast(&x, dtype)?;
+    let part = |value: f64| -> Result<Tensor> { stretched(&call.constant(value, dtype)?, x.dims()) };
+    let is_number = x.equal(&x)?;
+    let side = x.less(&part(0.0)?)?.select(&part(std::f64::consts::PI)?, &part(0.0)?)?;
+    result(call, is_number.select(&side, &x)?)
+}
+
+/// The product of two vectors, the first conjugated or not.
+fn dot(call: &Call<'_>, is_conjugated: bool) -> Result<Results> {
+    let (mut a, b) = (call.tensor(0)?, call.tensor(1)?);
+    if is_conjugated && a.dtype().is_complex() {
+        a = a.real()?.with_imag(&a.imag()?.neg()?)?;
+    }
+    let (row, column) = (a.reshape(&[1, a.dims()[0]])?, b.reshape(&[b.dims()[0], 1])?);
+    result(call, row.matmul(&column)?)
 }
 
 /// To a whole number: integers are that already.
@@ -237,9 +355,20 @@ fn remainder(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     is_other.select(&rest.add(b)?, &rest)
 }
 
-/// A quotient that is rounded, for floats: integers divided by zero are errors in PyTorch, which the CPU tells.
+/// A quotient that is rounded: of floats, or of integers by a number. Integers divided by zero are errors in PyTorch, which the CPU tells.
 fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
+    if matches!(call.arg(1), Arg::Int(divisor) if *divisor != 0) && mode.is_some() && dtype != DType::Bool && !dtype.is_float() {
+        let (a, b) = pair(call, dtype)?;
+        let whole = a.div(&b)?;
+        if mode == Some("trunc") {
+            return result(call, whole);
+        }
+        let zero = call.stream.zeros(dtype, a.dims())?;
+        let rest = a.rem(&b)?;
+        let is_above = rest.not_equal(&zero)?.and(&rest.less(&zero)?.xor(&b.less(&zero)?)?)?;
+        return result(call, whole.sub(&cast(&is_above, dtype)?)?);
+    }
     if !dtype.is_float() {
         return unsupported(format!("rounded quotients of {dtype}"));
     }
@@ -407,11 +536,11 @@ fn cat(call: &Call<'_>) -> Result<Results> {
     result(call, Tensor::concatenate(&all, axis(call.int_or(1, 0)?, ty.rank()) as i64)?)
 }
 
-/// `beta * x + alpha * (a @ b)`.
-fn added(call: &Call<'_>) -> Result<Results> {
+/// `beta * x + alpha * product(a, b)`.
+fn added(call: &Call<'_>, product: Binary) -> Result<Results> {
     let ty = call.out(0)?;
     let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
-    let mut product = call.tensor(1)?.matmul(&call.tensor(2)?)?;
+    let mut product = product(&call.tensor(1)?, &call.tensor(2)?)?;
     if !call.is_none(4) && call.float(4)? != 1.0 {
         product = product.mul(&part(4)?)?;
     }

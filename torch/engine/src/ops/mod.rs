@@ -4,6 +4,10 @@
 //! their places in the schema, and gives results of the types that PyTorch infers; see [`crate::call`].
 
 mod arithmetic;
+mod convolution;
+mod index;
+mod resize;
+mod transforms;
 mod networks;
 mod order;
 mod pool;
@@ -19,7 +23,12 @@ use crate::promote::result_type;
 /// All rows, by subject.
 pub static TABLE: &[&[Row]] = &[
     arithmetic::UNARY,
+    arithmetic::COMPLEX,
     arithmetic::ROWS,
+    convolution::ROWS,
+    index::ROWS,
+    resize::ROWS,
+    transforms::ROWS,
     networks::ROWS,
     order::ROWS,
     pool::ROWS,
@@ -84,6 +93,15 @@ pub(crate) fn as_type(call: &Call<'_>, at: usize, dtype: DType) -> Result<Tensor
 pub(crate) fn pair(call: &Call<'_>, dtype: DType) -> Result<(Tensor, Tensor)> {
     let dims = call.out(0)?.dims();
     Ok((stretched(&as_type(call, 0, dtype)?, dims)?, stretched(&as_type(call, 1, dtype)?, dims)?))
+}
+
+/// The permutation that undoes another.
+pub(crate) fn inverse(order: &[i64]) -> Vec<i64> {
+    let mut back = vec![0; order.len()];
+    for (to, &from) in order.iter().enumerate() {
+        back[from as usize] = to as i64;
+    }
+    back
 }
 
 /// An axis that may be counted from the end.

@@ -2,7 +2,6 @@
 
 use fuseline::Tensor;
 use fuseline::nn;
-use fuseline::nn::grad::Convolution;
 use smallvec::SmallVec;
 
 use super::arithmetic::accumulated;
@@ -50,19 +49,17 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "native_layer_norm_backward", lower: layer_norm_backward },
     Row { name: "native_batch_norm", lower: batch_norm },
     Row { name: "native_batch_norm_backward", lower: batch_norm_backward },
-    Row { name: "convolution", lower: convolution },
-    Row { name: "convolution_backward", lower: convolution_backward },
     Row { name: "index_select", lower: index_select },
     Row { name: "embedding_dense_backward", lower: embedding_backward },
 ];
 
 /// A tensor in the type that short floats are computed in.
-fn float(call: &Call<'_>, at: usize) -> Result<Tensor> {
+pub(super) fn float(call: &Call<'_>, at: usize) -> Result<Tensor> {
     let x = call.tensor(at)?;
     cast(&x, accumulated(x.dtype()))
 }
 
-fn number(call: &Call<'_>, value: f64, like: &Tensor) -> Result<Tensor> {
+pub(super) fn number(call: &Call<'_>, value: f64, like: &Tensor) -> Result<Tensor> {
     stretched(&call.constant(value, like.dtype())?, like.dims())
 }
 
@@ -246,7 +243,7 @@ fn masked(call: &Call<'_>, mask: usize, parts: [Tensor; 3]) -> Result<Results> {
     parts.zip(call.outs).map(|((part, _), ty)| fitted(part, ty)).collect()
 }
 
-fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
+pub(super) fn asked(call: &Call<'_>, mask: usize) -> Result<[bool; 3]> {
     match call.arg(mask) {
         Arg::Ints([input, weight, bias]) => Ok([*input != 0, *weight != 0, *bias != 0]),
         _ => unsupported("no mask of the gradients"),
@@ -258,7 +255,7 @@ fn channels(dims: &[u64]) -> [u64; 3] {
     [dims[0], dims[1], dims[2..].iter().product()]
 }
 
-fn per_channel(part: &Tensor, dims: &[u64]) -> Result<Tensor> {
+pub(super) fn per_channel(part: &Tensor, dims: &[u64]) -> Result<Tensor> {
     Ok(part.broadcast_in_dim(dims, &[1])?)
 }
 
@@ -349,82 +346,6 @@ fn batch_norm_backward(call: &Call<'_>) -> Result<Results> {
         scale = scale.mul(&cast(&weight, dtype)?)?;
     }
     masked(call, 9, [of_input.mul(&spread(&scale)?)?, of_weight, of_bias])
-}
-
-/// From channels in the second dimension to channels in the last, or back.
-fn moved(x: &Tensor, is_last: bool) -> Result<Tensor> {
-    let rank = x.rank() as i64;
-    let order: Vec<i64> = match is_last {
-        false => std::iter::once(0).chain(2..rank).chain([1]).collect(),
-        true => [0, rank - 1].into_iter().chain(1..rank - 1).collect(),
-    };
-    Ok(x.transpose(&order)?)
-}
-
-/// A kernel `[out, in, ..]` as `[.., in, out]`.
-fn turned(kernel: &Tensor) -> Result<Tensor> {
-    let rank = kernel.rank() as i64;
-    Ok(kernel.transpose(&(2..rank).chain([1, 0]).collect::<Vec<_>>())?)
-}
-
-/// The same back.
-fn turned_back(kernel: &Tensor) -> Result<Tensor> {
-    let rank = kernel.rank() as i64;
-    Ok(kernel.transpose(&[rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect::<Vec<_>>())?)
-}
-
-/// What is asked for: stride, padding, dilation, transposed, padding of the output, groups from an argument on.
-fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<Convolution> {
-    if call.flag(at + 3)? || call.int(at + 5)? != 1 || rank < 3 {
-        return unsupported("transposed and grouped convolutions");
-    }
-    let whole = |at| -> Result<Vec<i64>> {
-        let given = call.ints(at)?;
-        Ok(if given.len() == 1 { vec![given[0]; rank - 2] } else { given.to_vec() })
-    };
-    let mut window = Convolution::new(rank - 2);
-    window.stride = whole(at)?;
-    window.padding = whole(at + 1)?.into_iter().map(|pad| (pad, pad)).collect();
-    window.dilation = whole(at + 2)?;
-    Ok(window)
-}
-
-fn convolution(call: &Call<'_>) -> Result<Results> {
-    let (x, kernel) = (call.tensor(0)?, call.tensor(1)?);
-    let window = window(call, 3, x.rank())?;
-    let y = moved(&window.apply(&moved(&x, false)?, &turned(&kernel)?)?, true)?;
-    let y = match call.maybe_tensor(2)? {
-        Some(bias) => y.add(&per_channel(&bias, y.dims())?)?,
-        None => y,
-    };
-    result(call, y)
-}
-
-fn convolution_backward(call: &Call<'_>) -> Result<Results> {
-    let (grad, x, kernel) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
-    let window = window(call, 4, x.rank())?;
-    let (x_last, kernel_last, grad_last) = (moved(&x, false)?, turned(&kernel)?, moved(&grad, false)?);
-    let mask = asked(call, 10)?;
-    let mut outs = call.outs.iter();
-    let mut results = Results::new();
-    let mut give = |value: Tensor| -> Result<()> {
-        match outs.next() {
-            Some(ty) => results.push(fitted(&value, ty)?),
-            None => return unsupported("more gradients than types"),
-        }
-        Ok(())
-    };
-    if mask[0] {
-        give(moved(&window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?, true)?)?;
-    }
-    if mask[1] {
-        give(turned_back(&window.kernel_gradient(&x_last, kernel_last.dims(), &grad_last)?)?)?;
-    }
-    if mask[2] {
-        let axes: Vec<i64> = (0..grad.rank() as i64).filter(|axis| *axis != 1).collect();
-        give(grad.sum(&axes)?)?;
-    }
-    Ok(results)
 }
 
 /// Indices that count from the end counted from the beginning.

@@ -16,6 +16,23 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "argmax", lower: |call| place(call, Tensor::argmax) },
     Row { name: "sort.stable", lower: sort },
     Row { name: "topk", lower: topk },
+    Row { name: "median", lower: |call| median(call, Rank::Middle) },
+    Row { name: "nanmedian", lower: |call| median(call, Rank::MiddleOfNumbers) },
+    Row { name: "median.dim", lower: |call| ranked_along(call, 1, Rank::Middle) },
+    Row { name: "nanmedian.dim", lower: |call| ranked_along(call, 1, Rank::MiddleOfNumbers) },
+    Row { name: "kthvalue", lower: |call| ranked_along(call, 2, Rank::At(call.int(1)? - 1)) },
+    Row { name: "cummax", lower: |call| running(call, Tensor::cummax) },
+    Row { name: "cummin", lower: |call| running(call, Tensor::cummin) },
+    Row {
+        name: "_logcumsumexp",
+        lower: |call| {
+            let x = at_least_1d(&call.tensor(0)?)?;
+            if !x.dtype().is_float() {
+                return unsupported(format!("running sums of {}", x.ty()));
+            }
+            result(call, x.cumlogsumexp(axis(call.int(1)?, x.rank()) as i64)?)
+        },
+    },
     Row { name: "gather", lower: gather },
     Row {
         name: "flip",
@@ -127,39 +144,124 @@ fn place(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> R
     result(call, op(&x, along)?)
 }
 
-fn order(descending: bool) -> Order {
-    if descending { Order::Descending } else { Order::Ascending }
+/// The elements in order along a dimension, with their places: NaN is above every number, and equal ones keep their order.
+fn sorted(x: &Tensor, along: i64, is_descending: bool) -> Result<(Tensor, Tensor)> {
+    if x.dtype() == DType::Bool {
+        let (values, places) = sorted(&cast(x, DType::I8)?, along, is_descending)?;
+        return Ok((cast(&values, DType::Bool)?, places));
+    }
+    if !is_descending || !x.dtype().is_float() {
+        let order = if is_descending { Order::Descending } else { Order::Ascending };
+        return Ok(x.sort_with_places(along, order)?);
+    }
+    // Back to front twice, since a NaN comes last in the engine's order of either direction.
+    let (values, places) = x.reverse(&[along])?.sort_with_places(along, Order::Ascending)?;
+    let last = x.on_stream().scalar(x.dims()[along as usize] as i32 - 1).broadcast_to(places.dims())?;
+    Ok((values.reverse(&[along])?, last.sub(&places)?.reverse(&[along])?))
+}
+
+fn at_least_1d(x: &Tensor) -> Result<Tensor> {
+    if x.rank() == 0 { Ok(x.reshape(&[1])?) } else { Ok(x.clone()) }
+}
+
+fn values_and_places(call: &Call<'_>, values: &Tensor, places: &Tensor) -> Result<Results> {
+    Ok(SmallVec::from_iter([fitted(values, call.out(0)?)?, fitted(places, call.out(1)?)?]))
 }
 
 /// Arguments: whether it is stable, which it always is; the dimension; whether it descends.
 fn sort(call: &Call<'_>) -> Result<Results> {
-    let x = call.tensor(0)?;
-    if x.dtype() == DType::Bool || x.dtype().is_float() && call.flag_or(3, false)? {
-        // NaN comes first then.
-        return unsupported("descending floats, and truth values");
+    let x = at_least_1d(&call.tensor(0)?)?;
+    if x.dtype().is_complex() {
+        return unsupported("the order of complex numbers");
     }
-    let along = axis(call.int_or(2, -1)?, x.rank()) as i64;
-    let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
-    let (values, places) = x.sort_with_places(along, order(call.flag_or(3, false)?))?;
-    Ok(SmallVec::from_iter([fitted(&values, call.out(0)?)?, fitted(&places, call.out(1)?)?]))
+    let (values, places) = sorted(&x, axis(call.int_or(2, -1)?, x.rank()) as i64, call.flag_or(3, false)?)?;
+    values_and_places(call, &values, &places)
 }
 
-/// The largest, in order; PyTorch leaves open which of equal ones, and in what order where it is not asked for.
+/// The largest or the smallest, in order; PyTorch leaves open which of equal ones, and in what order where it is not asked for.
 fn topk(call: &Call<'_>) -> Result<Results> {
-    let x = call.tensor(0)?;
-    if !call.flag_or(3, true)? || x.dtype() == DType::Bool || x.rank() == 0 {
-        return unsupported("the smallest");
+    let x = at_least_1d(&call.tensor(0)?)?;
+    let along = axis(call.int_or(2, -1)?, x.rank()) as i64;
+    let count = call.int(1)?;
+    let is_largest = call.flag_or(3, true)?;
+    if is_largest && x.dtype() != DType::Bool {
+        let (values, places) = x.topk(count as u64, along)?;
+        return values_and_places(call, &values, &places);
     }
-    let (values, places) = x.topk(call.int(1)? as u64, axis(call.int_or(2, -1)?, x.rank()) as i64)?;
-    Ok(SmallVec::from_iter([fitted(&values, call.out(0)?)?, fitted(&places, call.out(1)?)?]))
+    let (values, places) = sorted(&x, along, is_largest)?;
+    values_and_places(call, &values.narrow(along, 0, count)?, &places.narrow(along, 0, count)?)
+}
+
+/// Which place in ascending order is asked for: the `k`-th, or the lower one in the middle, of all or of those that are numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    At(i64),
+    Middle,
+    MiddleOfNumbers,
+}
+
+/// One element of those along a dimension, which is one long then, and its place. A NaN that counts is the middle.
+fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor, Tensor)> {
+    not_empty(x)?;
+    let (values, places) = sorted(x, along, false)?;
+    let size = x.dims()[along as usize] as i64;
+    let mut dims = x.dims().to_vec();
+    dims[along as usize] = 1;
+    let whole = |value: i64| -> Result<Tensor> { stretched(&call.constant(value as f64, DType::I64)?, &dims) };
+    let at = match rank {
+        Rank::At(place) => whole(place)?,
+        _ if !x.dtype().is_float() => whole((size - 1) / 2)?,
+        _ => {
+            let numbers = cast(&values.equal(&values)?, DType::I64)?.sum(&[along])?.reshape(&dims)?;
+            match rank {
+                Rank::MiddleOfNumbers => {
+                    let last = numbers.sub(&whole(1)?)?.maximum(&whole(0)?)?;
+                    last.div(&whole(2)?)?
+                }
+                _ => numbers.less(&whole(size)?)?.select(&numbers, &whole((size - 1) / 2)?)?,
+            }
+        }
+    };
+    Ok((values.take_along(&at, along)?, places.take_along(&at, along)?))
+}
+
+fn median(call: &Call<'_>, rank: Rank) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let x = x.reshape(&[x.shape().elems().0])?;
+    result(call, ranked(call, &x, 0, rank)?.0)
+}
+
+/// The element of a rank along the dimension that an argument names.
+fn ranked_along(call: &Call<'_>, at: usize, rank: Rank) -> Result<Results> {
+    let x = at_least_1d(&call.tensor(0)?)?;
+    let along = if call.is_none(at) { -1 } else { call.int(at)? };
+    let (values, places) = ranked(call, &x, axis(along, x.rank()) as i64, rank)?;
+    values_and_places(call, &values, &places)
+}
+
+/// The greatest so far, or the least, and the last place where it was.
+fn running(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> Result<Results> {
+    let x = at_least_1d(&call.tensor(0)?)?;
+    if x.shape().elems().0 == 0 || x.dtype() == DType::Bool {
+        return unsupported(format!("running extremes of {}", x.ty()));
+    }
+    let along = axis(call.int(1)?, x.rank()) as i64;
+    let best = op(&x, along)?;
+    let is_new = x.equal(&best)?.or(&x.not_equal(&x)?)?;
+    let places = call.stream.iota(DType::I64, x.dims(), along)?;
+    let places = is_new.select(&places, &call.stream.zeros(DType::I64, x.dims())?)?.cummax(along)?;
+    values_and_places(call, &best, &places)
 }
 
 /// The indices may be of fewer places than the tensor in the other dimensions: what is beyond is cut off.
 fn gather(call: &Call<'_>) -> Result<Results> {
-    let (x, index) = (call.tensor(0)?, call.tensor(2)?);
+    let (x, index) = (at_least_1d(&call.tensor(0)?)?, at_least_1d(&call.tensor(2)?)?);
     let ty = call.out(0)?;
-    if ty.elems().0 == 0 || x.rank() == 0 || index.rank() != x.rank() {
-        return unsupported("gathering without dimensions");
+    if ty.elems().0 == 0 {
+        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+    }
+    if index.rank() != x.rank() {
+        return unsupported("indices of another rank");
     }
     let along = axis(call.int(1)?, x.rank());
     let starts = vec![0; x.rank()];

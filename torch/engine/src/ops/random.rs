@@ -4,11 +4,11 @@
 //! numbers than the CPU's generator gives for the same seed, as on every device.
 
 use fuseline::Tensor;
-use fuseline::fusion::Scalar;
+use fuseline::fusion::{DType, Scalar};
 use fuseline::random::Generator;
 
-use super::{fitted, result};
-use crate::call::{Arg, Call, Result, Row, one, unsupported};
+use super::{cast, fitted, result, stretched};
+use crate::call::{Arg, Call, Result, Results, Row, one, unsupported};
 
 /// The rows of this file.
 pub(crate) static ROWS: &[Row] = &[
@@ -28,6 +28,27 @@ pub(crate) static ROWS: &[Row] = &[
             result(call, scaled(call, &standard, 1, 2, false)?)
         },
     },
+    Row { name: "random", lower: |call| whole(call, None, None, 1) },
+    Row { name: "random.to", lower: |call| whole(call, Some(0), Some(call.int(1)?), 2) },
+    Row {
+        name: "random.from",
+        lower: |call| {
+            let end = if call.is_none(2) { None } else { Some(call.int(2)?) };
+            whole(call, Some(call.int(1)?), end, 3)
+        },
+    },
+    Row {
+        name: "randperm.generator",
+        lower: |call| result(call, generator(call, 1)?.permutation(call.out(0)?.elems().0)?),
+    },
+    Row { name: "exponential", lower: |call| {
+        let ty = call.out(0)?;
+        let standard = generator(call, 2)?.exponential(ty.dtype(), ty.dims())?;
+        result(call, standard.div(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?)
+    } },
+    Row { name: "bernoulli", lower: |call| trials(call, &call.tensor(0)?, 1) },
+    Row { name: "bernoulli.Tensor", lower: |call| trials(call, &call.tensor(1)?, 2) },
+    Row { name: "multinomial", lower: multinomial },
     Row {
         name: "bernoulli.p",
         lower: |call| {
@@ -46,6 +67,60 @@ fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
     let word = |number: i64| call.stream.lift(Scalar::new(number as u64)).reshape(&[1]);
     let state = Tensor::concatenate(&[&word(*seed)?, &word(offset.wrapping_mul(APART))?], 0)?;
     Ok(Generator::from_state(state)?)
+}
+
+/// Ones with the probabilities that a tensor has.
+fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
+    let dims = call.out(0)?.dims();
+    let wide = if probability.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let unit = generator(call, at)?.uniform(wide, dims, 0.0, 1.0)?;
+    result(call, unit.less(&stretched(&cast(probability, wide)?, dims)?)?)
+}
+
+/// Whole numbers from one on and below another; without limits, those that the type has, of floats all that are exact.
+fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Result<Results> {
+    let ty = call.out(0)?;
+    let most = match ty.dtype() {
+        DType::Bool => 1,
+        DType::U8 => i64::from(u8::MAX),
+        DType::I8 => i64::from(i8::MAX),
+        DType::I16 => i64::from(i16::MAX),
+        DType::I32 => i64::from(i32::MAX),
+        DType::I64 => i64::MAX - 1,
+        DType::F16 => 1 << 11,
+        DType::BF16 => 1 << 8,
+        DType::F32 => 1 << 24,
+        DType::F64 => 1 << 53,
+        other => return unsupported(format!("whole numbers of {other}")),
+    };
+    let (start, end) = (start.unwrap_or(0), end.unwrap_or(most + 1));
+    if start >= end {
+        return unsupported("an empty range");
+    }
+    result(call, generator(call, at)?.randint(DType::I64, ty.dims(), start, end)?)
+}
+
+/// Places drawn with the weights that the last dimension has: the greatest sums of a logarithm and Gumbel noise (Vieira, "Gumbel-max trick and weighted
+/// reservoir sampling", 2014). Weights that are no probabilities are errors in PyTorch, which are not told.
+fn multinomial(call: &Call<'_>) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let (count, ty) = (call.int(1)? as u64, call.out(0)?);
+    let rows = cast(&x, wide)?;
+    let last = rows.rank() - 1;
+    let (batch, size) = (rows.dims()[..last].to_vec(), rows.dims()[last]);
+    let logits = rows.log()?;
+    let mut generator = generator(call, 3)?;
+    if call.flag_or(2, false)? {
+        // A dimension for the draws in front of that of the weights.
+        let drawn = [&batch[..], &[count, size]].concat();
+        let spread = logits.unsqueeze(last as i64)?.broadcast_to(&drawn)?;
+        let sums = spread.add(&generator.gumbel(wide, &drawn)?)?;
+        return result(call, sums.argmax(-1)?);
+    }
+    let sums = logits.add(&generator.gumbel(wide, logits.dims())?)?;
+    let places = sums.topk(count, -1)?.1;
+    one(fitted(&places, ty)?)
 }
 
 /// From an interval of unit length to that of two arguments; or of unit spread, times the second and plus the first.

@@ -11,10 +11,15 @@ use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
 pub(crate) static ROWS: &[Row] = &[
-    Row { name: "scatter.src", lower: |call| along(call, |_, new| Ok(new)) },
-    Row { name: "scatter.value", lower: |call| along(call, |_, new| Ok(new)) },
-    Row { name: "scatter_add", lower: |call| along(call, |old, new| &old + &new) },
+    Row { name: "scatter.src", lower: |call| write(call, Writes::along(call)?, |_, new| Ok(new)) },
+    Row { name: "scatter.value", lower: |call| write(call, Writes::along(call)?, |_, new| Ok(new)) },
+    Row { name: "scatter_add", lower: |call| write(call, Writes::along(call)?, |old, new| &old + &new) },
+    Row { name: "scatter.reduce", lower: |call| reduced(call, Writes::along(call)?) },
+    Row { name: "scatter.value_reduce", lower: |call| reduced(call, Writes::along(call)?) },
+    Row { name: "scatter_reduce.two", lower: |call| reduced(call, Writes::along(call)?) },
     Row { name: "index_add", lower: index_add },
+    Row { name: "index_copy", lower: |call| write(call, Writes::rows(call)?, |_, new| Ok(new)) },
+    Row { name: "index_reduce", lower: |call| reduced(call, Writes::rows(call)?) },
     Row {
         name: "masked_fill.Tensor",
         lower: |call| {
@@ -79,35 +84,128 @@ fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result
     }
 }
 
-/// Arguments: what is written to, the dimension, indices, and what is written or a number.
-fn along(call: &Call<'_>, combine: fn(Tensor, Tensor) -> Done<Tensor>) -> Result<Results> {
-    let (x, index) = (call.tensor(0)?, call.tensor(2)?);
-    if x.rank() == 0 || index.rank() != x.rank() || index.shape().elems().0 == 0 {
-        return unsupported("a tensor without dimensions, or nothing to write");
+/// Writes along a dimension: as many as there are indices, in row-major order.
+struct Writes {
+    /// What is written to, in row-major order.
+    list: Tensor,
+    /// Where in it, and what.
+    places: Tensor,
+    new: Tensor,
+}
+
+impl Writes {
+    /// Of the dimension in argument 1; a tensor without dimensions has one.
+    fn of(call: &Call<'_>, x: &Tensor, index: &Tensor, new: &Tensor) -> Result<Writes> {
+        let rank = index.rank();
+        let dims = if x.rank() == 0 { &[1][..] } else { x.dims() };
+        let along = axis(call.int(1)?, dims.len());
+        // Of what is written as much counts as there are indices.
+        let limits: Vec<i64> = index.dims().iter().map(|&dim| dim as i64).collect();
+        let new = new.slice(&vec![0; rank], &limits, &vec![1; rank])?;
+        Ok(Writes { list: flat(x)?, places: places(call, index, dims, along)?, new: flat(&new)? })
     }
-    let mut new = as_type(call, 3, x.dtype())?;
-    if new.rank() == 0 {
-        new = stretched(&new, index.dims())?;
+
+    /// Arguments: what is written to, the dimension, indices, and what is written or a number. Nothing where there is nothing to write.
+    fn along(call: &Call<'_>) -> Result<Option<Writes>> {
+        let (x, mut index) = (call.tensor(0)?, call.tensor(2)?);
+        if index.shape().elems().0 == 0 {
+            return Ok(None);
+        }
+        let mut new = as_type(call, 3, x.dtype())?;
+        if index.rank() == 0 {
+            index = index.reshape(&[1])?;
+        }
+        if new.rank() == 0 {
+            new = stretched(&new, index.dims())?;
+        }
+        if index.rank() != x.rank().max(1) {
+            return unsupported("indices of another rank");
+        }
+        Writes::of(call, &x, &index, &new).map(Some)
     }
-    // Of what is written as much counts as there are indices.
-    let limits: Vec<i64> = index.dims().iter().map(|&dim| dim as i64).collect();
-    let new = new.slice(&vec![0; x.rank()], &limits, &vec![1; x.rank()])?;
-    let places = places(call, &index, x.dims(), axis(call.int(1)?, x.rank()))?;
-    result(call, put(&flat(&x)?, &places, &flat(&new)?, combine)?)
+
+    /// Arguments: what is written to, the dimension, a list of indices, and what is written.
+    fn rows(call: &Call<'_>) -> Result<Option<Writes>> {
+        let (x, index) = (call.tensor(0)?, call.tensor(2)?);
+        let mut source = cast(&call.tensor(3)?, x.dtype())?;
+        if source.shape().elems().0 == 0 {
+            return Ok(None);
+        }
+        if source.rank() == 0 {
+            source = source.reshape(&[1])?;
+        }
+        if source.rank() != x.rank().max(1) || index.rank() > 1 {
+            return unsupported("what is written has another rank");
+        }
+        let along = axis(call.int(1)?, source.rank());
+        let index = index.reshape(&[index.shape().elems().0])?;
+        let index = index.broadcast_in_dim(source.dims(), &[along as i64])?;
+        Writes::of(call, &x, &index, &source).map(Some)
+    }
+
+    fn put(&self, combine: fn(Tensor, Tensor) -> Done<Tensor>) -> Result<Tensor> {
+        put(&self.list, &self.places, &self.new, combine)
+    }
+}
+
+fn write(
+    call: &Call<'_>,
+    writes: Option<Writes>,
+    combine: fn(Tensor, Tensor) -> Done<Tensor>,
+) -> Result<Results> {
+    match writes {
+        Some(writes) => result(call, writes.put(combine)?),
+        None => result(call, call.tensor(0)?),
+    }
 }
 
 /// Arguments: what is added to, the dimension, a list of indices, what is added, and a factor.
 fn index_add(call: &Call<'_>) -> Result<Results> {
-    let (x, index, source) = (call.tensor(0)?, call.tensor(2)?, call.tensor(3)?);
-    if x.rank() == 0 || source.rank() != x.rank() || index.rank() != 1 || source.shape().elems().0 == 0 {
-        return unsupported("a tensor without dimensions, or nothing to add");
+    let mut writes = Writes::rows(call)?;
+    if let Some(writes) = &mut writes
+        && !call.is_none(4)
+        && call.float(4)? != 1.0
+    {
+        let factor = call.number(4, writes.new.dtype())?;
+        writes.new = writes.new.mul(&stretched(&factor, writes.new.dims())?)?;
     }
-    let along = axis(call.int(1)?, x.rank());
-    let index = index.broadcast_in_dim(source.dims(), &[along as i64])?;
-    let mut new = cast(&source, x.dtype())?;
-    if !call.is_none(4) && call.float(4)? != 1.0 {
-        new = new.mul(&stretched(&call.number(4, x.dtype())?, source.dims())?)?;
+    write(call, writes, |old, new| &old + &new)
+}
+
+/// How writes to one place are combined: in argument 4, and in argument 5 whether what was there is one of them.
+fn reduced(call: &Call<'_>, writes: Option<Writes>) -> Result<Results> {
+    let Some(mut writes) = writes else { return result(call, call.tensor(0)?) };
+    let dtype = writes.list.dtype();
+    let how = call.text(4)?.unwrap_or_default().to_owned();
+    let has_own = call.flag_or(5, true)?;
+    let neutral = match (how.as_str(), dtype.is_float()) {
+        ("sum" | "mean" | "add", _) => 0.0,
+        ("prod" | "multiply", _) => 1.0,
+        ("amax", true) => f64::NEG_INFINITY,
+        ("amin", true) => f64::INFINITY,
+        _ => return unsupported(format!("{how} of {dtype}")),
+    };
+    if how == "mean" && !dtype.is_float() {
+        return unsupported("means of integers");
     }
-    let places = places(call, &index, x.dims(), along)?;
-    result(call, put(&flat(&x)?, &places, &flat(&new)?, |old, new| &old + &new)?)
+    let old = writes.list.clone();
+    let none = |dtype| call.stream.zeros(dtype, old.dims());
+    let ones = stretched(&call.constant(1.0, dtype)?, writes.new.dims())?;
+    let counts = put(&none(dtype)?, &writes.places, &ones, |old, new| &old + &new)?;
+    let is_written = counts.greater(&none(dtype)?)?;
+    if !has_own {
+        let neutral = stretched(&call.constant(neutral, dtype)?, old.dims())?;
+        writes.list = is_written.select(&neutral, &old)?;
+    }
+    let value = writes.put(match how.as_str() {
+        "prod" | "multiply" => |old, new| &old * &new,
+        "amax" => |old, new| old.maximum(&new),
+        "amin" => |old, new| old.minimum(&new),
+        _ => |old, new| &old + &new,
+    })?;
+    if how != "mean" {
+        return result(call, value);
+    }
+    let own = stretched(&call.constant(f64::from(u8::from(has_own)), dtype)?, old.dims())?;
+    result(call, is_written.select(&value.div(&counts.add(&own)?)?, &value)?)
 }

@@ -1,0 +1,137 @@
+//! Reading and writing at places that lists of indices name (`x[i, :, j]`), as NumPy's advanced indexing.
+//!
+//! The indexed dimensions are brought to the front and made one; the lists are broadcast and become places in it. So a read is one gather of rows and
+//! a write one scatter. Truth values as indices name as many places as are true, which only their values say: those are decomposed.
+//!
+//! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an error.
+
+use fuseline::fusion::DType;
+use fuseline::fusion::op::attrs::IndexDimensionNumbers;
+use fuseline::Tensor;
+
+use super::{cast, inverse, result, stretched};
+use crate::call::{Call, Result, Results, Row, unsupported};
+
+/// The rows of this file.
+pub(crate) static ROWS: &[Row] =
+    &[Row { name: "index.Tensor", lower: index }, Row { name: "_index_put_impl", lower: index_put }];
+
+/// What a list of indices says of a tensor.
+struct Plan {
+    /// The tensor's dimensions, the indexed ones first.
+    order: Vec<i64>,
+    /// Sizes of the indexed ones as one, and of the others.
+    rows: Vec<u64>,
+    /// Sizes that the lists broadcast to.
+    lists: Vec<u64>,
+    /// How many of the other dimensions come before those of the lists in the result.
+    before: usize,
+    /// A place in the first of the rows' sizes for each element of the lists: `[elements]`.
+    places: Tensor,
+}
+
+impl Plan {
+    fn of(call: &Call<'_>, x: &Tensor) -> Result<Plan> {
+        let given = call.maybe_tensors(1)?;
+        let named: Vec<usize> = (0..given.len()).filter(|&axis| given[axis].is_some()).collect();
+        let indices: Vec<&Tensor> = given.iter().flatten().collect();
+        if named.is_empty() || indices.iter().any(|index| matches!(index.dtype(), DType::Bool | DType::U8)) {
+            return unsupported("truth values as indices, or none");
+        }
+        let rank = indices.iter().map(|index| index.rank()).max().unwrap_or(0);
+        let mut lists = vec![1; rank];
+        for index in &indices {
+            let from = rank - index.rank();
+            for (list, &dim) in lists[from..].iter_mut().zip(index.dims()) {
+                *list = if *list == 1 { dim } else { *list };
+            }
+        }
+        let mut places: Option<Tensor> = None;
+        for (&axis, index) in named.iter().zip(&indices) {
+            let size = call.constant(x.dims()[axis] as f64, DType::I64)?;
+            let index = cast(index, DType::I64)?;
+            let is_behind = index.less(&stretched(&call.constant(0.0, DType::I64)?, index.dims())?)?;
+            let index = is_behind.select(&index.add(&stretched(&size, index.dims())?)?, &index)?;
+            let index = stretched(&index, &lists)?;
+            places = Some(match places {
+                None => index,
+                Some(places) => places.mul(&stretched(&size, &lists)?)?.add(&index)?,
+            });
+        }
+        let Some(places) = places else { return unsupported("no indices") };
+        let others: Vec<usize> = (0..x.rank()).filter(|axis| !named.contains(axis)).collect();
+        let is_together = named.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let one: u64 = named.iter().map(|&axis| x.dims()[axis]).product();
+        Ok(Plan {
+            order: named.iter().chain(&others).map(|&axis| axis as i64).collect(),
+            rows: std::iter::once(one).chain(others.iter().map(|&axis| x.dims()[axis])).collect(),
+            before: if is_together { named[0] } else { 0 },
+            places: places.reshape(&[lists.iter().product()])?,
+            lists,
+        })
+    }
+
+    /// The tensor with the indexed dimensions as its first.
+    fn rows(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.transpose(&self.order)?.reshape(&self.rows)?)
+    }
+
+    /// The same back.
+    fn back(&self, rows: &Tensor, dims: &[u64]) -> Result<Tensor> {
+        let turned: Vec<u64> = self.order.iter().map(|&axis| dims[axis as usize]).collect();
+        Ok(rows.reshape(&turned)?.transpose(&inverse(&self.order))?)
+    }
+
+    /// Sizes with those of the lists first.
+    fn listed(&self) -> Vec<u64> {
+        [&self.lists, &self.rows[1..]].concat()
+    }
+
+    /// From the lists' dimensions first to where they are in the result.
+    fn placed(&self) -> Vec<i64> {
+        let (lists, all) = (self.lists.len(), self.lists.len() + self.rows.len() - 1);
+        let others = lists..lists + self.before;
+        others.chain(0..lists).chain(lists + self.before..all).map(|axis| axis as i64).collect()
+    }
+}
+
+fn index(call: &Call<'_>) -> Result<Results> {
+    let (x, ty) = (call.tensor(0)?, call.out(0)?);
+    if ty.elems().0 == 0 {
+        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+    }
+    let plan = Plan::of(call, &x)?;
+    let taken = plan.rows(&x)?.take(&plan.places, 0)?.reshape(&plan.listed())?;
+    result(call, taken.transpose(&plan.placed())?)
+}
+
+/// Arguments: what is written to, indices, what is written, and whether it is added.
+fn index_put(call: &Call<'_>) -> Result<Results> {
+    let x = call.tensor(0)?;
+    let plan = Plan::of(call, &x)?;
+    let (listed, order) = (plan.listed(), plan.placed());
+    if listed.contains(&0) {
+        return result(call, x);
+    }
+    let placed: Vec<u64> = order.iter().map(|&axis| listed[axis as usize]).collect();
+    let new = stretched(&cast(&call.tensor(2)?, x.dtype())?, &placed)?.transpose(&inverse(&order))?;
+    let count: u64 = plan.lists.iter().product();
+    let new = new.reshape(&[&[count], &plan.rows[1..]].concat())?;
+    let window: Vec<i64> = (1..plan.rows.len() as i64).collect();
+    let dims = IndexDimensionNumbers {
+        window: &window,
+        collapsed: &[0],
+        index_map: &[0],
+        index_vector: 1,
+        ..Default::default()
+    };
+    let is_added = call.flag_or(3, false)?;
+    let places = plan.places.reshape(&[count, 1])?;
+    let written = Tensor::scatter_with(&plan.rows(&x)?, &places, &new, dims, |old, new| {
+        if !is_added {
+            return Ok(new);
+        }
+        if old.dtype() == DType::Bool { old.or(&new) } else { old.add(&new) }
+    })?;
+    result(call, plan.back(&written, x.dims())?)
+}

@@ -1,0 +1,130 @@
+//! Means of windows, and images of other sizes; with their gradients.
+
+use fuseline::Tensor;
+use fuseline::nn::{self, Layout, Method, Pool, Resize, grad};
+
+use super::networks::float;
+use super::result;
+use crate::call::{Call, Result, Results, Row, unsupported};
+
+/// The rows of this file.
+pub(crate) static ROWS: &[Row] = &[
+    Row { name: "avg_pool2d", lower: |call| avg_pool(call, 2) },
+    Row { name: "avg_pool3d", lower: |call| avg_pool(call, 3) },
+    Row { name: "avg_pool2d_backward", lower: |call| avg_pool_backward(call, 2) },
+    Row { name: "avg_pool3d_backward", lower: |call| avg_pool_backward(call, 3) },
+    Row { name: "_adaptive_avg_pool2d", lower: |call| adaptive(call, 2) },
+    Row { name: "_adaptive_avg_pool3d", lower: |call| adaptive(call, 3) },
+    Row { name: "_adaptive_avg_pool2d_backward", lower: |call| adaptive_backward(call, 2) },
+    Row { name: "_adaptive_avg_pool3d_backward", lower: |call| adaptive_backward(call, 3) },
+    Row { name: "upsample_nearest1d", lower: |call| resized(call, Method::Nearest) },
+    Row { name: "upsample_nearest2d", lower: |call| resized(call, Method::Nearest) },
+    Row { name: "upsample_nearest3d", lower: |call| resized(call, Method::Nearest) },
+    Row { name: "_upsample_nearest_exact1d", lower: |call| resized(call, Method::NearestExact) },
+    Row { name: "_upsample_nearest_exact2d", lower: |call| resized(call, Method::NearestExact) },
+    Row { name: "_upsample_nearest_exact3d", lower: |call| resized(call, Method::NearestExact) },
+    Row { name: "upsample_linear1d", lower: |call| resized(call, Method::Linear) },
+    Row { name: "upsample_bilinear2d", lower: |call| resized(call, Method::Linear) },
+    Row { name: "upsample_trilinear3d", lower: |call| resized(call, Method::Linear) },
+    Row { name: "upsample_bicubic2d", lower: |call| resized(call, Method::Cubic) },
+    Row { name: "upsample_nearest1d_backward", lower: |call| resized_backward(call, Method::Nearest) },
+    Row { name: "upsample_nearest2d_backward", lower: |call| resized_backward(call, Method::Nearest) },
+    Row { name: "upsample_nearest3d_backward", lower: |call| resized_backward(call, Method::Nearest) },
+    Row { name: "_upsample_nearest_exact1d_backward", lower: |call| resized_backward(call, Method::NearestExact) },
+    Row { name: "_upsample_nearest_exact2d_backward", lower: |call| resized_backward(call, Method::NearestExact) },
+    Row { name: "_upsample_nearest_exact3d_backward", lower: |call| resized_backward(call, Method::NearestExact) },
+    Row { name: "upsample_linear1d_backward", lower: |call| resized_backward(call, Method::Linear) },
+    Row { name: "upsample_bilinear2d_backward", lower: |call| resized_backward(call, Method::Linear) },
+    Row { name: "upsample_trilinear3d_backward", lower: |call| resized_backward(call, Method::Linear) },
+    Row { name: "upsample_bicubic2d_backward", lower: |call| resized_backward(call, Method::Cubic) },
+];
+
+/// With a batch in front, where there was none.
+fn batched(x: &Tensor, space: usize) -> Result<Tensor> {
+    match x.shape().elems().0 == 0 || !x.dtype().is_float() {
+        true => unsupported(format!("a window over {}", x.ty())),
+        false if x.rank() == space + 2 => Ok(x.clone()),
+        false => Ok(x.unsqueeze(0)?),
+    }
+}
+
+/// The window of an average, from its size, stride, padding, rounding, what counts, and another divisor on.
+fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<Pool> {
+    let each = |at: usize, otherwise: &[u64]| -> Result<Vec<u64>> {
+        let given: Vec<u64> = call.ints(at)?.iter().map(|&size| size.max(0) as u64).collect();
+        Ok(match given.as_slice() {
+            [] => otherwise.to_vec(),
+            [one] => vec![*one; space],
+            _ => given,
+        })
+    };
+    if !call.is_none(at + 5) {
+        return unsupported("a mean with another divisor");
+    }
+    let size = each(at, &[])?;
+    Ok(Pool {
+        stride: each(at + 1, &size)?,
+        padding: each(at + 2, &vec![0; space])?,
+        ceil_mode: call.flag_or(at + 3, false)?,
+        count_padding: call.flag_or(at + 4, true)?,
+        ..Pool::new(&size)
+    })
+}
+
+fn avg_pool(call: &Call<'_>, space: usize) -> Result<Results> {
+    let x = batched(&call.tensor(0)?, space)?;
+    result(call, nn::avg_pool(&x, &pool(call, 1, space)?)?)
+}
+
+fn avg_pool_backward(call: &Call<'_>, space: usize) -> Result<Results> {
+    let (gradient, x) = (batched(&call.tensor(0)?, space)?, batched(&call.tensor(1)?, space)?);
+    result(call, grad::avg_pool(x.dims(), &pool(call, 2, space)?, &gradient)?)
+}
+
+fn adaptive(call: &Call<'_>, space: usize) -> Result<Results> {
+    let x = batched(&call.tensor(0)?, space)?;
+    let sizes = &call.out(0)?.dims()[call.out(0)?.rank() - space..];
+    if sizes.contains(&0) {
+        return unsupported("means of nothing");
+    }
+    result(call, nn::adaptive_avg_pool(&x, sizes, Layout::ChannelsFirst)?)
+}
+
+fn adaptive_backward(call: &Call<'_>, space: usize) -> Result<Results> {
+    let (gradient, x) = (batched(&call.tensor(0)?, space)?, batched(&call.tensor(1)?, space)?);
+    result(call, grad::adaptive_avg_pool(x.dims(), Layout::ChannelsFirst, &gradient)?)
+}
+
+/// Settings, from an argument on: whether the corners are aligned, where the method has that, and a scale for each dimension. A scale that says
+/// other than the sizes do is not covered.
+fn settings(call: &Call<'_>, method: Method, at: usize, from: &[u64], to: &[u64]) -> Result<Resize> {
+    let has_corners = matches!(method, Method::Linear | Method::Cubic);
+    let align_corners = has_corners && call.flag(at)?;
+    if from.contains(&0) || to.contains(&0) {
+        return unsupported("an image of nothing");
+    }
+    for (axis, (&from, &to)) in from.iter().zip(to).enumerate() {
+        let at = at + usize::from(has_corners) + axis;
+        if !align_corners && !call.is_none(at) && call.float(at)? * from as f64 != to as f64 {
+            return unsupported("a scale that is not that of the sizes");
+        }
+    }
+    Ok(Resize { method, align_corners, layout: Layout::ChannelsFirst })
+}
+
+fn resized(call: &Call<'_>, method: Method) -> Result<Results> {
+    let x = float(call, 0)?;
+    if !x.dtype().is_float() {
+        return unsupported(format!("an image of {}", x.dtype()));
+    }
+    let sizes = &call.out(0)?.dims()[2..];
+    let settings = settings(call, method, 2, &x.dims()[2..], sizes)?;
+    result(call, nn::resize(&x, sizes, settings)?)
+}
+
+fn resized_backward(call: &Call<'_>, method: Method) -> Result<Results> {
+    let gradient = float(call, 0)?;
+    let dims = call.out(0)?.dims();
+    let settings = settings(call, method, 3, &dims[2..], &gradient.dims()[2..])?;
+    result(call, grad::resize(dims, settings, &gradient)?)
+}
