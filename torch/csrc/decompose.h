@@ -16,24 +16,26 @@
 
 namespace fuseline {
 
-// How often something was, by name.
+// How often something was, by name, and why the last time.
 class Counts {
  public:
-  void add(const std::string& name) {
+  void add(const std::string& name, const std::string& why = "") {
     std::scoped_lock lock(mutex_);
-    ++numbers_[name];
+    auto& [number, last] = numbers_[name];
+    ++number;
+    last = why;
   }
-  // A line for each: its name and the number.
+  // A line for each: its name, the number, and why.
   std::string lines() {
     std::scoped_lock lock(mutex_);
     std::string text;
-    for (const auto& [name, number] : numbers_) text += name + " " + std::to_string(number) + "\n";
+    for (const auto& [name, entry] : numbers_) text += name + " " + std::to_string(entry.first) + " " + entry.second + "\n";
     return text;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, uint64_t> numbers_;
+  std::map<std::string, std::pair<uint64_t, std::string>> numbers_;
 };
 
 // Computes a call by its decomposition, if there is one that takes such arguments. The stack is as it was if not.

@@ -18,6 +18,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
@@ -56,12 +57,12 @@ using Outs = c10::SmallVector<Out, 2>;
 
 enum class Form { Functional, InPlace, Out };
 
-void fall_back(const c10::OperatorHandle& op, Stack* stack) {
+void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
   if (decompose(op, stack)) return;
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
-              " has no kernel for such arguments on this device, and fallbacks to the CPU are off"
+              " has no kernel for such arguments on this device (", why, "), and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback)");
-  fallbacks().add("aten::" + name_of(op));
+  fallbacks().add("aten::" + name_of(op), why);
   // What draws numbers draws them from a generator of the CPU's that follows from the one given.
   const auto& args = op.schema().arguments();
   for (size_t at = 0; at < args.size(); ++at) {
@@ -75,7 +76,7 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
 
-void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) { fall_back(op, stack); }
+void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) { fall_back(op, stack, "there is no row for it"); }
 
 class Kernel final : public c10::OperatorKernel {
  public:
@@ -95,11 +96,12 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-    if (!record(op, stack)) fall_back(op, stack);
+    if (const char* why = record(op, stack)) fall_back(op, stack, *why != 0 ? std::string(why) : last_message());
   }
 
  private:
-  bool record(const c10::OperatorHandle& op, Stack* stack);
+  // Null if it was, or why it cannot be: an empty text if the engine's message says it.
+  const char* record(const c10::OperatorHandle& op, Stack* stack);
   bool key_of(c10::ArrayRef<IValue> args, Key& key) const;
   std::shared_ptr<const Outs> infer(c10::ArrayRef<IValue> args);
 
@@ -330,20 +332,20 @@ size_t count_tensors(c10::ArrayRef<IValue> args) {
   return count;
 }
 
-bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
+const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   const auto& schema = op.schema();
   const size_t count = schema.arguments().size();
   c10::ArrayRef<IValue> given(stack->data() + stack->size() - count, count);
   c10::ArrayRef<IValue> args = given.slice(0, std::min(inputs_, count));
   for (const IValue& arg : given) {
-    if (!is_known(arg)) return false;
+    if (!is_known(arg)) return "a tensor of another layout or type, or truth values as indices";
     TORCH_CHECK(!arg.isTensor() || !arg.toTensor().defined() || is_ours(arg.toTensor()) || arg.toTensor().dim() == 0,
                 "Expected all tensors to be on the same device, but found at least two devices, fuseline:0 and ",
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
   }
 
   Key key;
-  if (!key_of(args, key)) return false;
+  if (!key_of(args, key)) return "an argument of a kind that is not passed";
   std::shared_ptr<const Outs> outs;
   {
     std::shared_lock lock(mutex_);
@@ -355,7 +357,7 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     std::unique_lock lock(mutex_);
     known_.emplace(std::move(key), outs);
   }
-  if (!outs) return false;
+  if (!outs) return "a result that is no tensor";
 
   Passed passed(count_tensors(args), count);
   for (size_t at = 0; at < args.size(); ++at) {
@@ -395,14 +397,14 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
       const std::string& text = arg.toStringRef();
       passed.add(FLT_TEXT, text.size()).text = text.data();
     } else {
-      return false;
+      return "an argument of a kind that is not passed";
     }
   }
   // Results that are no tensors are not the engine's.
   c10::SmallVector<FltType, 2> types;
   for (const Out& out : *outs) {
     if (out.dtype == c10::ScalarType::Undefined) continue;
-    if (code_of(out.dtype) == 0) return false;
+    if (code_of(out.dtype) == 0) return "a result of a type that the engine has not";
     types.push_back(type_of(out.dtype, out.dims));
   }
   constexpr size_t kMore = 4;
@@ -413,7 +415,7 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   size_t made = 0;
   const FltStatus status = flt_record(row_, passed.args.data(), passed.args.size(), types.data(), types.size(),
                                       results->out(), room, &made);
-  if (status == FLT_UNSUPPORTED) return false;
+  if (status == FLT_UNSUPPORTED) return "";
   check(status);
 
   // What batch norm writes to its running statistics, which its schema does not say.
@@ -439,7 +441,7 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     if (is_list) returned.emplace_back(std::move(list));
     torch::jit::drop(*stack, count);
     for (IValue& value : returned) stack->push_back(std::move(value));
-    return true;
+    return nullptr;
   }
   // In place, or into the arguments behind the functional form's.
   std::vector<at::Tensor> targets;
@@ -468,7 +470,7 @@ bool Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   }
   torch::jit::drop(*stack, count);
   for (const at::Tensor& target : targets) stack->emplace_back(target);
-  return true;
+  return nullptr;
 }
 
 // Overloads with a kernel of their own in front of the boxed one, for the case that most calls are: two tensors of one type and one shape, each all of
@@ -586,6 +588,11 @@ Counts& fallbacks() {
 }
 
 void register_kernels() {
+  // Of the types of its operand; PyTorch has no meta kernel for it.
+  static torch::Library meta(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  const auto running = c10::Dispatcher::singleton().findSchema({"aten::_logcumsumexp", ""});
+  if (running && !running->hasKernelForDispatchKey(c10::DispatchKey::Meta))
+    meta.impl("_logcumsumexp", [](const at::Tensor& self, int64_t) { return at::empty_like(self); });
   auto& dispatcher = c10::Dispatcher::singleton();
   std::map<std::string, std::vector<c10::OperatorHandle>> all;
   for (const auto& name : dispatcher.getAllOpNames())

@@ -78,6 +78,8 @@ def check(op, dtype, samples, has_gradients):
     compared = 0
     for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=has_gradients), samples):
         given = [sample.input, list(sample.args), sample.kwargs]
+        # With dropout.
+        is_drawn = is_random or (op.name == "nn.functional.multi_head_attention_forward" and sample.kwargs.get("training"))
         try:
             wanted = tensors(op(sample.input, *sample.args, **sample.kwargs))
             leaves = [tensor for tensor in tensors(given) if tensor.requires_grad]
@@ -85,13 +87,16 @@ def check(op, dtype, samples, has_gradients):
         except Exception:
             continue
         there = over(given)
+        if op.name == "tensor_split":
+            # Its indices are on the CPU, whatever the device.
+            there[1:] = given[1:]
         try:
             found = tensors(op(there[0], *there[1], **there[2]))
-            compare(found, wanted, is_random)
+            compare(found, wanted, is_drawn)
             leaves = [tensor for tensor in tensors(there) if tensor.requires_grad]
             pairs = list(zip(gradients(found, leaves), wanted_gradients))
             assert all((ours is None) == (theirs is None) for ours, theirs in pairs), "a gradient is missing"
-            compare(*[[pair[side] for pair in pairs if pair[0] is not None] for side in (0, 1)], is_random)
+            compare(*[[pair[side] for pair in pairs if pair[0] is not None] for side in (0, 1)], is_drawn)
         except Exception as error:
             return "FAIL", compared, f"sample {compared}: {type(error).__name__}: {error}"
         compared += len(wanted)
@@ -106,7 +111,8 @@ def work(name, variant, dtype, samples, has_gradients, pipe):
     fell = {name.removeprefix("aten::"): count for name, count in torch.fuseline.fallbacks().items()}
     # Gradients of the checks themselves are not the op's.
     fell.pop("fill_.Scalar", None)
-    pipe.send({"outcome": outcome, "samples": compared, "why": why, "fallbacks": fell})
+    reasons = torch.fuseline.why_fallbacks()
+    pipe.send({"outcome": outcome, "samples": compared, "why": why, "fallbacks": fell, "reasons": reasons})
 
 
 def main():
@@ -117,6 +123,7 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--samples", type=int, default=10, help="most samples of an op")
     parser.add_argument("--forward", action="store_true", help="no gradients")
+    parser.add_argument("--why", action="store_true", help="say why the CPU computed a call")
     parser.add_argument("--table", help="write the rows to this file, as JSON")
     args = parser.parse_args()
     dtype = getattr(torch, args.dtype)
@@ -138,9 +145,12 @@ def main():
             row |= {"outcome": "FAIL", "why": f"the process ended with {process.exitcode}"}
         process.kill()
         process.join()
+        reasons = row.pop("reasons", {})
         rows.append(row)
         native = "native" if not row.get("fallbacks", {"": 1}) else " ".join(row.get("fallbacks", ()))
         print(f"{row['outcome']} {row['op']} {row['variant']} [{native}] {row['why'][:300]}".replace("\n", " "), flush=True)
+        if args.why:
+            print(*(f"    {name}: {why}" for name, why in reasons.items()), sep="\n", flush=True)
     counts = {outcome: sum(row["outcome"] == outcome for row in rows) for outcome in ("PASS", "FAIL", "NONE")}
     native = sum(row["outcome"] == "PASS" and not row["fallbacks"] for row in rows)
     print(f"{args.dtype}: {counts['PASS']} pass, {native} of them native, {counts['FAIL']} fail, {counts['NONE']} compare nothing")

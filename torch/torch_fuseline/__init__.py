@@ -87,8 +87,8 @@ def _check(status):
 
 
 def _table(text):
-    rows = (line.split(" ") for line in text.splitlines())
-    return {name: int(number) for name, number in rows}
+    rows = (line.split(" ", 2) for line in text.splitlines())
+    return {name: int(number) for name, number, *_ in rows}
 
 
 def is_available():
@@ -183,6 +183,12 @@ def counters():
 def fallbacks():
     """Calls without a kernel for this device, which the CPU computed: the overload's name, and how many there were."""
     return _table(_shim.fuseline_torch_fallbacks().decode())
+
+
+def why_fallbacks():
+    """The same names, with what the device had no kernel for at the last of these calls."""
+    rows = (line.split(" ", 2) for line in _shim.fuseline_torch_fallbacks().decode().splitlines())
+    return {name: why for name, _, why in rows}
 
 
 def decompositions():

@@ -15,7 +15,7 @@ _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
 _table = None
 
 
-# Of this file: for ops whose results have sizes that only values say. Those are waited for, as on every device.
+# Of this file: for ops that PyTorch has no decomposition of. Where values say what sizes results have, they are waited for, as on every device.
 _OURS = {}
 
 
@@ -118,6 +118,86 @@ def _unique_consecutive(x, return_inverse=False, return_counts=False, dim=None):
     first, inverse, counts = _unique_of_sorted(rows, None)
     values = x.reshape(-1)[first] if dim is None else x.index_select(dim, first)
     return values, inverse.reshape(x.shape) if dim is None else inverse, counts
+
+
+@_ours("nonzero_static")
+def _nonzero_static(x, size, fill_value=-1):
+    flags = (x != 0).reshape(-1)
+    count = min(size, flags.numel())
+    rest, columns = torch.sort(flags, descending=True, stable=True).indices[:count], []
+    for length in reversed(x.shape):
+        columns.append(rest % length)
+        rest = rest // length
+    rows = torch.stack(columns[::-1], 1) if columns else torch.zeros(count, 0, dtype=torch.int64, device=x.device)
+    rows = torch.nn.functional.pad(rows, (0, 0, 0, size - count))
+    is_place = torch.arange(size, device=x.device).unsqueeze(1) < flags.sum()
+    return torch.where(is_place, rows, fill_value)
+
+
+@_ours("put")
+def _put(x, index, source, accumulate=False):
+    flat = x.reshape(-1)
+    return torch.ops.aten._index_put_impl(flat, [index.reshape(-1)], source.reshape(-1), accumulate).reshape(x.shape)
+
+
+@_ours("searchsorted.Tensor")
+def _searchsorted(sorted_sequence, x, out_int32=False, right=False, side=None, sorter=None):
+    """By halves, for all at once."""
+    if sorter is not None:
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
+    right = right or side == "right"
+    size = sorted_sequence.shape[-1]
+    if size == 0 or x.numel() == 0:
+        return torch.zeros_like(x, dtype=torch.int32 if out_int32 else torch.int64)
+    values = x.reshape(*sorted_sequence.shape[:-1], -1) if sorted_sequence.dim() > 1 else x.reshape(-1)
+    low = torch.zeros_like(values, dtype=torch.int64)
+    high = torch.full_like(low, size)
+    for _ in range(size.bit_length()):
+        middle = (low + high) // 2
+        there = sorted_sequence.gather(-1, middle.clamp(max=size - 1))
+        # A NaN is above every number.
+        is_below = (~(there > values) & ~there.isnan()) if right else (there < values) | (values.isnan() & ~there.isnan())
+        if right:
+            is_below = is_below | values.isnan()
+        is_below = is_below & (low < high)
+        low, high = torch.where(is_below, middle + 1, low), torch.where(is_below, high, middle)
+    return low.reshape(x.shape).to(torch.int32 if out_int32 else torch.int64)
+
+
+def _put_back(gradient, x, indices, space):
+    """Gradients of the greatest of windows over the last dimensions, at the places that they were."""
+    zeros = torch.zeros_like(x, memory_format=torch.contiguous_format).flatten(-space)
+    return zeros.scatter_add(-1, indices.flatten(-space), gradient.flatten(-space)).reshape(x.shape)
+
+
+@_ours("adaptive_max_pool2d_backward")
+def _adaptive_max_pool2d_backward(gradient, x, indices):
+    return _put_back(gradient, x, indices, 2)
+
+
+@_ours("adaptive_max_pool3d_backward")
+def _adaptive_max_pool3d_backward(gradient, x, indices):
+    return _put_back(gradient, x, indices, 3)
+
+
+@_ours("max_pool3d_with_indices_backward")
+def _max_pool3d_backward(gradient, x, kernel_size, stride, padding, dilation, ceil_mode, indices):
+    return _put_back(gradient, x, indices, 3)
+
+
+def _replication_pad_backward(gradient, x, padding):
+    """Each element gets what the edges that repeat it have; padding is of the last dimension first, and may cut off."""
+    for axis, before in enumerate(padding[::2], 1):
+        size = x.shape[-axis]
+        places = (torch.arange(gradient.shape[-axis], device=x.device) - before).clamp(0, size - 1)
+        dims = list(gradient.shape)
+        dims[-axis] = size
+        gradient = torch.zeros(dims, dtype=x.dtype, device=x.device).index_add(-axis, places, gradient)
+    return gradient
+
+
+for _rank in (1, 2, 3):
+    _ours(f"replication_pad{_rank}d_backward")(_replication_pad_backward)
 
 
 def _index():

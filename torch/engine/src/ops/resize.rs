@@ -4,7 +4,7 @@ use fuseline::Tensor;
 use fuseline::nn::{self, Layout, Method, Pool, Resize, grad};
 
 use super::networks::float;
-use super::result;
+use super::{result, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -41,15 +41,24 @@ pub(crate) static ROWS: &[Row] = &[
 
 /// With a batch in front, where there was none.
 fn batched(x: &Tensor, space: usize) -> Result<Tensor> {
-    match x.shape().elems().0 == 0 || !x.dtype().is_float() {
-        true => unsupported(format!("a window over {}", x.ty())),
-        false if x.rank() == space + 2 => Ok(x.clone()),
-        false => Ok(x.unsqueeze(0)?),
+    match x.dtype().is_float() {
+        false => unsupported(format!("a window over {}", x.ty())),
+        true if x.rank() == space + 2 => Ok(x.clone()),
+        true => Ok(x.unsqueeze(0)?),
     }
 }
 
-/// The window of an average, from its size, stride, padding, rounding, what counts, and another divisor on.
-fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<Pool> {
+/// Zeros where there is nothing to compute, or nothing to compute it of.
+fn unless_empty(call: &Call<'_>, value: impl FnOnce() -> Result<Tensor>) -> Result<Results> {
+    let (given, ty) = (call.tensor(0)?, call.out(0)?);
+    if given.shape().elems().0 == 0 || ty.elems().0 == 0 {
+        return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
+    }
+    result(call, value()?)
+}
+
+/// The window of an average, from its size, stride, padding, rounding, what counts, and another divisor on; and the factor that other divisor is.
+fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
     let each = |at: usize, otherwise: &[u64]| -> Result<Vec<u64>> {
         let given: Vec<u64> = call.ints(at)?.iter().map(|&size| size.max(0) as u64).collect();
         Ok(match given.as_slice() {
@@ -58,41 +67,52 @@ fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<Pool> {
             _ => given,
         })
     };
-    if !call.is_none(at + 5) {
-        return unsupported("a mean with another divisor");
-    }
     let size = each(at, &[])?;
-    Ok(Pool {
+    let mut pool = Pool {
         stride: each(at + 1, &size)?,
         padding: each(at + 2, &vec![0; space])?,
         ceil_mode: call.flag_or(at + 3, false)?,
         count_padding: call.flag_or(at + 4, true)?,
         ..Pool::new(&size)
-    })
+    };
+    if call.is_none(at + 5) {
+        return Ok((pool, 1.0));
+    }
+    if pool.ceil_mode {
+        return unsupported("another divisor for windows that stick out");
+    }
+    pool.count_padding = true;
+    Ok((pool, size.iter().product::<u64>() as f64 / call.float(at + 5)?))
+}
+
+fn times(call: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
+    if factor == 1.0 {
+        return Ok(x);
+    }
+    Ok(x.mul(&stretched(&call.constant(factor, x.dtype())?, x.dims())?)?)
 }
 
 fn avg_pool(call: &Call<'_>, space: usize) -> Result<Results> {
+    let (pool, factor) = pool(call, 1, space)?;
     let x = batched(&call.tensor(0)?, space)?;
-    result(call, nn::avg_pool(&x, &pool(call, 1, space)?)?)
+    unless_empty(call, || times(call, nn::avg_pool(&x, &pool)?, factor))
 }
 
 fn avg_pool_backward(call: &Call<'_>, space: usize) -> Result<Results> {
     let (gradient, x) = (batched(&call.tensor(0)?, space)?, batched(&call.tensor(1)?, space)?);
-    result(call, grad::avg_pool(x.dims(), &pool(call, 2, space)?, &gradient)?)
+    let (pool, factor) = pool(call, 2, space)?;
+    unless_empty(call, || times(call, grad::avg_pool(x.dims(), &pool, &gradient)?, factor))
 }
 
 fn adaptive(call: &Call<'_>, space: usize) -> Result<Results> {
     let x = batched(&call.tensor(0)?, space)?;
     let sizes = &call.out(0)?.dims()[call.out(0)?.rank() - space..];
-    if sizes.contains(&0) {
-        return unsupported("means of nothing");
-    }
-    result(call, nn::adaptive_avg_pool(&x, sizes, Layout::ChannelsFirst)?)
+    unless_empty(call, || Ok(nn::adaptive_avg_pool(&x, sizes, Layout::ChannelsFirst)?))
 }
 
 fn adaptive_backward(call: &Call<'_>, space: usize) -> Result<Results> {
     let (gradient, x) = (batched(&call.tensor(0)?, space)?, batched(&call.tensor(1)?, space)?);
-    result(call, grad::adaptive_avg_pool(x.dims(), Layout::ChannelsFirst, &gradient)?)
+    unless_empty(call, || Ok(grad::adaptive_avg_pool(x.dims(), Layout::ChannelsFirst, &gradient)?))
 }
 
 /// Settings, from an argument on: whether the corners are aligned, where the method has that, and a scale for each dimension. A scale that says
