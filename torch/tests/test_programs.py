@@ -3,41 +3,11 @@
 import unittest
 
 import torch
+from models import Gpt
 from torch import nn
 from torch.nn import functional as F
 
 DEVICE = "fuseline"
-
-
-class Block(nn.Module):
-    """A block of a transformer, as nanoGPT has it."""
-
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.attend, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        split = [t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.attend(self.norms[0](x)).split(width, 2)]
-        y = F.scaled_dot_product_attention(*split, is_causal=True)
-        x = x + self.project(y.transpose(1, 2).contiguous().view(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norms[1](x))))
-
-
-class Gpt(nn.Module):
-    def __init__(self, words=30, length=16, width=32):
-        super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(Block(width, 4), Block(width, 4))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
-        self.head.weight = self.words.weight
-
-    def forward(self, x):
-        places = torch.arange(x.shape[1], device=x.device)
-        return self.head(self.norm(self.blocks(self.words(x) + self.places(places))))
 
 
 class Images(nn.Module):

@@ -66,6 +66,9 @@ def _open():
         ("flt_mode", ctypes.c_int, [ctypes.POINTER(ctypes.c_uint32)]),
         ("flt_counters", ctypes.c_int, []),
         ("flt_set_plugin", None, [ctypes.c_char_p, ctypes.c_size_t]),
+        ("flt_configure", ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t] * 2),
+        ("flt_explain", ctypes.c_int, []),
+        ("flt_clear_cache", ctypes.c_int, []),
     ):
         function = getattr(shim, name)
         function.restype, function.argtypes = result, arguments
@@ -169,6 +172,45 @@ class mode:
 
     def __exit__(self, *_):
         _check(_shim.flt_set_mode(_MODES.index(self._before)))
+
+
+def configure(**options):
+    """Sets options of the engine, before the first op of the process.
+
+    ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
+    ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
+    ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
+    ``check_finite=True``: in debug mode a NaN or an infinity is an error. The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
+    """
+    for name, value in options.items():
+        name, value = name.encode(), str(value).encode()
+        _check(_shim.flt_configure(name, len(name), value, len(value)))
+
+
+def explain():
+    """Why ops were slow: what was compiled and why it was not known, what went wrong, and what the CPU computed and why."""
+    _check(_shim.flt_explain())
+    lines = _message().splitlines()
+    whys = why_fallbacks()
+    lines += [f"the CPU computed {name} {number} times: {whys[name]}" for name, number in fallbacks().items()]
+    lines += [f"{name} was decomposed in Python {number} times" for name, number in decompositions().items()]
+    return "\n".join(lines)
+
+
+def clear_cache():
+    """Forgets the executables in memory; those on disk stay (``fuseline cache prune`` removes them)."""
+    _check(_shim.flt_clear_cache())
+
+
+def memory_stats(device=None):
+    """Bytes and numbers of what is alive: values of the program, and executables."""
+    now = counters()
+    return {name: now[name] for name in ("live_values", "live_bytes", "cached_executables", "cached_bytes")}
+
+
+def memory_allocated(device=None):
+    """Bytes of the values that are alive."""
+    return counters()["live_bytes"]
 
 
 def counters():
@@ -294,6 +336,10 @@ def _register():
     plugin = _plugin()
     if plugin is not None:
         _shim.flt_set_plugin(plugin.encode(), len(plugin.encode()))
+    for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics"):
+        value = os.environ.get(f"FUSELINE_TORCH_{name.upper()}")
+        if value is not None:
+            configure(**{name: value})
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())

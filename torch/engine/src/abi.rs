@@ -424,3 +424,31 @@ pub extern "C" fn flt_counters() -> Status {
         Ok(())
     })
 }
+
+/// Sets an option of the engine's, as UTF-8, before it is opened.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_configure(name: *const u8, name_len: usize, value: *const u8, value_len: usize) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many bytes of each.
+        let (name, value) = unsafe { (list(name, name_len), list(value, value_len)) };
+        device::configure(&String::from_utf8_lossy(name), &String::from_utf8_lossy(value))
+    })
+}
+
+/// What the engine told of late, a line each, by [`flt_message`].
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_explain() -> Status {
+    guarded(|| {
+        MESSAGE.set(device::explained());
+        Ok(())
+    })
+}
+
+/// Forgets the executables in memory; those on disk stay.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_clear_cache() -> Status {
+    guarded(|| {
+        device::engine()?.clear_cache();
+        Ok(())
+    })
+}

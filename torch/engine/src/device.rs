@@ -1,12 +1,14 @@
 //! The engine behind the device, opened at its first use.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use fuseline::pjrt::discover::PLUGIN_VARIABLE;
-use fuseline::{Engine, EngineConfig, Stream};
+use fuseline::{DiskCacheConfig, Engine, EngineConfig, Event, Numerics, Stream};
+use parking_lot::Mutex;
 
-use crate::call::{Fault, Result};
+use crate::call::{Fault, Result, unsupported};
 
 /// Names the device: `reference` is the interpreter, anything else the path of a plugin. Without it `FUSELINE_PJRT_PLUGIN` counts, then the plugin
 /// that is installed as a package, then the first that is found.
@@ -21,16 +23,101 @@ pub(crate) fn set_plugin(path: PathBuf) {
 
 static ENGINE: OnceLock<std::result::Result<Engine, String>> = OnceLock::new();
 
-fn open() -> fuseline::Result<Engine> {
-    let config = EngineConfig::new();
-    match std::env::var(DEVICE) {
-        Ok(name) if name == "reference" => config.build_reference(),
-        Ok(path) => config.plugin(path).build(),
-        Err(_) => match PACKAGED.get() {
-            Some(path) if std::env::var_os(PLUGIN_VARIABLE).is_none() => config.plugin(path).build(),
-            _ => config.build(),
-        },
+/// What was asked for before the engine was opened, by name.
+static OPTIONS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+
+/// What the engine told of late that a user may want to have explained, oldest first.
+static TOLD: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+/// Most events that are kept.
+const MOST_TOLD: usize = 200;
+
+/// An option of the engine's, before it is opened.
+///
+/// # Errors
+/// When it is open, or there is no such option or value.
+pub(crate) fn configure(name: &str, value: &str) -> Result<()> {
+    apply(EngineConfig::new(), name, value)?;
+    if ENGINE.get().is_some() {
+        return unsupported(format!("{name} is set before the first op: the engine is open already"));
     }
+    OPTIONS.lock().insert(name.to_owned(), value.to_owned());
+    Ok(())
+}
+
+fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> {
+    let flag = || match value {
+        "True" | "true" | "1" => Ok(true),
+        "False" | "false" | "0" => Ok(false),
+        _ => unsupported(format!("{name} is True or False, not {value}")),
+    };
+    Ok(match name {
+        "interpret_cold" => config.interpret_cold_regions(flag()?),
+        "cache_only" => config.cache_only(flag()?),
+        "check_finite" => config.check_finite(flag()?),
+        "manifest" => config.manifest(value),
+        "cache" if value == "off" => config.without_disk_cache(),
+        "cache" => config.disk_cache(DiskCacheConfig::new().folder(value)),
+        "numerics" => match value {
+            "fast" => config.numerics(Numerics::Fast),
+            "exact" => config.numerics(Numerics::Exact),
+            _ => return unsupported(format!("numerics are fast or exact, not {value}")),
+        },
+        _ => return unsupported(format!(
+            "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest and numerics"
+        )),
+    })
+}
+
+/// Keeps what explains why something is slow: misses, storms of them, what went wrong.
+fn told(event: &Event) {
+    let is_told = matches!(
+        event,
+        Event::Miss { .. }
+            | Event::RecompileStorm { .. }
+            | Event::CompileFinished { .. }
+            | Event::Loaded { .. }
+            | Event::CacheTrouble { .. }
+            | Event::CompileFailed { .. }
+            | Event::Fallback { .. }
+            | Event::OutOfMemory { .. }
+            | Event::Oversized { .. }
+            | Event::Quarantined { .. }
+            | Event::Poisoned { .. }
+            | Event::Panicked { .. }
+            | Event::Stuck { .. }
+            | Event::CompilesStopped { .. }
+            | Event::HotReads { .. }
+            | Event::Growth { .. }
+    );
+    if is_told {
+        let mut told = TOLD.lock();
+        if told.len() == MOST_TOLD {
+            told.pop_front();
+        }
+        told.push_back(event.to_string());
+    }
+}
+
+/// The latest of what is kept, a line each.
+pub(crate) fn explained() -> String {
+    TOLD.lock().iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect()
+}
+
+fn open() -> Result<Engine> {
+    let mut config = EngineConfig::new();
+    for (name, value) in &*OPTIONS.lock() {
+        config = apply(config, name, value)?;
+    }
+    let config = config.event_sink(told);
+    Ok(match std::env::var(DEVICE) {
+        Ok(name) if name == "reference" => config.build_reference()?,
+        Ok(path) => config.plugin(path).build()?,
+        Err(_) => match PACKAGED.get() {
+            Some(path) if std::env::var_os(PLUGIN_VARIABLE).is_none() => config.plugin(path).build()?,
+            _ => config.build()?,
+        },
+    })
 }
 
 /// The engine.

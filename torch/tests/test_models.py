@@ -1,0 +1,47 @@
+"""Models of other people train on the device: losses as on the CPU, nothing computed by the CPU, nothing compiled once the steps repeat."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import torch
+
+SCRIPT = pathlib.Path(__file__).with_name("models.py")
+STEPS = 8
+
+
+class Models(unittest.TestCase):
+    def train(self, name, package=None):
+        if package and importlib.util.find_spec(package) is None:
+            self.skipTest(f"{package} is not installed")
+        # A process of its own, whose engine interprets nothing: every region that is not known is a miss.
+        environment = {**os.environ, "FUSELINE_TORCH_INTERPRET_COLD": "0"}
+        command = [sys.executable, str(SCRIPT), name, "--steps", str(STEPS)]
+        told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=900)
+        self.assertEqual(told.returncode, 0)
+        result = json.loads(told.stdout.splitlines()[-1])
+        torch.testing.assert_close(result["fuseline"][:3], result["cpu"][:3], rtol=1e-4, atol=1e-4)
+        self.assertLess(result["fuseline"][-1], result["fuseline"][0])
+        self.assertEqual(result["fallbacks"], {})
+        self.assertGreater(result["misses"][0], 0)
+        self.assertEqual(result["misses"][3], result["misses"][-1], result["misses"])
+
+    def test_resnet18(self):
+        self.train("resnet18", "torchvision")
+
+    def test_nanogpt(self):
+        self.train("nanogpt")
+
+    def test_llama(self):
+        self.train("llama", "transformers")
+
+    def test_vit(self):
+        self.train("vit", "timm")
+
+
+if __name__ == "__main__":
+    unittest.main()
