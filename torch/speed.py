@@ -1,0 +1,117 @@
+"""Times training steps of the models in ``tests/models.py``, and what one op costs to dispatch.
+
+    python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it, the device in fused and strict mode
+    python speed.py steps --models vit --rounds 5
+    python speed.py ops                         # nanoseconds of the dispatching thread for an op on one element, from Python
+
+Each way runs in a process of its own, which warms up until steps repeat and then times ``--rounds`` rounds of ``--steps`` steps, each ended by reading the
+loss; the best round counts, and ratios are of those. All ways use the same number of threads.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Sizes at which a step is some ten milliseconds of work on two cores.
+SIZES = {
+    "resnet18": {"batch": 16, "size": 64},
+    "nanogpt": {"batch": 4, "length": 128, "width": 128, "depth": 4, "heads": 4},
+    "llama": {"batch": 4, "length": 64, "width": 128, "depth": 4},
+    "vit": {"batch": 16, "size": 64, "width": 128, "depth": 6},
+}
+WAYS = ("cpu", "inductor", "fused", "strict")
+
+
+def step_time(name, way, warm, steps, rounds):
+    """Milliseconds of a step in the best round."""
+    import torch
+
+    sys.path.insert(0, str(HERE / "tests"))
+    import models
+
+    torch.manual_seed(0)
+    device = "fuseline" if way in ("fused", "strict") else "cpu"
+    program = models.ALL[name](device, **SIZES[name])
+    if way in ("fused", "strict"):
+        torch.fuseline.mode(way)
+    step = program.step
+    if way == "inductor":
+        program.model = torch.compile(program.model)
+    for _ in range(warm):
+        step().item()
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(steps - 1):
+            step()
+        step().item()
+        best = min(best, (time.perf_counter() - start) / steps)
+    return best * 1e3
+
+
+def op_times():
+    """Nanoseconds of CPU time that the calling thread spends on an op."""
+    import torch
+
+    torch.set_num_threads(1)
+    times = {}
+    for device in ("cpu", "fuseline"):
+        x, y = torch.ones(1, device=device), torch.ones(1, device=device)
+        ops = {
+            "x + y": lambda: x + y,
+            "x * 2.0": lambda: x * 2.0,
+            "x < y": lambda: x < y,
+            "-x": lambda: -x,
+            "x.add_(y)": lambda: x.add_(y),
+            "x.exp()": lambda: x.exp(),
+            "x.sum()": lambda: x.sum(),
+            "x.view(1, 1)": lambda: x.view(1, 1),
+            "torch.where(m, x, y)": lambda: torch.where(x < y, x, y),
+        }
+        for name, op in ops.items():
+            best = float("inf")
+            for _ in range(15):
+                start = time.thread_time()
+                for _ in range(1000):
+                    op()
+                best = min(best, (time.thread_time() - start) / 1000)
+                if device == "fuseline":
+                    torch.fuseline.synchronize()
+            times.setdefault(name, {})[device] = best * 1e9
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["steps", "ops", "one"])
+    parser.add_argument("--models", nargs="*", default=list(SIZES))
+    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--warm", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=8)
+    args = parser.parse_args()
+    if args.what == "one":
+        print(json.dumps(step_time(args.models[0], args.ways[0], args.warm, args.steps, args.rounds)))
+    elif args.what == "ops":
+        print(f"{'op':24} {'CPU eager':>10} {'fuseline':>10}  ns")
+        for name, times in op_times().items():
+            print(f"{name:24} {times['cpu']:10.0f} {times['fuseline']:10.0f}")
+    else:
+        print(f"{'model':12}" + "".join(f"{way:>11}" for way in args.ways) + "  ms a step")
+        for name in args.models:
+            row = {}
+            for way in args.ways:
+                counts = [f"--{word}={getattr(args, word)}" for word in ("warm", "steps", "rounds")]
+                command = [sys.executable, __file__, "one", "--models", name, "--ways", way, *counts]
+                told = subprocess.run(command, env=os.environ, stdout=subprocess.PIPE, text=True)
+                row[way] = json.loads(told.stdout.splitlines()[-1]) if told.returncode == 0 else float("nan")
+            print(f"{name:12}" + "".join(f"{row[way]:11.1f}" for way in args.ways), flush=True)
+
+
+if __name__ == "__main__":
+    main()
