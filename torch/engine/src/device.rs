@@ -63,8 +63,14 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
             "exact" => config.numerics(Numerics::Exact),
             _ => return unsupported(format!("numerics are fast or exact, not {value}")),
         },
+        flag if flag.starts_with("xla_") => match (value, value.parse::<i64>()) {
+            ("True" | "true", _) => config.compiler_flag(flag, true),
+            ("False" | "false", _) => config.compiler_flag(flag, false),
+            (_, Ok(number)) => config.compiler_flag(flag, number),
+            _ => config.compiler_flag(flag, value),
+        },
         _ => return unsupported(format!(
-            "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest and numerics"
+            "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, and flags of the compiler, xla_.."
         )),
     })
 }
