@@ -543,7 +543,8 @@ std::vector<Row> rows() {
     const char* text = flt_op_name(number, &len);
     const std::string full(text, len);
     const size_t dot = full.find('.');
-    rows.push_back({number, "aten::" + full.substr(0, dot), dot == std::string::npos ? "" : full.substr(dot + 1)});
+    const std::string space = full.find("::") == std::string::npos ? "aten::" : "";
+    rows.push_back({number, space + full.substr(0, dot), dot == std::string::npos ? "" : full.substr(dot + 1)});
   }
   return rows;
 }
@@ -554,15 +555,16 @@ bool has_composite_kernel(const c10::OperatorHandle& op) {
          !op.hasKernelForDispatchKey(c10::DispatchKey::Autograd);
 }
 
-torch::Library& library() {
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  return library;
+torch::Library& library(bool is_own = false) {
+  static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library own(torch::Library::IMPL, "fuseline", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  return is_own ? own : aten;
 }
 
 void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c10::OperatorHandle& functional,
                size_t inputs) {
   const auto& name = op.operator_name();
-  const std::string full = "aten::" + name_of(op);
+  const std::string full = name_of(op);
   auto kernel = std::make_unique<Kernel>(row.number, form, functional, inputs);
   for (size_t quick = 0; quick < kQuick; ++quick) {
     if (form != Form::Functional || name.name != kQuickNames[quick] || name.overload_name != "Tensor") continue;
@@ -577,7 +579,7 @@ void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c
     }
     return;
   }
-  library().impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
+  library(name.name.rfind("fuseline::", 0) == 0).impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
 }
 
 }  // namespace

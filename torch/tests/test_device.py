@@ -244,6 +244,32 @@ class Device(Case):
         once, again = (torch.rand(1000, device=DEVICE).cpu() for _ in range(2))
         self.assertLess(torch.corrcoef(torch.stack([once, again]))[0, 1].abs().item(), 0.16)
 
+    def test_attention(self):
+        """As one op and as PyTorch's composition of ops, with the gradients, against double precision."""
+        torch.manual_seed(2)
+        shapes = (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 7)
+        keep = torch.rand(2, 1, 5, 6) > 0.3
+        keep[0, 0, 1] = False
+        given = {
+            "plain": {}, "causal": {"is_causal": True}, "scale": {"scale": 0.7}, "truth values": {"attn_mask": keep},
+            "numbers": {"attn_mask": torch.randn(5, 6)}, "gradient": {"attn_mask": torch.randn(2, 1, 5, 6).requires_grad_()},
+        }
+        for name, options in given.items():
+            with self.subTest(name):
+                results = []
+                tensors = [torch.randn(shape) for shape in shapes] + [torch.randn(2, 3, 5, 7)]
+                for device, dtype in (("cpu", torch.float64), (DEVICE, torch.float32)):
+                    q, k, v, seed = (tensor.to(device, dtype) for tensor in tensors)
+                    leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+                    own = {
+                        key: value.to(device, None if value.dtype == torch.bool else dtype) if torch.is_tensor(value) else value
+                        for key, value in options.items()
+                    }
+                    out = torch.nn.functional.scaled_dot_product_attention(*leaves, **own)
+                    results.append([out, *torch.autograd.grad((out * seed).sum(), leaves)])
+                for ours, theirs in zip(results[1], results[0]):
+                    torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+
     def test_modes(self):
         self.assertEqual(torch.fuseline.get_mode(), "fused")
         for name in ("strict", "debug", "fused"):

@@ -69,7 +69,7 @@ pub type Lower = fn(&Call<'_>) -> Result<Results>;
 /// An overload and its lowering.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Its name without the namespace: `add.Tensor`, `relu`.
+    /// Its name, without the namespace if that is `aten`: `add.Tensor`, `relu`, `fuseline::attention`.
     pub name: &'static str,
     /// How it is recorded.
     pub lower: Lower,

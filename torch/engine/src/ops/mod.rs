@@ -4,6 +4,7 @@
 //! their places in the schema, and gives results of the types that PyTorch infers; see [`crate::call`].
 
 mod arithmetic;
+mod attention;
 mod convolution;
 mod index;
 mod resize;
@@ -25,6 +26,7 @@ pub static TABLE: &[&[Row]] = &[
     arithmetic::UNARY,
     arithmetic::COMPLEX,
     arithmetic::ROWS,
+    attention::ROWS,
     convolution::ROWS,
     index::ROWS,
     resize::ROWS,

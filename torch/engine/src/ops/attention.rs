@@ -1,0 +1,89 @@
+//! Attention (Vaswani et al., "Attention is all you need", 2017) and its gradient.
+//!
+//! The shim makes it of `scaled_dot_product_attention` without dropout (`csrc/attention.cpp`): two products of matrices with a softmax between them, whose
+//! weights are kept for the gradient. A row of scores without any that counts is one of zeros.
+
+use fuseline::Tensor;
+use fuseline::fusion::DType;
+use fuseline::fusion::op::attrs::DotDimensionNumbers;
+use smallvec::SmallVec;
+
+use super::arithmetic::accumulated;
+use super::{cast, fitted, stretched};
+use crate::call::{Call, Result, Results, Row};
+
+/// The rows of this file.
+pub(crate) static ROWS: &[Row] = &[
+    Row { name: "fuseline::attention", lower: attention },
+    Row { name: "fuseline::attention_backward", lower: backward },
+];
+
+/// Products of the matrices in the last two dimensions, summed over one dimension of each, in the type that short floats are summed in.
+fn product(a: &Tensor, b: &Tensor, over: [i64; 2]) -> Result<Tensor> {
+    let numbers = DotDimensionNumbers {
+        lhs_batching: &[0, 1],
+        rhs_batching: &[0, 1],
+        lhs_contracting: &over[..1],
+        rhs_contracting: &over[1..],
+    };
+    Ok(a.dot_general_as(b, numbers, accumulated(a.dtype()))?)
+}
+
+/// A column for each row repeated along it.
+fn along(column: &Tensor, dims: &[u64]) -> Result<Tensor> {
+    Ok(column.broadcast_in_dim(dims, &[0, 1, 2])?)
+}
+
+fn scaled(call: &Call<'_>, x: &Tensor, at: usize) -> Result<Tensor> {
+    Ok(x.mul(&stretched(&call.number(at, x.dtype())?, x.dims())?)?)
+}
+
+/// Arguments: queries `[batch, heads, rows, width]`, keys `[batch, heads, columns, width]`, values, what is added to the scores or masks them, whether only
+/// columns up to the row's count, and the factor of the scores. Results: `[batch, heads, rows, width of values]` and the weights.
+fn attention(call: &Call<'_>) -> Result<Results> {
+    let (q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
+    let mut scores = scaled(call, &product(&q, &k, [3, 3])?, 5)?;
+    let (dtype, dims) = (scores.dtype(), scores.dims().to_vec());
+    let lowest = stretched(&call.constant(f64::NEG_INFINITY, dtype)?, &dims)?;
+    if let Some(bias) = call.maybe_tensor(3)? {
+        scores = match bias.dtype() {
+            DType::Bool => stretched(&bias, &dims)?.select(&scores, &lowest)?,
+            _ => scores.add(&stretched(&cast(&bias, dtype)?, &dims)?)?,
+        };
+    }
+    let zero = call.constant(0.0, dtype)?;
+    let mut can_be_empty = !call.is_none(3);
+    if call.flag(4)? {
+        let (row, column) = (call.stream.iota(DType::I32, &dims, 2)?, call.stream.iota(DType::I32, &dims, 3)?);
+        scores = column.less_equal(&row)?.select(&scores, &lowest)?;
+        can_be_empty |= dims[3] == 0;
+    }
+    let mut greatest = scores.max(&[3])?;
+    if can_be_empty {
+        let lowest = stretched(&call.constant(f64::NEG_INFINITY, dtype)?, greatest.dims())?;
+        greatest = greatest.equal(&lowest)?.select(&stretched(&zero, greatest.dims())?, &greatest)?;
+    }
+    let powers = scores.sub(&along(&greatest, &dims)?)?.exp()?;
+    let mut sum = powers.sum(&[3])?;
+    if can_be_empty {
+        let zeros = stretched(&zero, sum.dims())?;
+        sum = sum.equal(&zeros)?.select(&stretched(&call.constant(1.0, dtype)?, sum.dims())?, &sum)?;
+    }
+    let weights = cast(&powers.div(&along(&sum, &dims)?)?, q.dtype())?;
+    let out = product(&weights, &v, [3, 2])?;
+    Ok(SmallVec::from_iter([fitted(&out, call.out(0)?)?, fitted(&weights, call.out(1)?)?]))
+}
+
+/// Arguments: the gradient, queries, keys, values, the result, the weights, the factor. Results: gradients of queries, keys, values and scores.
+fn backward(call: &Call<'_>) -> Result<Results> {
+    let (grad, q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?, call.tensor(3)?);
+    let (out, weights) = (call.tensor(4)?, call.tensor(5)?);
+    let of_values = product(&weights, &grad, [2, 2])?;
+    let of_weights = product(&grad, &v, [3, 3])?;
+    let wide = of_weights.dtype();
+    let share = cast(&grad, wide)?.mul(&cast(&out, wide)?)?.sum(&[3])?;
+    let of_scores = of_weights.sub(&along(&share, of_weights.dims())?)?.mul(&cast(&weights, wide)?)?;
+    let short = cast(&scaled(call, &of_scores, 6)?, q.dtype())?;
+    let parts = [product(&short, &k, [3, 2])?, product(&short, &q, [2, 2])?, of_values, of_scores];
+    parts.iter().zip(call.outs).map(|(part, ty)| fitted(part, ty)).collect()
+}
