@@ -1,12 +1,14 @@
 //! Reads and writes through strided views of a storage, as ops.
 //!
 //! A storage is one value, of whatever shape it was written in, in row-major order. A view is an element type, sizes, strides and an offset, in
-//! elements of that type. Where its strides *nest* (sorted, each is at least the extent of those below it, as those of every slice, transpose and
-//! reshape are) it is taken apart level by level into slices and reshapes, which XLA makes no copies of; otherwise it is a gather, and a
-//! write a scatter. The offset is a run-time number: a loop that walks through a batch or fills a cache is one program.
+//! elements of that type. Where its strides, sorted, divide one another, as those of slices, transposes and splits of heads do, it is a *box* in the
+//! storage as a grid: one slice. Where they only *nest* (each is at least the extent of those below it) it is taken apart level by level into
+//! slices and reshapes; otherwise it is a gather, and a write a scatter. The offset is a run-time number: a loop that walks through a batch
+//! or fills a cache is one program.
 //!
 //! ```text
-//! [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► .. ─► [.., size] ─► transposed, repeated
+//! box:   storage ─► [n / s1, s1 / s2, .., sk] ─► a slice of it ─► transposed, repeated
+//! nest:  [n] ─► from the offset on ─► [.., L] ─► [.., size * stride] ─► [.., size, stride] ─► .. ─► [.., size] ─► transposed, repeated
 //! ```
 //!
 //! Invariant VW1: a write leaves every element of the storage that the view does not name as it was.
@@ -36,6 +38,83 @@ struct Level {
     axis: usize,
     size: i64,
     stride: i64,
+}
+
+/// A view as a box in a grid.
+struct Grid {
+    /// Sizes of the grid, as many as levels; one more where the elements of the last level are apart.
+    dims: SmallVec<[u64; 8]>,
+    /// Where the box begins.
+    starts: SmallVec<[i64; 8]>,
+    /// Its sizes.
+    sizes: SmallVec<[i64; 8]>,
+}
+
+impl Grid {
+    /// Of a storage with so many elements, if it is one.
+    fn of(levels: &[Level], offset: i64, elems: i64) -> Option<Grid> {
+        let mut grid = Grid { dims: SmallVec::new(), starts: SmallVec::new(), sizes: SmallVec::new() };
+        let (mut above, mut rest) = (elems, offset);
+        for level in levels {
+            if above % level.stride != 0 {
+                return None;
+            }
+            grid.push(above / level.stride, rest / level.stride, level.size)?;
+            (above, rest) = (level.stride, rest % level.stride);
+        }
+        if above > 1 {
+            grid.push(above, rest, 1)?;
+        }
+        (!levels.is_empty()).then_some(grid)
+    }
+
+    fn push(&mut self, dim: i64, start: i64, size: i64) -> Option<()> {
+        self.dims.push(dim as u64);
+        self.starts.push(start);
+        self.sizes.push(size);
+        (start + size <= dim).then_some(())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.dims.iter().zip(&self.sizes).all(|(dim, size)| *dim as i64 == *size)
+    }
+
+    /// The storage as the grid.
+    fn reshaped(&self, base: &Tensor) -> Result<Tensor> {
+        Ok(if base.dims() == self.dims.as_slice() { base.clone() } else { base.reshape(&self.dims)? })
+    }
+
+    /// Where the box begins: numbers of the run, but for dimensions that it fills.
+    fn starts(&self, stream: &Stream) -> Result<SmallVec<[Tensor; 8]>> {
+        let zero = stream.zeros(DType::I64, &[])?;
+        let each = self.dims.iter().zip(&self.starts).zip(&self.sizes);
+        Ok(each
+            .map(|((dim, start), size)| match *dim as i64 == *size {
+                true => zero.clone(),
+                false => stream.lift(fuseline::fusion::Scalar::new(*start)),
+            })
+            .collect())
+    }
+
+    fn read(&self, base: &Tensor) -> Result<Tensor> {
+        let whole = self.reshaped(base)?;
+        if self.is_whole() {
+            return Ok(whole);
+        }
+        let starts = self.starts(&base.on_stream())?;
+        Ok(whole.dynamic_slice(&starts.iter().collect::<SmallVec<[&Tensor; 8]>>(), &self.sizes)?)
+    }
+
+    fn write(&self, base: &Tensor, value: &Tensor) -> Result<Tensor> {
+        let sizes: SmallVec<[u64; 8]> = self.sizes.iter().map(|&size| size as u64).collect();
+        let value = if value.dims() == sizes.as_slice() { value.clone() } else { value.reshape(&sizes)? };
+        if self.is_whole() {
+            return Ok(value);
+        }
+        let starts = self.starts(&base.on_stream())?;
+        let starts: SmallVec<[&Tensor; 8]> = starts.iter().collect();
+        Ok(self.reshaped(base)?.dynamic_update_slice(&value, &starts)?)
+    }
 }
 
 impl View<'_> {
@@ -166,8 +245,8 @@ fn reach(view: &View<'_>) -> i64 {
     1 + dims.map(|(size, stride)| (*size as i64 - 1) * stride).sum::<i64>()
 }
 
-fn check(view: &View<'_>, row: &Tensor) -> Result<()> {
-    let has = row.dims()[0] as i64;
+fn check(view: &View<'_>, base: &Tensor) -> Result<()> {
+    let has = base.shape().elems().0 as i64;
     if view.offset < 0 || view.strides.iter().any(|stride| *stride < 0) || view.offset + reach(view) > has {
         return unsupported(format!(
             "a view of {} elements from {} on, of a storage of {has}",
@@ -194,28 +273,35 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     {
         return Ok(if base.dims() == dims { base.clone() } else { base.reshape(dims)? });
     }
-    let row = row(base, view.ty.dtype())?;
-    check(view, &row)?;
+    let base = if base.dtype() == view.ty.dtype() { base.clone() } else { row(base, view.ty.dtype())? };
+    check(view, &base)?;
     let Some(levels) = view.levels() else {
         let places = places(view, &base.on_stream())?;
-        return Ok(row.take(&places, 0)?.reshape(dims)?);
+        return Ok(flat(&base)?.take(&places, 0)?.reshape(dims)?);
     };
-    // Up to the end of the last block, as far as there is something.
-    let length = levels.first().map_or(1, |level| level.size * level.stride);
-    let mut value = from(&row, view.offset, length)?;
-    if view.is_contiguous() {
-        return Ok(value.reshape(dims)?);
-    }
-    for (at, level) in levels.iter().enumerate() {
-        value = match levels.get(at + 1) {
-            Some(_) => split(&value, level.size, level.stride)?,
-            None if level.stride == 1 => resized(&value, level.size)?,
-            None => {
-                let rank = value.rank() + 1;
-                split(&value, level.size, level.stride)?.narrow(rank as i64 - 1, 0, 1)?
+    let value = match Grid::of(&levels, view.offset, base.shape().elems().0 as i64) {
+        Some(grid) => grid.read(&base)?,
+        None => {
+            // Up to the end of the last block, as far as there is something.
+            let length = levels.first().map_or(1, |level| level.size * level.stride);
+            let mut value = from(&flat(&base)?, view.offset, length)?;
+            for (at, level) in levels.iter().enumerate() {
+                value = match levels.get(at + 1) {
+                    Some(_) => split(&value, level.size, level.stride)?,
+                    None if level.stride == 1 => resized(&value, level.size)?,
+                    None => {
+                        let rank = value.rank() + 1;
+                        split(&value, level.size, level.stride)?.narrow(rank as i64 - 1, 0, 1)?
+                    }
+                };
             }
-        };
+            value
+        }
+    };
+    if view.is_contiguous() {
+        return Ok(if value.dims() == dims { value } else { value.reshape(dims)? });
     }
+    let mut value = value;
     // Of the levels in their order; a level of one number may be left at the end.
     let sizes: Vec<u64> = levels.iter().map(|level| level.size as u64).collect();
     if value.dims() != sizes {
@@ -260,8 +346,8 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     if view.offset == 0 && view.is_contiguous() && bytes(base) == bytes(value) {
         return Ok(value.clone());
     }
-    let row = row(base, view.ty.dtype())?;
-    check(view, &row)?;
+    let base = if base.dtype() == view.ty.dtype() { base.clone() } else { row(base, view.ty.dtype())? };
+    check(view, &base)?;
     if view.ty.dims().iter().zip(view.strides).any(|(size, stride)| *size > 1 && *stride == 0) {
         return unsupported("a write to a view that names an element twice");
     }
@@ -270,7 +356,7 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
         let dims =
             IndexDimensionNumbers { collapsed: &[0], index_map: &[0], index_vector: 1, ..Default::default() };
         let places = places.reshape(&[view.elems(), 1])?;
-        return Ok(Tensor::scatter_with(&row, &places, &flat(value)?, dims, |_, new| Ok(new))?);
+        return Ok(Tensor::scatter_with(&flat(&base)?, &places, &flat(value)?, dims, |_, new| Ok(new))?);
     };
     // In the order of the levels, without dimensions of one element.
     let mut order: Vec<i64> = levels.iter().map(|level| level.axis as i64).collect();
@@ -281,7 +367,11 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     let sorted = if is_moved { value.transpose(&order)? } else { value.clone() };
     let sizes: Vec<u64> = levels.iter().map(|level| level.size as u64).collect();
     let sorted = if sorted.dims() == sizes { sorted } else { sorted.reshape(&sizes)? };
-    let has = row.dims()[0] as i64;
+    let has = base.shape().elems().0 as i64;
+    if let Some(grid) = Grid::of(&levels, view.offset, has) {
+        return grid.write(&base, &sorted);
+    }
+    let row = flat(&base)?;
     let length = levels.first().map_or(1, |level| level.size * level.stride).min(has - view.offset);
     let old = from(&row, view.offset, length)?;
     let new = put(&old, &levels, &sorted)?;
