@@ -1,6 +1,7 @@
 //! Powers that sum to one, and the logarithm of their sum.
 //!
-//! All of them subtract the largest element first, so that nothing overflows whatever the size of the elements.
+//! All of them subtract the largest element first, so that nothing overflows whatever the size of the elements. A NaN need not be found for that: it is
+//! in the sum.
 
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -9,7 +10,7 @@ use crate::tensor::Tensor;
 #[track_caller]
 fn shifted(x: &Tensor, axis: i64) -> Result<Tensor> {
     let x = x.widened()?;
-    x.sub(&x.max(&[axis])?.expand_dims(&[axis])?)
+    x.sub(&x.max_of_numbers(&[axis])?.expand_dims(&[axis])?)
 }
 
 /// `exp(x) / sum(exp(x))` along `axis`. A row of which all elements are minus infinity gives NaN; see [`masked_softmax`].
@@ -44,7 +45,7 @@ pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
 #[track_caller]
 pub fn logsumexp(x: &Tensor, axes: &[i64]) -> Result<Tensor> {
     let wide = x.widened()?;
-    let largest = wide.max(axes)?;
+    let largest = wide.max_of_numbers(axes)?;
     // An infinity subtracted from itself is no number; it comes back through the sum.
     let zero = x.on_stream().zeros(wide.dtype(), &[])?;
     let finite = largest.is_finite()?.select(&largest, &zero)?;
@@ -68,13 +69,13 @@ pub fn masked_softmax(x: &Tensor, mask: Option<&Tensor>, axis: i64) -> Result<Te
         Some(mask) => mask.select(&wide, &crate::tensor::constant_like(&wide, f64::NEG_INFINITY)?)?,
         None => wide,
     };
-    let largest = visible.max(&[axis])?;
+    let largest = visible.max_of_numbers(&[axis])?;
     let empty = largest.equal(&crate::tensor::constant_like(&largest, f64::NEG_INFINITY)?)?;
     let largest = empty.select(&zero, &largest)?.expand_dims(&[axis])?;
     let powers = visible.sub(&largest)?.exp()?;
-    // Nothing divided by one is nothing.
+    // Nothing divided by one is nothing. What is left of a NaN and minus infinities is not nothing.
     let total = powers.sum(&[axis])?;
     let one = crate::tensor::constant_like(&total, 1.0)?;
-    let total = empty.select(&one, &total)?.expand_dims(&[axis])?;
+    let total = total.equal(&zero)?.select(&one, &total)?.expand_dims(&[axis])?;
     powers.div(&total)?.narrowed(x.dtype())
 }

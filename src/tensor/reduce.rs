@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs, neutral};
-use fuseline_fusion::{Body, DType, Graph, Literal, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, OpError, Site, TensorType};
 use smallvec::SmallVec;
 
 use super::array::axis_of;
@@ -40,6 +40,16 @@ pub(super) fn body_of(
 /// The body that applies a binary op to two elements.
 pub(super) fn combiner(op: OpCode, dtype: DType, site: &Site) -> Result<Arc<Body>> {
     body_of((op.name(), 0), dtype, site, || Body::binary(op, TensorType::scalar(dtype)))
+}
+
+/// The body that returns the greater of two elements, the second where they have no order.
+fn greater(dtype: DType) -> Result<Body, OpError> {
+    let mut graph = Graph::new();
+    let (a, b) = (graph.param(TensorType::scalar(dtype)), graph.param(TensorType::scalar(dtype)));
+    let compare = attrs::compare_for(Comparison::Gt, dtype);
+    let is_greater = graph.push(OpCode::Compare, compare, &[], &[a, b])?[0];
+    let result = graph.push(OpCode::Select, Attrs::none(), &[], &[is_greater, a, b])?[0];
+    Ok(Body::new(graph, &[result]).expect("bug: the selection was just made"))
 }
 
 impl Tensor {
@@ -118,6 +128,17 @@ impl Tensor {
     #[track_caller]
     pub fn max(&self, axes: &[i64]) -> Result<Tensor> {
         self.reduced(OpCode::Maximum, axes, here())
+    }
+
+    /// The largest of the numbers over the given dimensions, for who finds a NaN by other means: it may be left out. XLA's CPU backend takes a
+    /// fifth of the time that [`Tensor::max`] takes over a last dimension.
+    #[track_caller]
+    pub(crate) fn max_of_numbers(&self, axes: &[i64]) -> Result<Tensor> {
+        let site = here();
+        let (axes, dtype) = (self.axes_of(axes, &site)?, self.dtype());
+        let body = body_of(("max_of_numbers", 0), dtype, &site, || greater(dtype))?;
+        let start = self.constant_like(neutral(OpCode::Maximum, dtype), &site)?;
+        self.record_with(OpCode::Reduce, attrs::dimensions(&axes), &[body], &[self, &start], site)
     }
 
     /// The smallest element over the given dimensions; NaN if there is one.

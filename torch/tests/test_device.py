@@ -5,6 +5,7 @@ Run with the package installed: ``python -m unittest discover -s torch/tests``.
 
 import copy
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -269,6 +270,22 @@ class Device(Case):
                     results.append([out, *torch.autograd.grad((out * seed).sum(), leaves)])
                 for ours, theirs in zip(results[1], results[0]):
                     torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+
+    def test_convolutions_with_few_positions(self):
+        """Which are products of matrices: more features of the kernel than positions."""
+        F = torch.nn.functional
+        for side, kernel, stride, padding, dilation in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2), (0, 1, 2), (1, 2)):
+            if side + 2 * padding < (kernel - 1) * dilation + 1:
+                continue
+            with self.subTest(side=side, kernel=kernel, stride=stride, padding=padding, dilation=dilation):
+                x, weight = torch.randn(2, 3, side, side, requires_grad=True), torch.randn(60, 3, kernel, kernel, requires_grad=True)
+                y = F.conv2d(x, weight, None, stride, padding, dilation)
+                seed = torch.randn_like(y)
+                wanted = [y, *torch.autograd.grad(y, (x, weight), seed)]
+                there = [tensor.detach().to(DEVICE).requires_grad_() for tensor in (x, weight)]
+                y = F.conv2d(*there, None, stride, padding, dilation)
+                for ours, theirs in zip([y, *torch.autograd.grad(y, there, seed.to(DEVICE))], wanted):
+                    torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
 
     def test_modes(self):
         self.assertEqual(torch.fuseline.get_mode(), "fused")

@@ -427,7 +427,12 @@ pub extern "C" fn flt_counters() -> Status {
 
 /// Sets an option of the engine's, as UTF-8, before it is opened.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_configure(name: *const u8, name_len: usize, value: *const u8, value_len: usize) -> Status {
+pub extern "C" fn flt_configure(
+    name: *const u8,
+    name_len: usize,
+    value: *const u8,
+    value_len: usize,
+) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives so many bytes of each.
         let (name, value) = unsafe { (list(name, name_len), list(value, value_len)) };

@@ -69,9 +69,11 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
             (_, Ok(number)) => config.compiler_flag(flag, number),
             _ => config.compiler_flag(flag, value),
         },
-        _ => return unsupported(format!(
-            "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, and flags of the compiler, xla_.."
-        )),
+        _ => {
+            return unsupported(format!(
+                "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, and flags of the compiler, xla_.."
+            ));
+        }
     })
 }
 

@@ -35,7 +35,12 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "trunc", lower: |call| whole(call, truncated) },
     Row { name: "sign", lower: sign },
     Row { name: "abs", lower: abs },
-    Row { name: "sgn", lower: |call| if call.tensor(0)?.dtype().is_complex() { unsupported("complex numbers") } else { sign(call) } },
+    Row {
+        name: "sgn",
+        lower: |call| {
+            if call.tensor(0)?.dtype().is_complex() { unsupported("complex numbers") } else { sign(call) }
+        },
+    },
     Row { name: "signbit", lower: sign_bit },
     Row { name: "angle", lower: angle },
     Row {
@@ -179,9 +184,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "baddbmm", lower: |call| added(call, Tensor::matmul) },
     Row {
         name: "addmv",
-        lower: |call| {
-            added(call, |a, x| a.matmul(&x.reshape(&[x.dims()[0], 1])?)?.reshape(&a.dims()[..1]))
-        },
+        lower: |call| added(call, |a, x| a.matmul(&x.reshape(&[x.dims()[0], 1])?)?.reshape(&a.dims()[..1])),
     },
     Row { name: "addbmm", lower: |call| added(call, |a, b| a.matmul(b)?.sum(&[0])) },
     Row { name: "tril", lower: |call| triangle(call, true) },
@@ -207,7 +210,11 @@ fn any(call: &Call<'_>, op: Unary) -> Result<Results> {
 
 /// Of complex numbers the size, which is real.
 fn abs(call: &Call<'_>) -> Result<Results> {
-    if call.tensor(0)?.dtype().is_complex() { result(call, call.tensor(0)?.abs()?) } else { unary(call, Tensor::abs) }
+    if call.tensor(0)?.dtype().is_complex() {
+        result(call, call.tensor(0)?.abs()?)
+    } else {
+        unary(call, Tensor::abs)
+    }
 }
 
 /// The greater or the lesser of two; a NaN only where both are.
@@ -358,7 +365,11 @@ fn remainder(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
 /// A quotient that is rounded: of floats, or of integers by a number. Integers divided by zero are errors in PyTorch, which the CPU tells.
 fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
-    if matches!(call.arg(1), Arg::Int(divisor) if *divisor != 0) && mode.is_some() && dtype != DType::Bool && !dtype.is_float() {
+    if matches!(call.arg(1), Arg::Int(divisor) if *divisor != 0)
+        && mode.is_some()
+        && dtype != DType::Bool
+        && !dtype.is_float()
+    {
         let (a, b) = pair(call, dtype)?;
         let whole = a.div(&b)?;
         if mode == Some("trunc") {

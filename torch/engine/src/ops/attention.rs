@@ -3,9 +3,9 @@
 //! The shim makes it of `scaled_dot_product_attention` without dropout (`csrc/attention.cpp`): two products of matrices with a softmax between them, whose
 //! weights are kept for the gradient. A row of scores without any that counts is one of zeros.
 
-use fuseline::Tensor;
 use fuseline::fusion::DType;
 use fuseline::fusion::op::attrs::DotDimensionNumbers;
+use fuseline::{Tensor, nn};
 use smallvec::SmallVec;
 
 use super::arithmetic::accumulated;
@@ -44,32 +44,29 @@ fn attention(call: &Call<'_>) -> Result<Results> {
     let (q, k, v) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     let mut scores = scaled(call, &product(&q, &k, [3, 3])?, 5)?;
     let (dtype, dims) = (scores.dtype(), scores.dims().to_vec());
-    let lowest = stretched(&call.constant(f64::NEG_INFINITY, dtype)?, &dims)?;
+    let mut seen: Option<Tensor> = None;
     if let Some(bias) = call.maybe_tensor(3)? {
-        scores = match bias.dtype() {
-            DType::Bool => stretched(&bias, &dims)?.select(&scores, &lowest)?,
-            _ => scores.add(&stretched(&cast(&bias, dtype)?, &dims)?)?,
-        };
+        match bias.dtype() {
+            DType::Bool => seen = Some(stretched(&bias, &dims)?),
+            _ => scores = scores.add(&stretched(&cast(&bias, dtype)?, &dims)?)?,
+        }
     }
-    let zero = call.constant(0.0, dtype)?;
-    let mut can_be_empty = !call.is_none(3);
     if call.flag(4)? {
-        let (row, column) = (call.stream.iota(DType::I32, &dims, 2)?, call.stream.iota(DType::I32, &dims, 3)?);
-        scores = column.less_equal(&row)?.select(&scores, &lowest)?;
-        can_be_empty |= dims[3] == 0;
+        let (row, column) =
+            (call.stream.iota(DType::I32, &dims, 2)?, call.stream.iota(DType::I32, &dims, 3)?);
+        let is_before = column.less_equal(&row)?;
+        seen = Some(match seen {
+            Some(seen) => seen.and(&is_before)?,
+            None => is_before,
+        });
     }
-    let mut greatest = scores.max(&[3])?;
-    if can_be_empty {
-        let lowest = stretched(&call.constant(f64::NEG_INFINITY, dtype)?, greatest.dims())?;
-        greatest = greatest.equal(&lowest)?.select(&stretched(&zero, greatest.dims())?, &greatest)?;
-    }
-    let powers = scores.sub(&along(&greatest, &dims)?)?.exp()?;
-    let mut sum = powers.sum(&[3])?;
-    if can_be_empty {
-        let zeros = stretched(&zero, sum.dims())?;
-        sum = sum.equal(&zeros)?.select(&stretched(&call.constant(1.0, dtype)?, sum.dims())?, &sum)?;
-    }
-    let weights = cast(&powers.div(&along(&sum, &dims)?)?, q.dtype())?;
+    // No row is empty without numbers or truth values that say so.
+    let weights = if call.is_none(3) && seen.is_none() {
+        nn::softmax(&scores, 3)?
+    } else {
+        nn::masked_softmax(&scores, seen.as_ref(), 3)?
+    };
+    let weights = cast(&weights, q.dtype())?;
     let out = product(&weights, &v, [3, 2])?;
     Ok(SmallVec::from_iter([fitted(&out, call.out(0)?)?, fitted(&weights, call.out(1)?)?]))
 }

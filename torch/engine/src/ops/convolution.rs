@@ -2,6 +2,10 @@
 //!
 //! A transposed convolution is the gradient of a convolution to its input (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning",
 //! 2016), so that there are three functions for six cases. They are computed with the features last, for which XLA's CPU backend has fast ones.
+//!
+//! Where a kernel has more features than there are positions to compute them at, as in the last stages of a network, turning the kernel round costs more than
+//! the sums: then the patches of the image are laid out instead, and all three are products of matrices with the kernel as it lies in memory (Chellapilla,
+//! Puri and Simard, "High performance convolutional neural networks for document processing", 2006).
 
 use fuseline::Tensor;
 use fuseline::nn::grad::Convolution;
@@ -64,6 +68,146 @@ fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)
     Ok((window, call.flag(at + 3)?))
 }
 
+/// A convolution as products of matrices: the image `[batch, in, space..]` as patches `[in * taps, batch * positions]`, the kernel as
+/// `[out, in * taps]`.
+struct Patches<'a> {
+    window: &'a Convolution,
+    /// Sizes of the image, of the kernel, of the result in space.
+    image: &'a [u64],
+    kernel: &'a [u64],
+    positions: &'a [u64],
+}
+
+impl<'a> Patches<'a> {
+    /// Most taps of a kernel that is taken apart.
+    const MOST_TAPS: u64 = 64;
+
+    /// If that is what is better.
+    fn of(
+        window: &'a Convolution,
+        image: &'a [u64],
+        kernel: &'a [u64],
+        result: &'a [u64],
+    ) -> Option<Patches<'a>> {
+        let positions = &result[2..];
+        let is_better = result[0] * positions.iter().product::<u64>() < kernel[0]
+            && window.groups == 1
+            && kernel[2..].iter().product::<u64>() <= Self::MOST_TAPS;
+        is_better.then_some(Patches { window, image, kernel, positions })
+    }
+
+    /// The places in the kernel, in row-major order.
+    fn taps(&self) -> Vec<Vec<i64>> {
+        let mut taps = vec![Vec::new()];
+        for &size in &self.kernel[2..] {
+            taps =
+                taps.iter().flat_map(|tap| (0..size as i64).map(|at| [&tap[..], &[at]].concat())).collect();
+        }
+        taps
+    }
+
+    /// Sizes of the patches, apart: `[in, taps, batch, positions..]`.
+    fn dims(&self) -> Vec<u64> {
+        let taps = self.kernel[2..].iter().product();
+        [&[self.image[1], taps, self.image[0]], self.positions].concat()
+    }
+
+    fn matrix(&self) -> [u64; 2] {
+        let dims = self.dims();
+        [dims[0] * dims[1], dims[2..].iter().product()]
+    }
+
+    /// Padding that makes the windows of all positions fit; negative where the image has more.
+    fn padding(&self) -> [Vec<i64>; 2] {
+        let mut pads = [vec![0; 2], vec![0; 2]];
+        for (at, &positions) in self.positions.iter().enumerate() {
+            let reach = (positions as i64 - 1) * self.window.stride[at]
+                + (self.kernel[at + 2] as i64 - 1) * self.window.dilation[at]
+                + 1;
+            let low = self.window.padding[at].0;
+            pads[0].push(low);
+            pads[1].push(reach - low - self.image[at + 2] as i64);
+        }
+        pads
+    }
+
+    fn lay_out(&self, call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
+        let [low, high] = self.padding();
+        let padded = x.pad(&call.constant(0.0, x.dtype())?, &low, &high, &vec![0; x.rank()])?;
+        let parts: Vec<Tensor> =
+            self.taps().iter().map(|tap| self.tap(&padded, tap)).collect::<Result<_>>()?;
+        let all = Tensor::concatenate(&parts.iter().collect::<Vec<_>>(), 2)?;
+        // `[batch, in, taps, positions..]`
+        let order: Vec<i64> = [1, 2, 0].into_iter().chain(3..all.rank() as i64).collect();
+        Ok(all.transpose(&order)?.reshape(&self.matrix())?)
+    }
+
+    /// What all positions see at one place of the kernel: `[batch, in, 1, positions..]`.
+    fn tap(&self, padded: &Tensor, tap: &[i64]) -> Result<Tensor> {
+        let (mut starts, mut limits) = (vec![0; 2], vec![self.image[0] as i64, self.image[1] as i64]);
+        for (at, &place) in tap.iter().enumerate() {
+            let start = place * self.window.dilation[at];
+            starts.push(start);
+            limits.push(start + (self.positions[at] as i64 - 1) * self.window.stride[at] + 1);
+        }
+        let steps = [&[1, 1], &self.window.stride[..]].concat();
+        let seen = padded.slice(&starts, &limits, &steps)?;
+        Ok(seen.reshape(&[&self.image[..2], &[1], self.positions].concat())?)
+    }
+
+    /// The sum of patches where they overlap: the image's sizes.
+    fn put_back(&self, call: &Call<'_>, patches: &Tensor) -> Result<Tensor> {
+        let apart = patches.reshape(&self.dims())?;
+        let [low, high] = self.padding();
+        let zero = call.constant(0.0, patches.dtype())?;
+        let mut sum: Option<Tensor> = None;
+        for (at, tap) in self.taps().iter().enumerate() {
+            let part = apart.narrow(1, at as i64, at as i64 + 1)?;
+            // `[in, batch, positions..]`
+            let part = part.reshape(&[&[self.image[1], self.image[0]], self.positions].concat())?;
+            let [mut before, mut behind, mut holes] = [vec![0; 2], vec![0; 2], vec![0; 2]];
+            for (axis, &place) in tap.iter().enumerate() {
+                let start = place * self.window.dilation[axis];
+                let span = (self.positions[axis] as i64 - 1) * self.window.stride[axis] + 1;
+                let padded = self.image[axis + 2] as i64 + low[axis + 2] + high[axis + 2];
+                before.push(start - low[axis + 2]);
+                behind.push(padded - start - span - high[axis + 2]);
+                holes.push(self.window.stride[axis] - 1);
+            }
+            let part = part.pad(&zero, &before, &behind, &holes)?;
+            sum = Some(match sum {
+                None => part,
+                Some(sum) => sum.add(&part)?,
+            });
+        }
+        match sum {
+            Some(sum) => Ok(sum.swap_axes(0, 1)?),
+            None => unsupported("a kernel of no places"),
+        }
+    }
+
+    /// A result `[batch, out, positions..]` as `[out, batch * positions]`.
+    fn rows(&self, result: &Tensor) -> Result<Tensor> {
+        Ok(result.swap_axes(0, 1)?.reshape(&[self.kernel[0], self.matrix()[1]])?)
+    }
+
+    fn apply(&self, call: &Call<'_>, x: &Tensor, kernel: &Tensor) -> Result<Tensor> {
+        let rows = kernel.reshape(&[self.kernel[0], self.matrix()[0]])?.matmul(&self.lay_out(call, x)?)?;
+        let dims = [&[self.kernel[0], self.image[0]], self.positions].concat();
+        Ok(rows.reshape(&dims)?.swap_axes(0, 1)?)
+    }
+
+    fn input_gradient(&self, call: &Call<'_>, kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+        let kernel = kernel.reshape(&[self.kernel[0], self.matrix()[0]])?;
+        self.put_back(call, &kernel.swap_axes(0, 1)?.matmul(&self.rows(gradient)?)?)
+    }
+
+    fn kernel_gradient(&self, call: &Call<'_>, x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+        let patches = self.lay_out(call, x)?.swap_axes(0, 1)?;
+        Ok(self.rows(gradient)?.matmul(&patches)?.reshape(self.kernel)?)
+    }
+}
+
 /// Nothing to sum over, or to sum: XLA has no such convolutions.
 fn not_empty(tensors: &[&Tensor]) -> Result<()> {
     match tensors.iter().any(|tensor| tensor.shape().elems().0 == 0) {
@@ -76,12 +220,18 @@ fn convolution(call: &Call<'_>) -> Result<Results> {
     let (x, kernel) = (call.tensor(0)?, call.tensor(1)?);
     not_empty(&[&x, &kernel])?;
     let (window, is_transposed) = window(call, 3, x.rank())?;
-    let (x, kernel) = (moved(&x, false)?, turned(&kernel)?);
-    let y = match is_transposed {
-        false => window.apply(&x, &kernel)?,
-        true => window.input_gradient(&moved_dims(call.out(0)?.dims()), &kernel, &x)?,
+    let dims = call.out(0)?.dims();
+    let y = match Patches::of(&window, x.dims(), kernel.dims(), dims) {
+        Some(patches) if !is_transposed => patches.apply(call, &x, &kernel)?,
+        _ => {
+            let (x, kernel) = (moved(&x, false)?, turned(&kernel)?);
+            let y = match is_transposed {
+                false => window.apply(&x, &kernel)?,
+                true => window.input_gradient(&moved_dims(dims), &kernel, &x)?,
+            };
+            moved(&y, true)?
+        }
     };
-    let y = moved(&y, true)?;
     let y = match call.maybe_tensor(2)? {
         Some(bias) => y.add(&per_channel(&cast(&bias, y.dtype())?, y.dims())?)?,
         None => y,
@@ -93,7 +243,6 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
     let (grad, x, kernel) = (call.tensor(0)?, call.tensor(1)?, call.tensor(2)?);
     not_empty(&[&grad, &x, &kernel])?;
     let (window, is_transposed) = window(call, 4, x.rank())?;
-    let (x_last, kernel_last, grad_last) = (moved(&x, false)?, turned(&kernel)?, moved(&grad, false)?);
     let mask = asked(call, 10)?;
     let mut outs = call.outs.iter();
     let mut results = Results::new();
@@ -104,7 +253,14 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
         }
         Ok(())
     };
-    if mask[0] {
+    let patches = Patches::of(&window, x.dims(), kernel.dims(), grad.dims()).filter(|_| !is_transposed);
+    let (x_last, grad_last) = (moved(&x, false)?, moved(&grad, false)?);
+    if mask[0]
+        && let Some(patches) = &patches
+    {
+        give(patches.input_gradient(call, &kernel, &grad)?)?;
+    } else if mask[0] {
+        let kernel_last = turned(&kernel)?;
         let of_input = match is_transposed {
             false => window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?,
             true => {
@@ -116,7 +272,11 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
         };
         give(moved(&of_input, true)?)?;
     }
-    if mask[1] {
+    if mask[1]
+        && let Some(patches) = &patches
+    {
+        give(patches.kernel_gradient(call, &x, &grad)?)?;
+    } else if mask[1] {
         // What the window moves over is the result of a transposed convolution.
         let (wide, narrow) = if is_transposed { (&grad_last, &x_last) } else { (&x_last, &grad_last) };
         give(turned_back(&window.kernel_gradient(wide, &turned_dims(kernel.dims()), narrow)?)?)?;

@@ -5,9 +5,9 @@
 //!
 //! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an error.
 
+use fuseline::Tensor;
 use fuseline::fusion::DType;
 use fuseline::fusion::op::attrs::IndexDimensionNumbers;
-use fuseline::Tensor;
 
 use super::{cast, inverse, result, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};

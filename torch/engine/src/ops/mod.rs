@@ -7,13 +7,13 @@ mod arithmetic;
 mod attention;
 mod convolution;
 mod index;
-mod resize;
-mod transforms;
 mod networks;
 mod order;
 mod pool;
 mod random;
+mod resize;
 mod scatter;
+mod transforms;
 
 use fuseline::Tensor;
 use fuseline::fusion::{DType, TensorType};

@@ -207,7 +207,8 @@ fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor
     let size = x.dims()[along as usize] as i64;
     let mut dims = x.dims().to_vec();
     dims[along as usize] = 1;
-    let whole = |value: i64| -> Result<Tensor> { stretched(&call.constant(value as f64, DType::I64)?, &dims) };
+    let whole =
+        |value: i64| -> Result<Tensor> { stretched(&call.constant(value as f64, DType::I64)?, &dims) };
     let at = match rank {
         Rank::At(place) => whole(place)?,
         _ if !x.dtype().is_float() => whole((size - 1) / 2)?,

@@ -41,11 +41,14 @@ pub(crate) static ROWS: &[Row] = &[
         name: "randperm.generator",
         lower: |call| result(call, generator(call, 1)?.permutation(call.out(0)?.elems().0)?),
     },
-    Row { name: "exponential", lower: |call| {
-        let ty = call.out(0)?;
-        let standard = generator(call, 2)?.exponential(ty.dtype(), ty.dims())?;
-        result(call, standard.div(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?)
-    } },
+    Row {
+        name: "exponential",
+        lower: |call| {
+            let ty = call.out(0)?;
+            let standard = generator(call, 2)?.exponential(ty.dtype(), ty.dims())?;
+            result(call, standard.div(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?)
+        },
+    },
     Row { name: "bernoulli", lower: |call| trials(call, &call.tensor(0)?, 1) },
     Row { name: "bernoulli.Tensor", lower: |call| trials(call, &call.tensor(1)?, 2) },
     Row { name: "multinomial", lower: multinomial },

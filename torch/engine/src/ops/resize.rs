@@ -30,9 +30,18 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "upsample_nearest1d_backward", lower: |call| resized_backward(call, Method::Nearest) },
     Row { name: "upsample_nearest2d_backward", lower: |call| resized_backward(call, Method::Nearest) },
     Row { name: "upsample_nearest3d_backward", lower: |call| resized_backward(call, Method::Nearest) },
-    Row { name: "_upsample_nearest_exact1d_backward", lower: |call| resized_backward(call, Method::NearestExact) },
-    Row { name: "_upsample_nearest_exact2d_backward", lower: |call| resized_backward(call, Method::NearestExact) },
-    Row { name: "_upsample_nearest_exact3d_backward", lower: |call| resized_backward(call, Method::NearestExact) },
+    Row {
+        name: "_upsample_nearest_exact1d_backward",
+        lower: |call| resized_backward(call, Method::NearestExact),
+    },
+    Row {
+        name: "_upsample_nearest_exact2d_backward",
+        lower: |call| resized_backward(call, Method::NearestExact),
+    },
+    Row {
+        name: "_upsample_nearest_exact3d_backward",
+        lower: |call| resized_backward(call, Method::NearestExact),
+    },
     Row { name: "upsample_linear1d_backward", lower: |call| resized_backward(call, Method::Linear) },
     Row { name: "upsample_bilinear2d_backward", lower: |call| resized_backward(call, Method::Linear) },
     Row { name: "upsample_trilinear3d_backward", lower: |call| resized_backward(call, Method::Linear) },

@@ -85,7 +85,8 @@ fn c2r(call: &Call<'_>) -> Result<Results> {
     // What is beyond the half that counts is cut off.
     let half = x.narrow(*last as i64, 0, (size / 2 + 1) as i64)?;
     let y = over(&half, others, fft::ifft)?;
-    let order: Vec<i64> = (0..x.rank()).filter(|axis| axis != last).chain([*last]).map(|axis| axis as i64).collect();
+    let order: Vec<i64> =
+        (0..x.rank()).filter(|axis| axis != last).chain([*last]).map(|axis| axis as i64).collect();
     let y = fft::irfft(&y.transpose(&order)?, 1, size)?.transpose(&inverse(&order))?;
     result(call, scaled(call, y, count(&dims, call.out(0)?.dims()), true)?)
 }

@@ -1,4 +1,4 @@
-"""Times training steps of the models in ``tests/models.py``, and what one op costs to dispatch.
+"""Times training steps of the models in ``models.py``, and what one op costs to dispatch.
 
     python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it, the device in fused and strict mode
     python speed.py steps --models vit --rounds 5
@@ -11,12 +11,10 @@ rounds of ``--steps`` steps, each ended by reading the loss; the best one counts
 import argparse
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
 # Sizes at which a step is some ten milliseconds of work on two cores.
 SIZES = {
     "resnet18": {"batch": 16, "size": 64},
@@ -31,7 +29,6 @@ def step_time(name, way, warm, steps, rounds):
     """Milliseconds of a step in the best round."""
     import torch
 
-    sys.path.insert(0, str(HERE / "tests"))
     import models
 
     torch.manual_seed(0)
