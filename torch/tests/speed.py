@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-# Sizes at which a step is some ten milliseconds of work on two cores.
+# Sizes at which a step on the CPU of two cores is 20 to 100 ms of arithmetic; with --small those of the tests, 5 to 55 ms of which much is dispatch.
 SIZES = {
     "resnet18": {"batch": 16, "size": 64},
     "nanogpt": {"batch": 4, "length": 128, "width": 128, "depth": 4, "heads": 4},
@@ -25,7 +25,7 @@ SIZES = {
 WAYS = ("cpu", "inductor", "fused", "strict")
 
 
-def step_time(name, way, warm, steps, rounds):
+def step_time(name, way, warm, steps, rounds, is_small=False):
     """Milliseconds of a step in the best round."""
     import torch
 
@@ -33,7 +33,7 @@ def step_time(name, way, warm, steps, rounds):
 
     torch.manual_seed(0)
     device = "fuseline" if way in ("fused", "strict") else "cpu"
-    program = models.ALL[name](device, **SIZES[name])
+    program = models.ALL[name](device, **({} if is_small else SIZES[name]))
     if way in ("fused", "strict"):
         torch.fuseline.mode(way)
     step = program.step
@@ -98,12 +98,13 @@ def main():
     parser.add_argument("what", choices=["steps", "ops", "one"])
     parser.add_argument("--models", nargs="*", default=list(SIZES))
     parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--small", action="store_true", help="the sizes of the tests")
     parser.add_argument("--warm", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=8)
     args = parser.parse_args()
     if args.what == "one":
-        print(json.dumps(step_time(args.models[0], args.ways[0], args.warm, args.steps, args.rounds)))
+        print(json.dumps(step_time(args.models[0], args.ways[0], args.warm, args.steps, args.rounds, args.small)))
     elif args.what == "ops":
         print(f"{'op':24} {'CPU eager':>10} {'fuseline':>10}  ns")
         for name, times in op_times().items():
@@ -114,7 +115,7 @@ def main():
             row = {}
             for way in args.ways:
                 counts = [f"--{word}={getattr(args, word)}" for word in ("warm", "steps", "rounds")]
-                command = [sys.executable, __file__, "one", "--models", name, "--ways", way, *counts]
+                command = [sys.executable, __file__, "one", "--models", name, "--ways", way, *counts, *["--small"][: args.small]]
                 told = subprocess.run(command, env=os.environ, stdout=subprocess.PIPE, text=True)
                 row[way] = json.loads(told.stdout.splitlines()[-1]) if told.returncode == 0 else float("nan")
             print(f"{name:12}" + "".join(f"{row[way]:11.1f}" for way in args.ways), flush=True)
