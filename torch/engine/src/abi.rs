@@ -434,8 +434,10 @@ pub extern "C" fn flt_configure(
     value_len: usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: holds because the shim gives so many bytes of each.
-        let (name, value) = unsafe { (list(name, name_len), list(value, value_len)) };
+        // SAFETY: holds because the shim gives so many bytes.
+        let name = unsafe { list(name, name_len) };
+        // SAFETY: holds because the shim gives so many bytes.
+        let value = unsafe { list(value, value_len) };
         device::configure(&String::from_utf8_lossy(name), &String::from_utf8_lossy(value))
     })
 }
