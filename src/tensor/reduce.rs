@@ -134,11 +134,10 @@ impl Tensor {
     /// fifth of the time that [`Tensor::max`] takes over a last dimension.
     #[track_caller]
     pub(crate) fn max_of_numbers(&self, axes: &[i64]) -> Result<Tensor> {
-        let site = here();
-        let (axes, dtype) = (self.axes_of(axes, &site)?, self.dtype());
+        let (site, dtype) = (here(), self.dtype());
         let body = body_of(("max_of_numbers", 0), dtype, &site, || greater(dtype))?;
         let start = self.constant_like(neutral(OpCode::Maximum, dtype), &site)?;
-        self.record_with(OpCode::Reduce, attrs::dimensions(&axes), &[body], &[self, &start], site)
+        self.reduce(axes, &start, body)
     }
 
     /// The smallest element over the given dimensions; NaN if there is one.
