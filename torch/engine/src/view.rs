@@ -13,13 +13,12 @@
 //!
 //! Invariant VW1: a write leaves every element of the storage that the view does not name as it was.
 
-use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::fusion::{DType, TensorType};
 use fuseline::{Stream, Tensor};
 use smallvec::SmallVec;
 
 use crate::call::{Result, unsupported};
-use crate::ops::cast;
+use crate::ops::{cast, flat, put as put_rows};
 
 /// What a tensor sees of its storage.
 #[derive(Clone, Copy, Debug)]
@@ -194,13 +193,6 @@ fn row(base: &Tensor, dtype: DType) -> Result<Tensor> {
     cast(&bits, dtype)
 }
 
-fn flat(value: &Tensor) -> Result<Tensor> {
-    match value.dims() {
-        [_] => Ok(value.clone()),
-        _ => Ok(value.reshape(&[value.shape().elems().0])?),
-    }
-}
-
 /// The last dimension from its beginning to this length: cut, or filled up with zeros.
 fn resized(value: &Tensor, length: i64) -> Result<Tensor> {
     let rank = value.rank();
@@ -353,10 +345,7 @@ pub fn write(base: &Tensor, view: &View<'_>, value: &Tensor) -> Result<Tensor> {
     }
     let Some(levels) = view.levels() else {
         let places = places(view, &base.on_stream())?;
-        let dims =
-            IndexDimensionNumbers { collapsed: &[0], index_map: &[0], index_vector: 1, ..Default::default() };
-        let places = places.reshape(&[view.elems(), 1])?;
-        return Ok(Tensor::scatter_with(&flat(&base)?, &places, &flat(value)?, dims, |_, new| Ok(new))?);
+        return put_rows(&flat(&base)?, &places, &flat(value)?, |_, new| Ok(new));
     };
     // In the order of the levels, without dimensions of one element.
     let mut order: Vec<i64> = levels.iter().map(|level| level.axis as i64).collect();

@@ -3,7 +3,7 @@
 use fuseline::Tensor;
 use fuseline::fusion::DType;
 
-use super::{as_type, axis, cast, compared_in, pair, result, stretched};
+use super::{as_type, axis, cast, compared_in, number, pair, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 type Unary = fn(&Tensor) -> fuseline::Result<Tensor>;
@@ -47,7 +47,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "_conj_physical",
         lower: |call| {
             let x = call.tensor(0)?;
-            result(call, if x.dtype().is_complex() { x.real()?.with_imag(&x.imag()?.neg()?)? } else { x })
+            result(call, if x.dtype().is_complex() { x.conj()? } else { x })
         },
     },
     Row { name: "fmax", lower: |call| number_of(call, Tensor::maximum) },
@@ -97,7 +97,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "reciprocal",
         lower: |call| {
             let x = as_type(call, 0, call.out(0)?.dtype())?;
-            result(call, stretched(&call.constant(1.0, x.dtype())?, x.dims())?.div(&x)?)
+            result(call, number(call, 1.0, &x)?.div(&x)?)
         },
     },
     Row { name: "isneginf", lower: |call| infinite(call, Tensor::less) },
@@ -106,7 +106,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "relu",
         lower: |call| {
             let x = call.tensor(0)?;
-            result(call, x.maximum(&stretched(&call.constant(0.0, x.dtype())?, x.dims())?)?)
+            result(call, x.maximum(&number(call, 0.0, &x)?)?)
         },
     },
     Row { name: "add.Tensor", lower: |call| scaled(call, 0, 1, Tensor::add) },
@@ -138,7 +138,9 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "pow.Tensor_Scalar", lower: pow },
     Row { name: "where.self", lower: select },
     Row { name: "masked_fill.Scalar", lower: masked_fill },
+    Row { name: "masked_fill.Tensor", lower: masked_fill },
     Row { name: "clamp", lower: clamp },
+    Row { name: "clamp.Tensor", lower: clamp },
     Row { name: "addcmul", lower: |call| combined(call, Tensor::mul) },
     Row { name: "addcdiv", lower: |call| combined(call, Tensor::div) },
     Row { name: "lerp.Scalar", lower: lerp },
@@ -230,17 +232,15 @@ fn number_of(call: &Call<'_>, op: Binary) -> Result<Results> {
 
 /// Without squares that overflow.
 fn hypot(call: &Call<'_>) -> Result<Results> {
-    let dtype = call.out(0)?.dtype();
-    let (a, b) = pair(call, dtype)?;
+    let (a, b) = pair(call, call.out(0)?.dtype())?;
     let (a, b) = (a.abs()?, b.abs()?);
     let (long, short) = (a.maximum(&b)?, a.minimum(&b)?);
     let ratio = short.div(&long)?;
     let plain = long.mul(&(ratio.square()? + 1.0)?.sqrt()?)?;
     // Of two zeros the ratio is NaN, and of two infinities; an infinite one counts before a NaN.
-    let part = |value: f64| -> Result<Tensor> { stretched(&call.constant(value, dtype)?, a.dims()) };
-    let infinite = part(f64::INFINITY)?;
+    let infinite = number(call, f64::INFINITY, &a)?;
     let is_infinite = a.equal(&infinite)?.or(&b.equal(&infinite)?)?;
-    let is_zero = long.equal(&part(0.0)?)?;
+    let is_zero = long.equal(&number(call, 0.0, &a)?)?;
     result(call, is_infinite.select(&infinite, &is_zero.select(&long, &plain)?)?)
 }
 
@@ -249,13 +249,13 @@ fn sign_bit(call: &Call<'_>) -> Result<Results> {
     if x.dtype() == DType::Bool {
         return result(call, call.stream.zeros(DType::Bool, x.dims())?);
     }
-    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
+    let zero = number(call, 0.0, &x)?;
     let is_negative = x.less(&zero)?;
     if !x.dtype().is_float() {
         return result(call, is_negative);
     }
     // Of the two zeros one has a negative reciprocal.
-    let one = stretched(&call.constant(1.0, x.dtype())?, x.dims())?;
+    let one = number(call, 1.0, &x)?;
     let is_negative_zero = x.equal(&zero)?.and(&one.div(&x)?.less(&zero)?)?;
     result(call, is_negative.or(&is_negative_zero)?)
 }
@@ -274,11 +274,10 @@ fn angle(call: &Call<'_>) -> Result<Results> {
     if x.dtype().is_complex() {
         return result(call, x.imag()?.atan2(&x.real()?)?);
     }
-    let dtype = call.out(0)?.dtype();
-    let x = cast(&x, dtype)?;
-    let part = |value: f64| -> Result<Tensor> { stretched(&call.constant(value, dtype)?, x.dims()) };
+    let x = cast(&x, call.out(0)?.dtype())?;
+    let (zero, half_turn) = (number(call, 0.0, &x)?, number(call, std::f64::consts::PI, &x)?);
     let is_number = x.equal(&x)?;
-    let side = x.less(&part(0.0)?)?.select(&part(std::f64::consts::PI)?, &part(0.0)?)?;
+    let side = x.less(&zero)?.select(&half_turn, &zero)?;
     result(call, is_number.select(&side, &x)?)
 }
 
@@ -286,7 +285,7 @@ fn angle(call: &Call<'_>) -> Result<Results> {
 fn dot(call: &Call<'_>, is_conjugated: bool) -> Result<Results> {
     let (mut a, b) = (call.tensor(0)?, call.tensor(1)?);
     if is_conjugated && a.dtype().is_complex() {
-        a = a.real()?.with_imag(&a.imag()?.neg()?)?;
+        a = a.conj()?;
     }
     let (row, column) = (a.reshape(&[1, a.dims()[0]])?, b.reshape(&[b.dims()[0], 1])?);
     result(call, row.matmul(&column)?)
@@ -300,11 +299,11 @@ fn whole(call: &Call<'_>, op: Unary) -> Result<Results> {
 /// A NaN has no sign, and that of zero is none.
 fn sign(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
-    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
-    let side = |is_on: Tensor| cast(&is_on, if x.dtype() == DType::Bool { DType::I8 } else { x.dtype() });
     if x.dtype() == DType::Bool {
         return result(call, x);
     }
+    let zero = number(call, 0.0, &x)?;
+    let side = |is_on: Tensor| cast(&is_on, x.dtype());
     result(call, side(x.greater(&zero)?)?.sub(&side(x.less(&zero)?)?)?)
 }
 
@@ -320,8 +319,8 @@ fn infinite(call: &Call<'_>, is_beyond: Binary) -> Result<Results> {
     if !x.dtype().is_float() {
         return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
     }
-    let zero = stretched(&call.constant(0.0, x.dtype())?, x.dims())?;
-    let is_infinite = x.abs()?.equal(&stretched(&call.constant(f64::INFINITY, x.dtype())?, x.dims())?)?;
+    let zero = number(call, 0.0, &x)?;
+    let is_infinite = x.abs()?.equal(&number(call, f64::INFINITY, &x)?)?;
     result(call, is_infinite.and(&is_beyond(&x, &zero)?)?)
 }
 
@@ -357,9 +356,13 @@ fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
 /// With the sign of the divisor.
 fn remainder(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     let rest = a.rem(b)?;
-    let zero = a.on_stream().zeros(a.dtype(), a.dims())?;
-    let is_other = rest.less(&zero)?.xor(&b.less(&zero)?)?.and(&rest.not_equal(&zero)?)?;
-    is_other.select(&rest.add(b)?, &rest)
+    has_other_sign(&rest, b)?.select(&rest.add(b)?, &rest)
+}
+
+/// Whether something is left over, on the other side of zero than the divisor.
+fn has_other_sign(rest: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
+    let zero = b.on_stream().zeros(b.dtype(), b.dims())?;
+    rest.less(&zero)?.xor(&b.less(&zero)?)?.and(&rest.not_equal(&zero)?)
 }
 
 /// A quotient that is rounded: of floats, or of integers by a number. Integers divided by zero are errors in PyTorch, which the CPU tells.
@@ -375,9 +378,7 @@ fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
         if mode == Some("trunc") {
             return result(call, whole);
         }
-        let zero = call.stream.zeros(dtype, a.dims())?;
-        let rest = a.rem(&b)?;
-        let is_above = rest.not_equal(&zero)?.and(&rest.less(&zero)?.xor(&b.less(&zero)?)?)?;
+        let is_above = has_other_sign(&a.rem(&b)?, &b)?;
         return result(call, whole.sub(&cast(&is_above, dtype)?)?);
     }
     if !dtype.is_float() {
@@ -391,7 +392,7 @@ fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
         Some("floor") => {
             let plain = a.div(&b)?;
             let whole = a.sub(&remainder(&a, &b)?)?.div(&b)?;
-            let zero = stretched(&call.constant(0.0, dtype)?, b.dims())?;
+            let zero = number(call, 0.0, &b)?;
             b.equal(&zero)?.select(&plain, &whole.round_even()?)?
         }
         Some(other) => return unsupported(format!("quotients rounded by {other}")),
@@ -441,12 +442,13 @@ fn masked_fill(call: &Call<'_>) -> Result<Results> {
 /// NaN stays what it is, as in PyTorch.
 fn clamp(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    let mut x = as_type(call, 0, ty.dtype())?;
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let mut x = part(0)?;
     if !call.is_none(1) {
-        x = x.maximum(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?;
+        x = x.maximum(&part(1)?)?;
     }
     if !call.is_none(2) {
-        x = x.minimum(&stretched(&call.number(2, ty.dtype())?, ty.dims())?)?;
+        x = x.minimum(&part(2)?)?;
     }
     result(call, x)
 }
@@ -471,7 +473,7 @@ fn lerp(call: &Call<'_>) -> Result<Results> {
     let value = if weight.abs() < 0.5 {
         start.add(&way.mul(&part(2)?)?)?
     } else {
-        end.sub(&way.mul(&stretched(&call.constant(1.0 - weight, ty.dtype())?, ty.dims())?)?)?
+        end.sub(&way.mul(&number(call, 1.0 - weight, &way)?)?)?
     };
     result(call, value)
 }
@@ -520,8 +522,7 @@ fn mean(call: &Call<'_>) -> Result<Results> {
     let axes = reduced(call, 1)?;
     let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let sum = x.sum(&axes)?;
-    let count = stretched(&call.constant(count as f64, dtype)?, sum.dims())?;
-    result(call, sum.div(&count)?)
+    result(call, sum.div(&number(call, count as f64, &sum)?)?)
 }
 
 fn cumsum(call: &Call<'_>) -> Result<Results> {

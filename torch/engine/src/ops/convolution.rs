@@ -11,6 +11,7 @@ use fuseline::Tensor;
 use fuseline::nn::grad::Convolution;
 
 use super::networks::{asked, per_channel};
+use super::window::{MOST_PLACES, Window};
 use super::{cast, fitted, result};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
@@ -70,46 +71,40 @@ fn window(call: &Call<'_>, at: usize, rank: usize) -> Result<(Convolution, bool)
 
 /// A convolution as products of matrices: the image `[batch, in, space..]` as patches `[in * taps, batch * positions]`, the kernel as
 /// `[out, in * taps]`.
-struct Patches<'a> {
-    window: &'a Convolution,
-    /// Sizes of the image, of the kernel, of the result in space.
-    image: &'a [u64],
-    kernel: &'a [u64],
-    positions: &'a [u64],
+struct Patches {
+    window: Window,
+    /// Batch, input features, output features.
+    batch: u64,
+    features: [u64; 2],
 }
 
-impl<'a> Patches<'a> {
-    /// Most taps of a kernel that is taken apart.
-    const MOST_TAPS: u64 = 64;
-
-    /// If that is what is better.
-    fn of(
-        window: &'a Convolution,
-        image: &'a [u64],
-        kernel: &'a [u64],
-        result: &'a [u64],
-    ) -> Option<Patches<'a>> {
-        let positions = &result[2..];
-        let is_better = result[0] * positions.iter().product::<u64>() < kernel[0]
-            && window.groups == 1
-            && kernel[2..].iter().product::<u64>() <= Self::MOST_TAPS;
-        is_better.then_some(Patches { window, image, kernel, positions })
+impl Patches {
+    /// Of a convolution with these sizes of the image, the kernel and the result, if that is what is better.
+    fn of(convolution: &Convolution, image: &[u64], kernel: &[u64], result: &[u64]) -> Option<Patches> {
+        let whole = |dims: &[u64]| dims[2..].iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
+        let window = Window {
+            size: whole(kernel),
+            stride: convolution.stride.clone(),
+            padding: convolution.padding.iter().map(|pair| pair.0).collect(),
+            dilation: convolution.dilation.clone(),
+            input: whole(image),
+            output: whole(result),
+        };
+        let is_better = result[0] * result[2..].iter().product::<u64>() < kernel[0]
+            && convolution.groups == 1
+            && window.size.iter().product::<i64>() <= MOST_PLACES;
+        is_better.then_some(Patches { window, batch: image[0], features: [image[1], kernel[0]] })
     }
 
-    /// The places in the kernel, in row-major order.
-    fn taps(&self) -> Vec<Vec<i64>> {
-        let mut taps = vec![Vec::new()];
-        for &size in &self.kernel[2..] {
-            taps =
-                taps.iter().flat_map(|tap| (0..size as i64).map(|at| [&tap[..], &[at]].concat())).collect();
-        }
-        taps
+    /// Two sizes, and those of the positions.
+    fn with_positions(&self, first: &[u64]) -> Vec<u64> {
+        first.iter().copied().chain(self.window.output.iter().map(|&size| size as u64)).collect()
     }
 
     /// Sizes of the patches, apart: `[in, taps, batch, positions..]`.
     fn dims(&self) -> Vec<u64> {
-        let taps = self.kernel[2..].iter().product();
-        [&[self.image[1], taps, self.image[0]], self.positions].concat()
+        let taps = self.window.size.iter().product::<i64>() as u64;
+        self.with_positions(&[self.features[0], taps, self.batch])
     }
 
     fn matrix(&self) -> [u64; 2] {
@@ -117,64 +112,25 @@ impl<'a> Patches<'a> {
         [dims[0] * dims[1], dims[2..].iter().product()]
     }
 
-    /// Padding that makes the windows of all positions fit; negative where the image has more.
-    fn padding(&self) -> [Vec<i64>; 2] {
-        let mut pads = [vec![0; 2], vec![0; 2]];
-        for (at, &positions) in self.positions.iter().enumerate() {
-            let reach = (positions as i64 - 1) * self.window.stride[at]
-                + (self.kernel[at + 2] as i64 - 1) * self.window.dilation[at]
-                + 1;
-            let low = self.window.padding[at].0;
-            pads[0].push(low);
-            pads[1].push(reach - low - self.image[at + 2] as i64);
-        }
-        pads
-    }
-
     fn lay_out(&self, call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
-        let [low, high] = self.padding();
-        let padded = x.pad(&call.constant(0.0, x.dtype())?, &low, &high, &vec![0; x.rank()])?;
-        let parts: Vec<Tensor> =
-            self.taps().iter().map(|tap| self.tap(&padded, tap)).collect::<Result<_>>()?;
+        let padded = self.window.padded(x, &call.constant(0.0, x.dtype())?)?;
+        let tap = |place: &Vec<i64>| Ok(self.window.seen(&padded, place)?.unsqueeze(2)?);
+        let parts: Vec<Tensor> = self.window.places().iter().map(tap).collect::<Result<_>>()?;
         let all = Tensor::concatenate(&parts.iter().collect::<Vec<_>>(), 2)?;
         // `[batch, in, taps, positions..]`
         let order: Vec<i64> = [1, 2, 0].into_iter().chain(3..all.rank() as i64).collect();
         Ok(all.transpose(&order)?.reshape(&self.matrix())?)
     }
 
-    /// What all positions see at one place of the kernel: `[batch, in, 1, positions..]`.
-    fn tap(&self, padded: &Tensor, tap: &[i64]) -> Result<Tensor> {
-        let (mut starts, mut limits) = (vec![0; 2], vec![self.image[0] as i64, self.image[1] as i64]);
-        for (at, &place) in tap.iter().enumerate() {
-            let start = place * self.window.dilation[at];
-            starts.push(start);
-            limits.push(start + (self.positions[at] as i64 - 1) * self.window.stride[at] + 1);
-        }
-        let steps = [&[1, 1], &self.window.stride[..]].concat();
-        let seen = padded.slice(&starts, &limits, &steps)?;
-        Ok(seen.reshape(&[&self.image[..2], &[1], self.positions].concat())?)
-    }
-
     /// The sum of patches where they overlap: the image's sizes.
     fn put_back(&self, call: &Call<'_>, patches: &Tensor) -> Result<Tensor> {
         let apart = patches.reshape(&self.dims())?;
-        let [low, high] = self.padding();
         let zero = call.constant(0.0, patches.dtype())?;
         let mut sum: Option<Tensor> = None;
-        for (at, tap) in self.taps().iter().enumerate() {
-            let part = apart.narrow(1, at as i64, at as i64 + 1)?;
+        for (at, place) in self.window.places().iter().enumerate() {
             // `[in, batch, positions..]`
-            let part = part.reshape(&[&[self.image[1], self.image[0]], self.positions].concat())?;
-            let [mut before, mut behind, mut holes] = [vec![0; 2], vec![0; 2], vec![0; 2]];
-            for (axis, &place) in tap.iter().enumerate() {
-                let start = place * self.window.dilation[axis];
-                let span = (self.positions[axis] as i64 - 1) * self.window.stride[axis] + 1;
-                let padded = self.image[axis + 2] as i64 + low[axis + 2] + high[axis + 2];
-                before.push(start - low[axis + 2]);
-                behind.push(padded - start - span - high[axis + 2]);
-                holes.push(self.window.stride[axis] - 1);
-            }
-            let part = part.pad(&zero, &before, &behind, &holes)?;
+            let part = apart.narrow(1, at as i64, at as i64 + 1)?.squeeze(1)?;
+            let part = self.window.put_back(&part, place, &zero)?;
             sum = Some(match sum {
                 None => part,
                 Some(sum) => sum.add(&part)?,
@@ -188,23 +144,22 @@ impl<'a> Patches<'a> {
 
     /// A result `[batch, out, positions..]` as `[out, batch * positions]`.
     fn rows(&self, result: &Tensor) -> Result<Tensor> {
-        Ok(result.swap_axes(0, 1)?.reshape(&[self.kernel[0], self.matrix()[1]])?)
+        Ok(result.swap_axes(0, 1)?.reshape(&[self.features[1], self.matrix()[1]])?)
     }
 
     fn apply(&self, call: &Call<'_>, x: &Tensor, kernel: &Tensor) -> Result<Tensor> {
-        let rows = kernel.reshape(&[self.kernel[0], self.matrix()[0]])?.matmul(&self.lay_out(call, x)?)?;
-        let dims = [&[self.kernel[0], self.image[0]], self.positions].concat();
-        Ok(rows.reshape(&dims)?.swap_axes(0, 1)?)
+        let rows = kernel.reshape(&[self.features[1], self.matrix()[0]])?.matmul(&self.lay_out(call, x)?)?;
+        Ok(rows.reshape(&self.with_positions(&[self.features[1], self.batch]))?.swap_axes(0, 1)?)
     }
 
     fn input_gradient(&self, call: &Call<'_>, kernel: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let kernel = kernel.reshape(&[self.kernel[0], self.matrix()[0]])?;
+        let kernel = kernel.reshape(&[self.features[1], self.matrix()[0]])?;
         self.put_back(call, &kernel.swap_axes(0, 1)?.matmul(&self.rows(gradient)?)?)
     }
 
     fn kernel_gradient(&self, call: &Call<'_>, x: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let patches = self.lay_out(call, x)?.swap_axes(0, 1)?;
-        Ok(self.rows(gradient)?.matmul(&patches)?.reshape(self.kernel)?)
+        Ok(self.rows(gradient)?.matmul(&patches)?)
     }
 }
 
@@ -253,33 +208,37 @@ fn convolution_backward(call: &Call<'_>) -> Result<Results> {
         }
         Ok(())
     };
-    let patches = Patches::of(&window, x.dims(), kernel.dims(), grad.dims()).filter(|_| !is_transposed);
-    let (x_last, grad_last) = (moved(&x, false)?, moved(&grad, false)?);
-    if mask[0]
-        && let Some(patches) = &patches
-    {
-        give(patches.input_gradient(call, &kernel, &grad)?)?;
-    } else if mask[0] {
-        let kernel_last = turned(&kernel)?;
-        let of_input = match is_transposed {
-            false => window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?,
-            true => {
-                // Padding of the output may have room for one more window.
-                let all = window.apply(&grad_last, &kernel_last)?;
-                let limits: Vec<i64> = x_last.dims().iter().map(|&dim| dim as i64).collect();
-                all.slice(&vec![0; limits.len()], &limits, &vec![1; limits.len()])?
+    match Patches::of(&window, x.dims(), kernel.dims(), grad.dims()) {
+        Some(patches) if !is_transposed => {
+            if mask[0] {
+                give(patches.input_gradient(call, &kernel, &grad)?)?;
             }
-        };
-        give(moved(&of_input, true)?)?;
-    }
-    if mask[1]
-        && let Some(patches) = &patches
-    {
-        give(patches.kernel_gradient(call, &x, &grad)?)?;
-    } else if mask[1] {
-        // What the window moves over is the result of a transposed convolution.
-        let (wide, narrow) = if is_transposed { (&grad_last, &x_last) } else { (&x_last, &grad_last) };
-        give(turned_back(&window.kernel_gradient(wide, &turned_dims(kernel.dims()), narrow)?)?)?;
+            if mask[1] {
+                give(patches.kernel_gradient(call, &x, &grad)?)?;
+            }
+        }
+        _ => {
+            let (x_last, grad_last) = (moved(&x, false)?, moved(&grad, false)?);
+            if mask[0] {
+                let kernel_last = turned(&kernel)?;
+                let of_input = match is_transposed {
+                    false => window.input_gradient(x_last.dims(), &kernel_last, &grad_last)?,
+                    true => {
+                        // Padding of the output may have room for one more window.
+                        let all = window.apply(&grad_last, &kernel_last)?;
+                        let limits: Vec<i64> = x_last.dims().iter().map(|&dim| dim as i64).collect();
+                        all.slice(&vec![0; limits.len()], &limits, &vec![1; limits.len()])?
+                    }
+                };
+                give(moved(&of_input, true)?)?;
+            }
+            if mask[1] {
+                // What the window moves over is the result of a transposed convolution.
+                let (wide, narrow) =
+                    if is_transposed { (&grad_last, &x_last) } else { (&x_last, &grad_last) };
+                give(turned_back(&window.kernel_gradient(wide, &turned_dims(kernel.dims()), narrow)?)?)?;
+            }
+        }
     }
     if mask[2] {
         let axes: Vec<i64> = (0..grad.rank() as i64).filter(|axis| *axis != 1).collect();

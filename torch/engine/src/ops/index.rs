@@ -7,9 +7,8 @@
 
 use fuseline::Tensor;
 use fuseline::fusion::DType;
-use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 
-use super::{cast, inverse, result, stretched};
+use super::{cast, inverse, number, put, result, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -50,7 +49,7 @@ impl Plan {
         for (&axis, index) in named.iter().zip(&indices) {
             let size = call.constant(x.dims()[axis] as f64, DType::I64)?;
             let index = cast(index, DType::I64)?;
-            let is_behind = index.less(&stretched(&call.constant(0.0, DType::I64)?, index.dims())?)?;
+            let is_behind = index.less(&number(call, 0.0, &index)?)?;
             let index = is_behind.select(&index.add(&stretched(&size, index.dims())?)?, &index)?;
             let index = stretched(&index, &lists)?;
             places = Some(match places {
@@ -117,21 +116,11 @@ fn index_put(call: &Call<'_>) -> Result<Results> {
     let new = stretched(&cast(&call.tensor(2)?, x.dtype())?, &placed)?.transpose(&inverse(&order))?;
     let count: u64 = plan.lists.iter().product();
     let new = new.reshape(&[&[count], &plan.rows[1..]].concat())?;
-    let window: Vec<i64> = (1..plan.rows.len() as i64).collect();
-    let dims = IndexDimensionNumbers {
-        window: &window,
-        collapsed: &[0],
-        index_map: &[0],
-        index_vector: 1,
-        ..Default::default()
+    let combine: fn(Tensor, Tensor) -> fuseline::Result<Tensor> = match (call.flag_or(3, false)?, x.dtype()) {
+        (false, _) => |_, new| Ok(new),
+        (true, DType::Bool) => |old, new| old.or(&new),
+        (true, _) => |old, new| old.add(&new),
     };
-    let is_added = call.flag_or(3, false)?;
-    let places = plan.places.reshape(&[count, 1])?;
-    let written = Tensor::scatter_with(&plan.rows(&x)?, &places, &new, dims, |old, new| {
-        if !is_added {
-            return Ok(new);
-        }
-        if old.dtype() == DType::Bool { old.or(&new) } else { old.add(&new) }
-    })?;
+    let written = put(&plan.rows(&x)?, &plan.places, &new, combine)?;
     result(call, plan.back(&written, x.dims())?)
 }

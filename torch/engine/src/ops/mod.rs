@@ -14,8 +14,10 @@ mod random;
 mod resize;
 mod scatter;
 mod transforms;
+mod window;
 
 use fuseline::Tensor;
+use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::fusion::{DType, TensorType};
 
 use crate::call::{Call, Result, Results, Row, one};
@@ -95,6 +97,48 @@ pub(crate) fn as_type(call: &Call<'_>, at: usize, dtype: DType) -> Result<Tensor
 pub(crate) fn pair(call: &Call<'_>, dtype: DType) -> Result<(Tensor, Tensor)> {
     let dims = call.out(0)?.dims();
     Ok((stretched(&as_type(call, 0, dtype)?, dims)?, stretched(&as_type(call, 1, dtype)?, dims)?))
+}
+
+/// A number in the place of each element of a tensor, lifted.
+///
+/// # Errors
+/// As [`Call::constant`].
+pub(crate) fn number(call: &Call<'_>, value: f64, like: &Tensor) -> Result<Tensor> {
+    stretched(&call.constant(value, like.dtype())?, like.dims())
+}
+
+/// A tensor times a number; by one nothing is recorded.
+pub(crate) fn times(call: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
+    if factor == 1.0 { Ok(x) } else { Ok(x.mul(&number(call, factor, &x)?)?) }
+}
+
+/// All elements in row-major order.
+pub(crate) fn flat(x: &Tensor) -> Result<Tensor> {
+    if x.rank() == 1 { Ok(x.clone()) } else { Ok(x.reshape(&[x.shape().elems().0])?) }
+}
+
+/// With one dimension where there was none.
+pub(crate) fn at_least_1d(x: &Tensor) -> Result<Tensor> {
+    if x.rank() == 0 { flat(x) } else { Ok(x.clone()) }
+}
+
+/// Writes rows at places of the first dimension: one row for each place, combined with what is there.
+pub(crate) fn put(
+    rows: &Tensor,
+    places: &Tensor,
+    new: &Tensor,
+    combine: fn(Tensor, Tensor) -> fuseline::Result<Tensor>,
+) -> Result<Tensor> {
+    let window: Vec<i64> = (1..rows.rank() as i64).collect();
+    let dims = IndexDimensionNumbers {
+        window: &window,
+        collapsed: &[0],
+        index_map: &[0],
+        index_vector: 1,
+        ..Default::default()
+    };
+    let places = places.reshape(&[places.shape().elems().0, 1])?;
+    Ok(Tensor::scatter_with(rows, &places, new, dims, combine)?)
 }
 
 /// The permutation that undoes another.

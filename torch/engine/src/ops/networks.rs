@@ -5,7 +5,7 @@ use fuseline::nn;
 use smallvec::SmallVec;
 
 use super::arithmetic::accumulated;
-use super::{axis, cast, fitted, result, stretched};
+use super::{at_least_1d, axis, cast, fitted, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -59,20 +59,13 @@ pub(super) fn float(call: &Call<'_>, at: usize) -> Result<Tensor> {
     cast(&x, accumulated(x.dtype()))
 }
 
-pub(super) fn number(call: &Call<'_>, value: f64, like: &Tensor) -> Result<Tensor> {
-    stretched(&call.constant(value, like.dtype())?, like.dims())
-}
-
 fn wide(call: &Call<'_>, op: fn(&Tensor) -> fuseline::Result<Tensor>) -> Result<Results> {
     result(call, op(&float(call, 0)?)?)
 }
 
 fn along(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> Result<Results> {
     let x = float(call, 0)?;
-    if x.rank() == 0 {
-        return result(call, op(&x.reshape(&[1])?, 0)?);
-    }
-    result(call, op(&x, axis(call.int(1)?, x.rank()) as i64)?)
+    result(call, op(&at_least_1d(&x)?, axis(call.int(1)?, x.rank()) as i64)?)
 }
 
 fn backward_along(
@@ -80,10 +73,8 @@ fn backward_along(
     op: fn(&Tensor, &Tensor, i64) -> fuseline::Result<Tensor>,
 ) -> Result<Results> {
     let (grad, y) = (float(call, 0)?, float(call, 1)?);
-    if y.rank() == 0 {
-        return result(call, op(&grad.reshape(&[1])?, &y.reshape(&[1])?, 0)?);
-    }
-    result(call, op(&grad, &y, axis(call.int(2)?, y.rank()) as i64)?)
+    let along = axis(call.int(2)?, y.rank()) as i64;
+    result(call, op(&at_least_1d(&grad)?, &at_least_1d(&y)?, along)?)
 }
 
 /// The gradient times a derivative that follows from the result.

@@ -5,7 +5,7 @@ use fuseline::{Order, Tensor};
 use smallvec::SmallVec;
 
 use super::arithmetic::{accumulated, reduced};
-use super::{axis, cast, fitted, result, stretched};
+use super::{at_least_1d, axis, cast, fitted, flat, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -107,7 +107,7 @@ pub(crate) static ROWS: &[Row] = &[
 ];
 
 fn is_positive(call: &Call<'_>, x: &Tensor) -> Result<Tensor> {
-    Ok(x.greater(&stretched(&call.constant(0.0, x.dtype())?, x.dims())?)?)
+    Ok(x.greater(&number(call, 0.0, x)?)?)
 }
 
 /// Where there is nothing to choose from PyTorch has an error, which the CPU tells.
@@ -123,7 +123,7 @@ fn extreme(
     let x = call.tensor(0)?;
     not_empty(&x)?;
     let along = axis(call.int(1)?, x.rank()) as i64;
-    let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
+    let x = at_least_1d(&x)?;
     Ok(SmallVec::from_iter([
         fitted(&value(&x, &[along])?, call.out(0)?)?,
         fitted(&place(&x, along)?, call.out(1)?)?,
@@ -138,7 +138,7 @@ fn place(call: &Call<'_>, op: fn(&Tensor, i64) -> fuseline::Result<Tensor>) -> R
         return result(call, call.stream.zeros(DType::I64, &[])?);
     }
     let (x, along) = match call.arg(1) {
-        Arg::None => (x.reshape(&[x.shape().elems().0])?, 0),
+        Arg::None => (flat(&x)?, 0),
         _ => (x.clone(), axis(call.int(1)?, x.rank()) as i64),
     };
     result(call, op(&x, along)?)
@@ -158,10 +158,6 @@ fn sorted(x: &Tensor, along: i64, is_descending: bool) -> Result<(Tensor, Tensor
     let (values, places) = x.reverse(&[along])?.sort_with_places(along, Order::Ascending)?;
     let last = x.on_stream().scalar(x.dims()[along as usize] as i32 - 1).broadcast_to(places.dims())?;
     Ok((values.reverse(&[along])?, last.sub(&places)?.reverse(&[along])?))
-}
-
-fn at_least_1d(x: &Tensor) -> Result<Tensor> {
-    if x.rank() == 0 { Ok(x.reshape(&[1])?) } else { Ok(x.clone()) }
 }
 
 fn values_and_places(call: &Call<'_>, values: &Tensor, places: &Tensor) -> Result<Results> {
@@ -227,9 +223,7 @@ fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor
 }
 
 fn median(call: &Call<'_>, rank: Rank) -> Result<Results> {
-    let x = call.tensor(0)?;
-    let x = x.reshape(&[x.shape().elems().0])?;
-    result(call, ranked(call, &x, 0, rank)?.0)
+    result(call, ranked(call, &flat(&call.tensor(0)?)?, 0, rank)?.0)
 }
 
 /// The element of a rank along the dimension that an argument names.
@@ -281,7 +275,7 @@ fn roll(call: &Call<'_>) -> Result<Results> {
         return result(call, x);
     }
     if axes.is_empty() {
-        x = rolled(&x.reshape(&[x.shape().elems().0])?, shifts.first().copied().unwrap_or(0), 0)?;
+        x = rolled(&flat(&x)?, shifts.first().copied().unwrap_or(0), 0)?;
         return result(call, x);
     }
     for (&shift, &at) in shifts.iter().zip(&axes) {
@@ -311,9 +305,7 @@ fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let correction = if call.is_none(2) { 1.0 } else { call.float(2)? };
     let others: Vec<i64> = (0..x.rank() as i64).filter(|axis| !axes.contains(axis)).collect();
-    let by = |sum: &Tensor, count: f64| -> Result<Tensor> {
-        Ok(sum.div(&stretched(&call.constant(count, x.dtype())?, sum.dims())?)?)
-    };
+    let by = |sum: &Tensor, count: f64| -> Result<Tensor> { Ok(sum.div(&number(call, count, sum)?)?) };
     let mean = by(&x.sum(&axes)?, count as f64)?;
     let centred = x.sub(&mean.broadcast_in_dim(x.dims(), &others)?)?;
     // Of too few elements it is NaN or infinite, never negative.
@@ -338,11 +330,10 @@ fn norm(call: &Call<'_>) -> Result<Results> {
     let x = cast(&cast(&x, ty.dtype())?, accumulated(ty.dtype()))?;
     let axes = reduced(call, 2)?;
     let order = if call.is_none(1) { 2.0 } else { call.float(1)? };
-    let zero = || stretched(&call.constant(0.0, x.dtype())?, x.dims());
     let value = match order {
         2.0 => x.square()?.sum(&axes)?.sqrt()?,
         1.0 => x.abs()?.sum(&axes)?,
-        0.0 => cast(&x.not_equal(&zero()?)?, x.dtype())?.sum(&axes)?,
+        0.0 => cast(&x.not_equal(&number(call, 0.0, &x)?)?, x.dtype())?.sum(&axes)?,
         f64::INFINITY => x.abs()?.max(&axes)?,
         f64::NEG_INFINITY => x.abs()?.min(&axes)?,
         _ => return unsupported(format!("a norm of order {order}")),
@@ -375,6 +366,5 @@ fn mse_backward(call: &Call<'_>) -> Result<Results> {
         return unsupported("operands of two shapes");
     }
     let factor = if call.int_or(3, 1)? == 1 { 2.0 / a.shape().elems().0 as f64 } else { 2.0 };
-    let factor = stretched(&call.constant(factor, a.dtype())?, a.dims())?;
-    result(call, a.sub(&b)?.mul(&factor)?.mul(&stretched(&grad, a.dims())?)?)
+    result(call, a.sub(&b)?.mul(&number(call, factor, &a)?)?.mul(&stretched(&grad, a.dims())?)?)
 }

@@ -4,7 +4,7 @@ use fuseline::Tensor;
 use fuseline::nn::{self, Layout, Method, Pool, Resize, grad};
 
 use super::networks::float;
-use super::{result, stretched};
+use super::{result, times};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -92,13 +92,6 @@ fn pool(call: &Call<'_>, at: usize, space: usize) -> Result<(Pool, f64)> {
     }
     pool.count_padding = true;
     Ok((pool, size.iter().product::<u64>() as f64 / call.float(at + 5)?))
-}
-
-fn times(call: &Call<'_>, x: Tensor, factor: f64) -> Result<Tensor> {
-    if factor == 1.0 {
-        return Ok(x);
-    }
-    Ok(x.mul(&stretched(&call.constant(factor, x.dtype())?, x.dims())?)?)
 }
 
 fn avg_pool(call: &Call<'_>, space: usize) -> Result<Results> {

@@ -3,10 +3,9 @@
 //! An index outside is left out, where PyTorch's CPU has an error.
 
 use fuseline::fusion::DType;
-use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::{Result as Done, Tensor};
 
-use super::{as_type, axis, cast, result, stretched};
+use super::{as_type, at_least_1d, axis, cast, flat, number, put, result, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -20,47 +19,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "index_add", lower: index_add },
     Row { name: "index_copy", lower: |call| write(call, Writes::rows(call)?, |_, new| Ok(new)) },
     Row { name: "index_reduce", lower: |call| reduced(call, Writes::rows(call)?) },
-    Row {
-        name: "masked_fill.Tensor",
-        lower: |call| {
-            let ty = call.out(0)?;
-            let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
-            result(call, stretched(&call.tensor(1)?, ty.dims())?.select(&part(2)?, &part(0)?)?)
-        },
-    },
-    Row {
-        name: "clamp.Tensor",
-        lower: |call| {
-            let ty = call.out(0)?;
-            let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
-            let mut x = part(0)?;
-            if !call.is_none(1) {
-                x = x.maximum(&part(1)?)?;
-            }
-            if !call.is_none(2) {
-                x = x.minimum(&part(2)?)?;
-            }
-            result(call, x)
-        },
-    },
 ];
-
-/// Writes rows of one element each to a list.
-fn put(
-    list: &Tensor,
-    places: &Tensor,
-    new: &Tensor,
-    combine: fn(Tensor, Tensor) -> Done<Tensor>,
-) -> Result<Tensor> {
-    let dims =
-        IndexDimensionNumbers { collapsed: &[0], index_map: &[0], index_vector: 1, ..Default::default() };
-    let places = places.reshape(&[places.shape().elems().0, 1])?;
-    Ok(Tensor::scatter_with(list, &places, new, dims, combine)?)
-}
-
-fn flat(x: &Tensor) -> Result<Tensor> {
-    Ok(x.reshape(&[x.shape().elems().0])?)
-}
 
 /// The place of each element of `index`, in row-major order of `dims`: as it stands but for one dimension, where the index says it.
 fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result<Tensor> {
@@ -71,7 +30,7 @@ fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result
             true => cast(index, DType::I64)?,
             false => call.stream.iota(DType::I64, index.dims(), axis as i64)?,
         };
-        let term = own.mul(&stretched(&call.constant(stride as f64, DType::I64)?, index.dims())?)?;
+        let term = own.mul(&number(call, stride as f64, &own)?)?;
         sum = Some(match sum {
             None => term,
             Some(sum) => sum.add(&term)?,
@@ -107,14 +66,11 @@ impl Writes {
 
     /// Arguments: what is written to, the dimension, indices, and what is written or a number. Nothing where there is nothing to write.
     fn along(call: &Call<'_>) -> Result<Option<Writes>> {
-        let (x, mut index) = (call.tensor(0)?, call.tensor(2)?);
+        let (x, index) = (call.tensor(0)?, at_least_1d(&call.tensor(2)?)?);
         if index.shape().elems().0 == 0 {
             return Ok(None);
         }
         let mut new = as_type(call, 3, x.dtype())?;
-        if index.rank() == 0 {
-            index = index.reshape(&[1])?;
-        }
         if new.rank() == 0 {
             new = stretched(&new, index.dims())?;
         }
@@ -127,19 +83,15 @@ impl Writes {
     /// Arguments: what is written to, the dimension, a list of indices, and what is written.
     fn rows(call: &Call<'_>) -> Result<Option<Writes>> {
         let (x, index) = (call.tensor(0)?, call.tensor(2)?);
-        let mut source = cast(&call.tensor(3)?, x.dtype())?;
+        let source = at_least_1d(&cast(&call.tensor(3)?, x.dtype())?)?;
         if source.shape().elems().0 == 0 {
             return Ok(None);
-        }
-        if source.rank() == 0 {
-            source = source.reshape(&[1])?;
         }
         if source.rank() != x.rank().max(1) || index.rank() > 1 {
             return unsupported("what is written has another rank");
         }
         let along = axis(call.int(1)?, source.rank());
-        let index = index.reshape(&[index.shape().elems().0])?;
-        let index = index.broadcast_in_dim(source.dims(), &[along as i64])?;
+        let index = flat(&index)?.broadcast_in_dim(source.dims(), &[along as i64])?;
         Writes::of(call, &x, &index, &source).map(Some)
     }
 
@@ -189,13 +141,12 @@ fn reduced(call: &Call<'_>, writes: Option<Writes>) -> Result<Results> {
         return unsupported("means of integers");
     }
     let old = writes.list.clone();
-    let none = |dtype| call.stream.zeros(dtype, old.dims());
-    let ones = stretched(&call.constant(1.0, dtype)?, writes.new.dims())?;
-    let counts = put(&none(dtype)?, &writes.places, &ones, |old, new| &old + &new)?;
-    let is_written = counts.greater(&none(dtype)?)?;
+    let none = call.stream.zeros(dtype, old.dims())?;
+    let ones = number(call, 1.0, &writes.new)?;
+    let counts = put(&none, &writes.places, &ones, |old, new| &old + &new)?;
+    let is_written = counts.greater(&none)?;
     if !has_own {
-        let neutral = stretched(&call.constant(neutral, dtype)?, old.dims())?;
-        writes.list = is_written.select(&neutral, &old)?;
+        writes.list = is_written.select(&number(call, neutral, &old)?, &old)?;
     }
     let value = writes.put(match how.as_str() {
         "prod" | "multiply" => |old, new| &old * &new,
@@ -206,6 +157,6 @@ fn reduced(call: &Call<'_>, writes: Option<Writes>) -> Result<Results> {
     if how != "mean" {
         return result(call, value);
     }
-    let own = stretched(&call.constant(f64::from(u8::from(has_own)), dtype)?, old.dims())?;
+    let own = number(call, f64::from(u8::from(has_own)), &old)?;
     result(call, is_written.select(&value.div(&counts.add(&own)?)?, &value)?)
 }

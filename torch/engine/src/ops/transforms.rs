@@ -4,7 +4,7 @@
 use fuseline::fusion::DType;
 use fuseline::{Tensor, fft};
 
-use super::{axis, cast, inverse, result, stretched};
+use super::{axis, cast, inverse, result, times};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -44,11 +44,7 @@ fn scaled(call: &Call<'_>, x: Tensor, elements: f64, is_inverse: bool) -> Result
         1 => 1.0 / elements.sqrt(),
         _ => 1.0 / elements,
     };
-    let factor = if is_inverse { factor * elements } else { factor };
-    if factor == 1.0 {
-        return Ok(x);
-    }
-    Ok(x.mul(&stretched(&call.constant(factor, x.dtype())?, x.dims())?)?)
+    times(call, x, if is_inverse { factor * elements } else { factor })
 }
 
 fn count(dims: &[usize], of: &[u64]) -> f64 {
