@@ -7,8 +7,8 @@
 #include <ATen/ops/_copy_from.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/alias_native.h>
-#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/all.h>
+#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/unfold_native.h>
@@ -75,12 +75,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   Value value = is_ours(self) ? with_bits_of(self, read(without_bits(self)))
                               : upload(self.to(dst.scalar_type()).resolve_conj().resolve_neg());
   const bool is_other_type = is_ours(self) && self.scalar_type() != dst.scalar_type();
-  if (is_other_type || self.sizes() != dst.sizes()) {
-    FltType type = type_of(dst.scalar_type(), dst.sizes());
-    Value converted;
-    check(flt_convert(value.get(), &type, converted.out()));
-    value = std::move(converted);
-  }
+  if (is_other_type || self.sizes() != dst.sizes()) value = converted(std::move(value), dst.scalar_type(), dst.sizes());
   write(without_bits(dst), with_bits_of(dst, std::move(value)));
   return dst;
 }
@@ -153,6 +148,13 @@ at::Tensor& set_nothing(at::Tensor& self) {
 }
 
 }  // namespace
+
+void prepare_target(const at::Tensor& target, c10::ScalarType dtype, c10::IntArrayRef dims, bool is_out) {
+  TORCH_CHECK(is_out || target.sizes() == dims, "output with shape ", target.sizes(), " doesn't match the broadcast shape ", dims);
+  set_sizes(target, dims);
+  TORCH_CHECK(c10::canCast(dtype, target.scalar_type()), "result type ", dtype, " can't be cast to the desired output type ",
+              target.scalar_type());
+}
 
 void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims) {
   if (tensor.sizes() == dims) return;

@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "device.h"
-#include "storage.h"
 
 namespace fuseline {
 namespace {
@@ -65,16 +64,6 @@ Plan plan_of(const c10::OperatorHandle& op) {
   return {};
 }
 
-void put(const at::Tensor& target, const at::Tensor& result, bool is_out) {
-  if (target.sizes() != result.sizes()) {
-    TORCH_CHECK(is_out, "output with shape ", target.sizes(), " doesn't match the broadcast shape ", result.sizes());
-    set_sizes(target, result.sizes());
-  }
-  TORCH_CHECK(c10::canCast(result.scalar_type(), target.scalar_type()), "result type ", result.scalar_type(),
-              " can't be cast to the desired output type ", target.scalar_type());
-  target.copy_(result);
-}
-
 // Decompositions that are being computed by this thread: one that comes to itself has no other ops to be made of.
 thread_local std::vector<c10::OperatorName> running;
 
@@ -112,7 +101,7 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
     return false;
   }
   running.pop_back();
-  decomposed().add("aten::" + name_of(op));
+  decomposed().add(c10::toString(op.operator_name()));
   if (plan.is_functional) {
     torch::jit::drop(*stack, count);
     for (IValue& result : results) stack->push_back(std::move(result));
@@ -122,7 +111,11 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
   std::vector<at::Tensor> targets;
   for (size_t at = is_out ? plan.inputs : 0; at < (is_out ? count : 1); ++at) targets.push_back(given[at].toTensor());
   TORCH_INTERNAL_ASSERT(targets.size() == results.size());
-  for (size_t at = 0; at < targets.size(); ++at) put(targets[at], results[at].toTensor(), is_out);
+  for (size_t at = 0; at < targets.size(); ++at) {
+    const at::Tensor& result = results[at].toTensor();
+    prepare_target(targets[at], result.scalar_type(), result.sizes(), is_out);
+    targets[at].copy_(result);
+  }
   torch::jit::drop(*stack, count);
   for (const at::Tensor& target : targets) stack->emplace_back(target);
   return true;

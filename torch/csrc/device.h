@@ -13,6 +13,8 @@ namespace fuseline {
 bool may_fall_back();
 // Gives a tensor other sizes, in row-major order, as `resize_` does.
 void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims);
+// Checks that a result can be put into a tensor, which gets its sizes if it is an `out=` argument.
+void prepare_target(const at::Tensor& target, c10::ScalarType dtype, c10::IntArrayRef dims, bool is_out);
 // Seed and offset for one call of a random op, of this generator or of the device's.
 std::pair<uint64_t, uint64_t> next_random(std::optional<at::Generator> generator);
 

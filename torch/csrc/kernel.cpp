@@ -62,7 +62,7 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
               " has no kernel for such arguments on this device (", why, "), and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback)");
-  fallbacks().add("aten::" + name_of(op), why);
+  fallbacks().add(c10::toString(op.operator_name()), why);
   // What draws numbers draws them from a generator of the CPU's that follows from the one given.
   const auto& args = op.schema().arguments();
   for (size_t at = 0; at < args.size(); ++at) {
@@ -451,21 +451,9 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     const Out& out = (*outs)[at];
     const at::Tensor& target = targets[at];
     if (out.dtype == c10::ScalarType::Undefined) continue;
-    if (form_ == Form::InPlace) {
-      TORCH_CHECK(target.sizes() == c10::IntArrayRef(out.dims), "output with shape ", target.sizes(),
-                  " doesn't match the broadcast shape ", c10::IntArrayRef(out.dims));
-    } else if (target.sizes() != c10::IntArrayRef(out.dims)) {
-      set_sizes(target, out.dims);
-    }
-    TORCH_CHECK(c10::canCast(out.dtype, target.scalar_type()), "result type ", out.dtype,
-                " can't be cast to the desired output type ", target.scalar_type());
+    prepare_target(target, out.dtype, out.dims, form_ == Form::Out);
     Value value = std::move(results[next++]);
-    if (out.dtype != target.scalar_type()) {
-      FltType type = type_of(target.scalar_type(), target.sizes());
-      Value converted;
-      check(flt_convert(value.get(), &type, converted.out()));
-      value = std::move(converted);
-    }
+    if (out.dtype != target.scalar_type()) value = converted(std::move(value), target.scalar_type(), target.sizes());
     write(target, std::move(value));
   }
   torch::jit::drop(*stack, count);

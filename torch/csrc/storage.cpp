@@ -149,6 +149,13 @@ void write(const at::Tensor& tensor, Value value) {
   buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
 }
 
+Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims) {
+  FltType type = type_of(dtype, dims);
+  Value other;
+  check(flt_convert(value.get(), &type, other.out()));
+  return other;
+}
+
 at::Tensor make(Value value, c10::ScalarType dtype, c10::IntArrayRef dims) {
   at::Tensor tensor = at::detail::empty_generic(dims, &bufs, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype,
                                                 std::nullopt);

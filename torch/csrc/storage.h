@@ -79,6 +79,8 @@ Value read(const at::Tensor& tensor);
 Value read_whole(const at::Tensor& tensor);
 // Lets a tensor be this value, which has the tensor's type and sizes.
 void write(const at::Tensor& tensor, Value value);
+// The value in another element type, and in sizes that it broadcasts to.
+Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
 // A new tensor that is this value.
 at::Tensor make(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
 // The value of a tensor of the CPU, converted to a type.
