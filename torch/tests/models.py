@@ -132,6 +132,12 @@ def vit(device, batch=4, size=32, width=64, depth=4):
     return Program(device, model, *digits(batch, size), adamw)
 
 
+def fallbacks_since(before):
+    """Calls that the CPU has computed since ``torch.fuseline.fallbacks()`` said so."""
+    now = torch.fuseline.fallbacks()
+    return {name: count - before.get(name, 0) for name, count in now.items() if count != before.get(name, 0)}
+
+
 def train(name, device, steps):
     """Losses of so many steps, and on the device how many regions had been unknown after each."""
     torch.manual_seed(0)
@@ -151,8 +157,7 @@ def main():
     wanted, _ = train(args.name, "cpu", args.steps)
     before = torch.fuseline.fallbacks()
     losses, misses = train(args.name, "fuseline", args.steps)
-    fell = {call: count - before.get(call, 0) for call, count in torch.fuseline.fallbacks().items() if count != before.get(call, 0)}
-    print(json.dumps({"cpu": wanted, "fuseline": losses, "misses": misses, "fallbacks": fell}))
+    print(json.dumps({"cpu": wanted, "fuseline": losses, "misses": misses, "fallbacks": fallbacks_since(before)}))
 
 
 ALL = {"resnet18": resnet18, "nanogpt": nanogpt, "llama": llama, "vit": vit}

@@ -115,6 +115,22 @@ def work(name, variant, dtype, samples, has_gradients, pipe):
     pipe.send({"outcome": outcome, "samples": compared, "why": why, "fallbacks": fell, "reasons": reasons})
 
 
+def in_a_process(context, target, args, limit):
+    """What a process sends of ``target(*args, pipe)``, and why it sent nothing."""
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(*args, theirs))
+    process.start()
+    theirs.close()
+    try:
+        return (ours.recv(), "") if ours.poll(limit) else (None, f"no answer in {limit} s")
+    except EOFError:
+        process.join()
+        return None, f"the process ended with {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+
+
 def main():
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -131,20 +147,10 @@ def main():
     for op in op_db:
         if (args.ops and op.name not in args.ops) or dtype not in op.supported_dtypes("cpu"):
             continue
-        ours, theirs = fork.Pipe(duplex=False)
         has_gradients = not args.forward and dtype.is_floating_point
-        case = (op.name, op.variant_test_name, dtype, args.samples, has_gradients, theirs)
-        process = fork.Process(target=work, args=case)
-        process.start()
-        theirs.close()
-        row = {"op": op.name, "variant": op.variant_test_name}
-        try:
-            row |= ours.recv() if ours.poll(LIMIT) else {"outcome": "FAIL", "why": f"no answer in {LIMIT} s"}
-        except EOFError:
-            process.join()
-            row |= {"outcome": "FAIL", "why": f"the process ended with {process.exitcode}"}
-        process.kill()
-        process.join()
+        case = (op.name, op.variant_test_name, dtype, args.samples, has_gradients)
+        told, why = in_a_process(fork, work, case, LIMIT)
+        row = {"op": op.name, "variant": op.variant_test_name} | (told or {"outcome": "FAIL", "why": why})
         reasons = row.pop("reasons", {})
         rows.append(row)
         native = "native" if not row.get("fallbacks", {"": 1}) else " ".join(row.get("fallbacks", ()))

@@ -38,17 +38,8 @@ class Native(unittest.TestCase):
         server, told = multiprocessing.get_context("forkserver"), []
         server.set_forkserver_preload(["torch", "torch.testing._internal.common_methods_invocations"])
         for start in range(0, len(names), TOGETHER):
-            ours, theirs = server.Pipe(duplex=False)
-            process = server.Process(target=work, args=(names[start : start + TOGETHER], theirs))
-            process.start()
-            theirs.close()
-            try:
-                told += ours.recv() if ours.poll(10 * opinfo.LIMIT) else [f"no answer from {names[start]} on"]
-            except EOFError:
-                process.join()
-                told.append(f"the process of {names[start]} and those behind it ended with {process.exitcode}")
-            process.kill()
-            process.join()
+            some, why = opinfo.in_a_process(server, work, (names[start : start + TOGETHER],), 10 * opinfo.LIMIT)
+            told += [f"of {names[start]} and those behind it: {why}"] if some is None else some
         self.assertEqual(told, [])
 
 

@@ -89,9 +89,13 @@ def _check(status):
         raise RuntimeError(f"fuseline: {_message()}")
 
 
+def _rows(text):
+    """Names, numbers, and what is said of them."""
+    return [(line + " ").split(" ", 2) for line in text.splitlines()]
+
+
 def _table(text):
-    rows = (line.split(" ", 2) for line in text.splitlines())
-    return {name: int(number) for name, number, *_ in rows}
+    return {name: int(number) for name, number, _ in _rows(text)}
 
 
 def is_available():
@@ -229,8 +233,7 @@ def fallbacks():
 
 def why_fallbacks():
     """The same names, with what the device had no kernel for at the last of these calls."""
-    rows = (line.split(" ", 2) for line in _shim.fuseline_torch_fallbacks().decode().splitlines())
-    return {name: why for name, _, why in rows}
+    return {name: why.strip() for name, _, why in _rows(_shim.fuseline_torch_fallbacks().decode())}
 
 
 def decompositions():

@@ -33,17 +33,22 @@ def _places(mask):
     return torch.sort(mask, descending=True, stable=True).indices[:count]
 
 
+def _unravelled(places, shape):
+    """Indices ``[count, dimensions]`` of places in row-major order."""
+    columns = []
+    for size in reversed(shape):
+        columns.append(places % size)
+        places = places // size
+    return torch.stack(columns[::-1], 1)
+
+
 @_ours("nonzero")
 def _nonzero(x):
     if x.dim() == 0:
         return torch.zeros(int(x != 0), 0, dtype=torch.int64, device=x.device)
     if x.numel() == 0:
         return torch.zeros(0, x.dim(), dtype=torch.int64, device=x.device)
-    rest, columns = _places((x != 0).reshape(-1)), []
-    for size in reversed(x.shape):
-        columns.append(rest % size)
-        rest = rest // size
-    return torch.stack(columns[::-1], 1)
+    return _unravelled(_places((x != 0).reshape(-1)), x.shape)
 
 
 @_ours("masked_select")
@@ -124,11 +129,8 @@ def _unique_consecutive(x, return_inverse=False, return_counts=False, dim=None):
 def _nonzero_static(x, size, fill_value=-1):
     flags = (x != 0).reshape(-1)
     count = min(size, flags.numel())
-    rest, columns = torch.sort(flags, descending=True, stable=True).indices[:count], []
-    for length in reversed(x.shape):
-        columns.append(rest % length)
-        rest = rest // length
-    rows = torch.stack(columns[::-1], 1) if columns else torch.zeros(count, 0, dtype=torch.int64, device=x.device)
+    places = torch.sort(flags, descending=True, stable=True).indices[:count]
+    rows = _unravelled(places, x.shape) if x.dim() else torch.zeros(count, 0, dtype=torch.int64, device=x.device)
     rows = torch.nn.functional.pad(rows, (0, 0, 0, size - count))
     is_place = torch.arange(size, device=x.device).unsqueeze(1) < flags.sum()
     return torch.where(is_place, rows, fill_value)
