@@ -7,7 +7,7 @@ use super::pad::{NoRule, Result, Writer};
 use super::{Dims, Symbol};
 use crate::attr::{AttrValue, Attrs};
 use crate::graph::{Node, Ref, Refs};
-use crate::op::{Comparison, Fusibility, OpCode, attrs, neutral};
+use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, attrs, neutral};
 use crate::shape::{Shape, TensorType};
 
 /// Writes what stands for a node of the region; its results.
@@ -354,25 +354,50 @@ fn reduce(writer: &mut Writer<'_>, node: &Node) -> Result<Refs> {
     writer.call(node, signature.attrs().clone(), &operands)
 }
 
-/// The op that the body of a reduction consists of, if it is one that has a neutral value.
+/// The op that the body of a reduction computes, if it is one that has a neutral value.
 fn combiner(node: &Node) -> Option<OpCode> {
     let [body] = node.signature().bodies() else { return None };
-    let [only] = body.graph().nodes() else { return None };
-    let op = only.signature().op();
-    let has_neutral = matches!(
-        op,
-        OpCode::Add
-            | OpCode::Multiply
-            | OpCode::Maximum
-            | OpCode::Minimum
-            | OpCode::And
-            | OpCode::Or
-            | OpCode::Xor
-    );
-    let mut params = only.operands().to_vec();
-    params.sort_unstable();
-    let is_of_both = params == [Ref::Param(0), Ref::Param(1)] && body.returns() == [Ref::Result(0)];
-    (has_neutral && is_of_both).then_some(op)
+    match body.graph().nodes() {
+        [only] => {
+            let op = only.signature().op();
+            let has_neutral = matches!(
+                op,
+                OpCode::Add
+                    | OpCode::Multiply
+                    | OpCode::Maximum
+                    | OpCode::Minimum
+                    | OpCode::And
+                    | OpCode::Or
+                    | OpCode::Xor
+            );
+            let is_of_both = is_both(only.operands()) && body.returns() == [Ref::Result(0)];
+            (has_neutral && is_of_both).then_some(op)
+        }
+        // The greater or the smaller of two. Where a NaN is among them, what comes of it depends on the order (O1).
+        [compare, select] => {
+            let is_choice = compare.signature().op() == OpCode::Compare
+                && select.signature().op() == OpCode::Select
+                && is_both(compare.operands())
+                && select.operands().split_first() == Some((&Ref::Result(0), compare.operands()))
+                && body.returns() == [Ref::Result(1)];
+            let attrs = compare.signature().attrs().view();
+            // In the total order, what is below -inf is.
+            if !is_choice || attrs.member(1) == ComparisonType::TotalOrder as u8 {
+                return None;
+            }
+            match Comparison::ALL[usize::from(attrs.member(0))] {
+                Comparison::Gt | Comparison::Ge => Some(OpCode::Maximum),
+                Comparison::Lt | Comparison::Le => Some(OpCode::Minimum),
+                Comparison::Eq | Comparison::Ne => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Whether these are the two scalars that a body combines, in either order.
+fn is_both(operands: &[Ref]) -> bool {
+    matches!(operands, [Ref::Param(0), Ref::Param(1)] | [Ref::Param(1), Ref::Param(0)])
 }
 
 /// Products over a symbol get zeros on both sides: padding may be infinite. Rows, columns and batches are apart.
