@@ -151,7 +151,7 @@ pub use store::DiskCacheConfig;
 pub use stream::{Stream, Tensors};
 pub use tensor::{Order, Read, Tensor, Unique, promote};
 pub use timeline::{ReadsAt, RegionTimes, Spent, Step, Summary, Timeline};
-pub use trace::TensorTree;
+pub use trace::{Function, FunctionTrace, TensorTree};
 
 /// The example in README.md runs.
 #[cfg(doctest)]

@@ -23,14 +23,16 @@
 //! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture: one more operand and one
 //!   more parameter of every body of the op ([`Outside::Operands`]), in the order of first use; a loop hands it from
 //!   round to round. In the functions of scalars that reductions, sorts and scatters take there are no captures, and a lifted
-//!   scalar becomes a constant ([`Outside::Constants`]).
+//!   scalar becomes a constant ([`Outside::Constants`]). A function of the user's has captures, and numbers as constants
+//!   ([`Outside::Tensors`]).
 //!
 //! So a number in the body of a loop or branch is lifted as it is elsewhere: another number compiles nothing. In a function of
-//! scalars it is part of the key, as the function is.
+//! scalars it is part of the key, as the function is, and so it is in a function that is called as one op ([`FunctionTrace`]).
 //!
 //! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which are in the errors that
 //! recording them gives and nowhere else: an op with bodies fails at the line that called it.
 
+mod function;
 mod tree;
 
 use std::fmt;
@@ -41,6 +43,7 @@ use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{Body, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
 use rustc_hash::FxHashMap;
 
+pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
@@ -57,6 +60,8 @@ enum Outside {
     Operands,
     /// Lifted scalars become constants; others are refused.
     Constants,
+    /// Lifted scalars become constants, the others operands of the op and parameters of the body.
+    Tensors,
 }
 
 impl Outside {
@@ -64,6 +69,7 @@ impl Outside {
     fn of(op: OpCode) -> Outside {
         match op {
             OpCode::While | OpCode::If | OpCode::Case => Outside::Operands,
+            OpCode::Composite => Outside::Tensors,
             _ => Outside::Constants,
         }
     }
@@ -119,19 +125,19 @@ impl State {
             return Ok(value);
         }
         let value = match (trace.outside, cell.as_scalar()) {
-            (Outside::Operands, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
-                return Err(Unusable::OtherEngine);
-            }
-            (Outside::Operands, _) => {
-                self.params.push(Some(tensor.clone()));
-                self.graph.param(cell.ty().clone())
-            }
-            (Outside::Constants, Some(scalar)) => {
+            (Outside::Constants | Outside::Tensors, Some(scalar)) => {
                 let attrs = attrs::constant(Arc::new(scalar.to_literal()));
                 let made = self.graph.push(OpCode::Constant, attrs, &[], &[]);
                 made.map_err(Unusable::Refused)?[0]
             }
             (Outside::Constants, None) => return Err(Unusable::Outside),
+            (_, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
+                return Err(Unusable::OtherEngine);
+            }
+            (Outside::Operands | Outside::Tensors, _) => {
+                self.params.push(Some(tensor.clone()));
+                self.graph.param(cell.ty().clone())
+            }
         };
         self.known.insert(cell.id(), value);
         Ok(value)
@@ -442,6 +448,22 @@ struct Captures {
     places: FxHashMap<ValueId, u32>,
 }
 
+impl Captures {
+    fn of<'a>(used: impl Iterator<Item = &'a Tensor>, stream: &Arc<StreamShared>) -> Captures {
+        let mut captures = Captures::default();
+        for tensor in used {
+            let place = captures.tensors.len() as u32;
+            captures.places.entry(tensor.id()).or_insert_with(|| {
+                // A number that was made in a body is of that body's stream; its value is known on every stream.
+                let home = if tensor.cell().is_scalar() { stream } else { tensor.stream() };
+                captures.tensors.push(Tensor::another(tensor.cell(), home));
+                place
+            });
+        }
+        captures
+    }
+}
+
 /// Records an op whose bodies were traced, with their captures as operands after its own. Returns the results that are not
 /// captures handed on. The call comes without bodies.
 pub(crate) fn record_with(
@@ -449,16 +471,7 @@ pub(crate) fn record_with(
     call: RecordCall<'_>,
     bodies: Vec<Recorded>,
 ) -> Result<Tensors> {
-    let mut captures = Captures::default();
-    for tensor in bodies.iter().flat_map(Recorded::captures) {
-        let place = captures.tensors.len() as u32;
-        captures.places.entry(tensor.id()).or_insert_with(|| {
-            // A number that was made in a body is of that body's stream; its value is known on every stream.
-            let home = if tensor.cell().is_scalar() { stream } else { tensor.stream() };
-            captures.tensors.push(Tensor::another(tensor.cell(), home));
-            place
-        });
-    }
+    let captures = Captures::of(bodies.iter().flat_map(Recorded::captures), stream);
     // A loop's second body makes the next round of all that the loop carries; no other body returns captures.
     let carries = call.op == OpCode::While;
     let bodies: Vec<Arc<Body>> = bodies

@@ -1,0 +1,194 @@
+//! Functions recorded once by ordinary tensor calls, and called any number of times as one op.
+//!
+//! What a front end has as a graph (FX of `torch.compile`, a function of the user's) is run once on placeholders and becomes a
+//! [`CustomOp`]: a call of it is one op, so that there is nothing to record for what it consists of, and a region that holds it
+//! alone is one executable. [`Function::write_out`] records what it consists of instead, for what the engine knows of single
+//! ops only, such as classes of sizes.
+
+use std::fmt;
+
+use fuseline_fusion::graph::Ref;
+use fuseline_fusion::op::Effect;
+use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
+
+use super::{Captures, Open};
+use crate::error::{Error, Result};
+use crate::stream::{RecordCall, Stream, Tensors};
+use crate::tensor::{Tensor, here};
+
+/// A function that is being recorded, from [`Stream::begin_function`] on.
+#[derive(Debug)]
+pub struct FunctionTrace {
+    open: Open,
+    name: String,
+    site: Site,
+}
+
+/// A function that was recorded.
+pub struct Function {
+    op: CustomOp,
+    captures: Vec<Tensor>,
+    /// For each node, the results that nothing uses after it, so that they end where a program would drop them.
+    dying: Vec<Vec<usize>>,
+}
+
+impl Stream {
+    /// Begins a function. Ops that are recorded on [`FunctionTrace::stream`], or anywhere with one of its values, become its
+    /// ops: they are checked and typed as always, and their values have no data. Tensors from outside may be used; they are
+    /// kept, and each call uses them. Numbers ([`Stream::lift`]) become constants.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// use fuseline::{DType, Engine, TensorType};
+    ///
+    /// let engine = Engine::reference();
+    /// let trace = engine.stream().begin_function("example.scaled");
+    /// let x = trace.param(&TensorType::of(DType::F32, &[2])?)?;
+    /// let y = (&x.tanh()? * 2.0)?;
+    /// let scaled = trace.end(&[y])?;
+    /// let x = engine.tensor(&[0.0f32, 1.0], &[2])?;
+    /// let y = scaled.call(engine.stream(), &[&x])?;
+    /// assert_eq!(y[0].to_vec::<f32>()?, [0.0, 2.0 * 1.0f32.tanh()]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn begin_function(&self, name: &str) -> FunctionTrace {
+        let site = here();
+        let open = Open::begin(self.shared(), OpCode::Composite, "a function", &site);
+        FunctionTrace { open, name: name.to_owned(), site }
+    }
+}
+
+impl FunctionTrace {
+    /// Where what has no operand is recorded, constants and such.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        Stream::of(self.open.stream().clone())
+    }
+
+    /// One more parameter.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn param(&self, ty: &TensorType) -> Result<Tensor> {
+        self.open.param(ty.clone())
+    }
+
+    /// Ends the function, which returns these values.
+    ///
+    /// # Errors
+    /// When a value belongs to something that has ended, or to another engine; when the function has more operands or
+    /// results than an op may have ([`fuseline_fusion::limits`]), or its name is none.
+    pub fn end(self, returns: &[Tensor]) -> Result<Function> {
+        let FunctionTrace { open, name, site } = self;
+        let base = open.trace.base().clone();
+        let recorded = open.end(returns)?;
+        let captures = Captures::of(recorded.captures(), &base);
+        let body = recorded.close(&captures, false);
+        let op = CustomOp::new(&name, body.into()).map_err(|error| Error::op(error, site))?;
+        let dying = dying(op.body());
+        Ok(Function { op, captures: captures.tensors, dying })
+    }
+}
+
+impl Function {
+    /// The op that a call is. Its operands are the parameters, then [`Function::captures`].
+    #[must_use]
+    pub fn op(&self) -> &CustomOp {
+        &self.op
+    }
+
+    /// The tensors from outside that it uses, which live as long as it does.
+    #[must_use]
+    pub fn captures(&self) -> &[Tensor] {
+        &self.captures
+    }
+
+    /// Records a call as one op and returns its results.
+    ///
+    /// # Errors
+    /// When number or types of the operands are not those of the parameters; in Debug mode, when it fails.
+    #[track_caller]
+    pub fn call(&self, stream: &Stream, operands: &[&Tensor]) -> Result<Tensors> {
+        let operands: Vec<&Tensor> = operands.iter().copied().chain(&self.captures).collect();
+        stream.call(&self.op, &operands)
+    }
+
+    /// Records a call as the ops that it consists of, each in the mode that is in force, and returns its results.
+    ///
+    /// # Errors
+    /// As [`Function::call`].
+    #[track_caller]
+    pub fn write_out(&self, stream: &Stream, operands: &[&Tensor]) -> Result<Tensors> {
+        let site = here();
+        let given: Vec<&Tensor> = operands.iter().copied().chain(&self.captures).collect();
+        let types = self.op.operands();
+        if given.len() != types.len() || given.iter().zip(types).any(|(tensor, ty)| tensor.ty() != ty) {
+            let given: Vec<&TensorType> = operands.iter().map(|tensor| tensor.ty()).collect();
+            let wanted = &types[..types.len() - self.captures.len()];
+            return Err(Error::misuse(
+                format!("a call of {} takes {wanted:?}, {given:?} were given", self.op.name()),
+                site,
+            ));
+        }
+        let graph = self.op.body().graph();
+        let mut made: Vec<Option<Tensor>> = Vec::with_capacity(graph.result_count());
+        for (node, dying) in graph.nodes().iter().zip(&self.dying) {
+            let signature = node.signature();
+            let operands: Vec<&Tensor> =
+                node.operands().iter().map(|&operand| pick(&given, &made, operand)).collect();
+            let call = RecordCall {
+                op: signature.op(),
+                attrs: signature.attrs(),
+                bodies: signature.bodies(),
+                operands: &operands,
+                effect: Effect::Pure,
+                site: &site,
+            };
+            let results = stream.shared().record(call)?;
+            made.extend(results.into_iter().map(Some));
+            dying.iter().for_each(|&result| made[result] = None);
+        }
+        Ok(self.op.body().returns().iter().map(|&value| pick(&given, &made, value).clone()).collect())
+    }
+}
+
+/// What stands for a value of the function.
+fn pick<'a>(given: &[&'a Tensor], made: &'a [Option<Tensor>], value: Ref) -> &'a Tensor {
+    match value {
+        Ref::Param(index) => given[index as usize],
+        Ref::Result(index) => made[index as usize].as_ref().expect("bug: a value is used after its last use"),
+    }
+}
+
+fn dying(body: &Body) -> Vec<Vec<usize>> {
+    let graph = body.graph();
+    let mut last = vec![None; graph.result_count()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        for value in node.operands().iter().copied().chain(node.results()) {
+            if let Ref::Result(result) = value {
+                last[result as usize] = Some(index);
+            }
+        }
+    }
+    for value in body.returns() {
+        if let Ref::Result(result) = value {
+            last[*result as usize] = None;
+        }
+    }
+    let mut dying = vec![Vec::new(); graph.nodes().len()];
+    for (result, node) in last.into_iter().enumerate() {
+        if let Some(node) = node {
+            dying[node].push(result);
+        }
+    }
+    dying
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({:?}, {} captures)", self.op, self.captures.len())
+    }
+}
