@@ -43,6 +43,7 @@ enum FltKind : uint32_t {
   FLT_TEXT,
   FLT_DTYPE,
   FLT_COMPLEX,
+  FLT_DRAW,
 };
 
 enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED };
@@ -59,7 +60,14 @@ FltStatus flt_write(const FltValue* base, const FltType* type, const int64_t* st
                     const FltValue* value, FltValue* out);
 FltStatus flt_convert(const FltValue* value, const FltType* type, FltValue* out);
 FltStatus flt_bits(const FltValue* value, bool conjugates, bool negates, FltValue* out);
-FltStatus flt_zeros(const FltType* type, FltValue* out);
+FltStatus flt_zeros(const FltType* type, bool in_graph, FltValue* out);
+FltStatus flt_graph_begin(const char* name, size_t name_len);
+FltStatus flt_graph_param(const FltType* type, FltValue* out);
+FltStatus flt_graph_end(const FltValue* const* returns, size_t count, uint64_t* number, size_t* draws);
+FltStatus flt_graph_abort();
+FltStatus flt_graph_forget(uint64_t number);
+FltStatus flt_graph_call(uint64_t number, bool is_apart, const FltValue* const* inputs, size_t input_count, const uint64_t (*draws)[2],
+                         size_t draw_count, FltValue* results, size_t room);
 void flt_retain(const FltValue* value, FltValue* out);
 FltStatus flt_quick_number(size_t op, const FltValue* a, double b, FltValue* out);
 FltStatus flt_quick(size_t op, const FltValue* a, const FltValue* b, FltValue* out);

@@ -59,6 +59,7 @@ enum class Form { Functional, InPlace, Out };
 
 void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
   if (decompose(op, stack)) return;
+  TORCH_CHECK(recording() == 0, "fuseline: a graph has ", op.operator_name(), ", which the CPU would compute (", why, ")");
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
               " has no kernel for such arguments on this device (", why, "), and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback)");
@@ -364,6 +365,9 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     const IValue& arg = args[at];
     if (is_place_[at]) {
       passed.add(FLT_NONE);
+    } else if (is_generator_[at] && recording() != 0) {
+      TORCH_CHECK(arg.isNone(), "fuseline: a graph draws from a generator of its own");
+      passed.add(FLT_DRAW);
     } else if (is_generator_[at]) {
       const auto [seed, offset] = next_random(arg.isNone() ? std::nullopt : arg.toOptional<at::Generator>());
       passed.add_ints({static_cast<int64_t>(seed), static_cast<int64_t>(offset)});

@@ -55,12 +55,15 @@ FltType type_of(c10::ScalarType dtype, c10::IntArrayRef dims) {
 
 namespace {
 
+thread_local uint64_t current = 0;
+
 void delete_buf(void* context) { delete static_cast<Buf*>(context); }
 
 class Bufs final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t) override {
     Buf* buf = new Buf;
+    buf->recording = recording();
     return {buf, buf, &delete_buf, c10::Device(kDevice, 0)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_buf; }
@@ -91,7 +94,7 @@ const Value& base_of(Buf& buf, const at::Tensor& tensor) {
     buf.dtype = tensor.scalar_type();
     buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
     FltType type = type_of(buf.dtype, buf.dims);
-    check(flt_zeros(&type, buf.value.out()));
+    check(flt_zeros(&type, buf.recording != 0 && buf.recording == recording(), buf.value.out()));
   }
   return buf.value;
 }
@@ -103,6 +106,9 @@ bool covers(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+uint64_t recording() { return current; }
+void set_recording(uint64_t number) { current = number; }
 
 c10::Allocator* allocator() { return &bufs; }
 REGISTER_ALLOCATOR(kDevice, &bufs);
@@ -129,8 +135,17 @@ Value read(const at::Tensor& tensor) {
   return value;
 }
 
+Value read_storage(const at::Tensor& tensor) {
+  Buf& buf = buf_of(tensor);
+  std::scoped_lock lock(buf.mutex);
+  const Value& value = base_of(buf, tensor);
+  TORCH_CHECK(buf.dtype == tensor.scalar_type(), "fuseline: elements of ", buf.dtype, " are seen as ", tensor.scalar_type());
+  return value.another();
+}
+
 void write(const at::Tensor& tensor, Value value) {
   Buf& buf = buf_of(tensor);
+  TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is none of its inputs");
   std::scoped_lock lock(buf.mutex);
   if (covers(tensor)) {
     buf.value = std::move(value);
@@ -192,7 +207,7 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
       if (dims[0] > kept[0]) {
         FltType whole = type_of(buf.dtype, dims);
         Value zeros, grown;
-        check(flt_zeros(&whole, zeros.out()));
+        check(flt_zeros(&whole, buf.recording != 0 && buf.recording == recording(), zeros.out()));
         check(flt_write(zeros.get(), &type, one.data(), 0, part.get(), grown.out()));
         part = std::move(grown);
       }

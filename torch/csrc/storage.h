@@ -8,6 +8,7 @@
 // - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). That is when its value's life ends in the program.
 // - SB2: the value of a Buf covers the storage: elements times their size are its bytes. A null value is a storage that nobody has written to.
 // - SB3: the value is replaced under the lock; forward and backward run on different threads.
+// - SB4: a value of a graph that is being recorded (graph.h) is in storages that were made meanwhile, on the same thread, and in no other.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -58,7 +59,13 @@ struct Buf {
   // Type and sizes of the value.
   c10::ScalarType dtype = c10::ScalarType::Byte;
   c10::SmallVector<int64_t, 5> dims;
+  // The recording of a graph that it was made in; zero for none.
+  uint64_t recording = 0;
 };
+
+// What this thread records a graph as; zero if it does not.
+uint64_t recording();
+void set_recording(uint64_t number);
 
 // Throws what the engine said.
 void check(FltStatus status);
@@ -81,6 +88,8 @@ Value read_whole(const at::Tensor& tensor);
 void write(const at::Tensor& tensor, Value value);
 // The value in another element type, and in sizes that it broadcasts to.
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
+// The value of all of its storage, as elements of its type; throws where they are of another.
+Value read_storage(const at::Tensor& tensor);
 // A new tensor that is this value.
 at::Tensor make(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
 // The value of a tensor of the CPU, converted to a type.

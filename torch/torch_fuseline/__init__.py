@@ -198,6 +198,7 @@ def explain():
     whys = why_fallbacks()
     lines += [f"the CPU computed {name} {number} times: {whys[name]}" for name, number in fallbacks().items()]
     lines += [f"{name} was decomposed in Python {number} times" for name, number in decompositions().items()]
+    lines += [f"torch.compile: the ops of {name} run one by one: {why}" for name, why in _compile.not_recorded().items()]
     return "\n".join(lines)
 
 
@@ -346,9 +347,10 @@ def _register():
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())
-    from . import _decompositions  # noqa: F401
+    from . import _compile, _decompositions  # noqa: F401
 
     _keep_parameters()
+    _compile.take_default_backend()
 
 
 _register()

@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 
 use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
 use crate::device;
+use crate::graph;
 use crate::ops::{self, cast};
 use crate::view::{self, View};
 
@@ -154,6 +155,7 @@ fn arg(arg: &FltArg) -> Result<Arg<'_>> {
             [re, im] => Arg::Complex(*re, *im),
             _ => return unsupported("a complex number of other than two parts"),
         },
+        11 => Arg::Draw,
         other => return unsupported(format!("an argument of kind {other}")),
     })
 }
@@ -176,7 +178,12 @@ pub extern "C" fn flt_op_name(op: usize, len: &mut usize) -> *const u8 {
 static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| ops::rows().collect());
 
 fn lowered<'a>(row: &Row, args: &'a [Arg<'a>], outs: &'a [TensorType]) -> Result<Results> {
-    let results = (row.lower)(&Call { stream: device::stream()?, args, outs });
+    let recording = graph::recording();
+    let stream = match &recording {
+        Some(stream) => stream,
+        None => device::stream()?,
+    };
+    let results = (row.lower)(&Call { stream, args, outs });
     // An op that is refused as it is recorded is a case that the lowering does not cover.
     match results {
         Err(Fault::Engine(error)) if error.stage() == Stage::Record => unsupported(error.to_string()),
@@ -340,12 +347,103 @@ pub extern "C" fn flt_bits(value: &Tensor, conjugates: bool, negates: bool, out:
     })
 }
 
-/// Zeros.
+/// Zeros, in the graph that this thread records if `in_graph`.
 #[unsafe(no_mangle)]
-pub extern "C" fn flt_zeros(ty: &FltType, out: &mut Place) -> Status {
+pub extern "C" fn flt_zeros(ty: &FltType, in_graph: bool, out: &mut Place) -> Status {
     guarded(|| {
         let ty = type_of(ty)?;
-        out.write(device::stream()?.zeros(ty.dtype(), ty.dims())?);
+        let zeros = match graph::recording().filter(|_| in_graph) {
+            Some(stream) => stream.zeros(ty.dtype(), ty.dims())?,
+            None => device::stream()?.zeros(ty.dtype(), ty.dims())?,
+        };
+        out.write(zeros);
+        Ok(())
+    })
+}
+
+/// Begins a graph on this thread; its name is UTF-8.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_graph_begin(name: *const u8, name_len: usize) -> Status {
+    // SAFETY: holds because the shim gives so many bytes.
+    let name = unsafe { list(name, name_len) };
+    guarded(|| graph::begin(&String::from_utf8_lossy(name)))
+}
+
+/// The next input of the graph.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_graph_param(ty: &FltType, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(graph::param(&type_of(ty)?)?);
+        Ok(())
+    })
+}
+
+/// Ends the graph with what it returns; says its number, and how many times a call draws random numbers.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_graph_end(
+    returns: *const &Tensor,
+    count: usize,
+    number: &mut u64,
+    draws: &mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many values.
+        let returns = unsafe { list(returns, count) };
+        let returns: Vec<Tensor> = returns.iter().map(|&value| value.clone()).collect();
+        (*number, *draws) = graph::end(&returns)?;
+        Ok(())
+    })
+}
+
+/// Forgets the graph that this thread records.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_graph_abort() -> Status {
+    guarded(|| {
+        graph::abort();
+        Ok(())
+    })
+}
+
+/// Forgets a graph.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_graph_forget(number: u64) -> Status {
+    guarded(|| {
+        graph::forget(number);
+        Ok(())
+    })
+}
+
+/// Records a call of a graph behind a flush: as one op, or as its own. `draws` has a seed and the number of a call for each time that it draws. There
+/// is room for just as many results as it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_graph_call(
+    number: u64,
+    is_apart: bool,
+    inputs: *const &Tensor,
+    input_count: usize,
+    draws: *const [u64; 2],
+    draw_count: usize,
+    results: *mut Place,
+    room: usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many values.
+        let inputs = unsafe { list(inputs, input_count) };
+        // SAFETY: holds because the shim gives so many pairs.
+        let draws = unsafe { list(draws, draw_count) };
+        let draws: Vec<[u64; 2]> =
+            draws.iter().map(|&[seed, offset]| [seed, offset.wrapping_mul(ops::APART)]).collect();
+        let made = graph::call(number, is_apart, inputs, &draws)?;
+        if made.len() != room {
+            return unsupported(format!("bug: graph {number} gives {} results for {room}", made.len()));
+        }
+        if room > 0 {
+            // SAFETY: holds because the shim gives room for so many.
+            let places = unsafe { slice::from_raw_parts_mut(results, room) };
+            for (place, value) in places.iter_mut().zip(made) {
+                place.write(value);
+            }
+        }
         Ok(())
     })
 }

@@ -31,6 +31,8 @@ pub enum Arg<'a> {
     Text(&'a str),
     /// An element type.
     DType(DType),
+    /// Random numbers that each call of the graph draws which is being recorded.
+    Draw,
 }
 
 /// Why there is no result.

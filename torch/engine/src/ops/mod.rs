@@ -16,6 +16,7 @@ mod scatter;
 mod transforms;
 mod window;
 
+pub(crate) use random::APART;
 use fuseline::Tensor;
 use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::fusion::{DType, TensorType};

@@ -9,6 +9,7 @@ use fuseline::random::Generator;
 
 use super::{cast, fitted, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, one, unsupported};
+use crate::graph;
 
 /// The rows of this file.
 pub(crate) static ROWS: &[Row] = &[
@@ -63,12 +64,18 @@ pub(crate) static ROWS: &[Row] = &[
 ];
 
 /// Draws of different calls are 2^32 blocks apart.
-const APART: i64 = 1 << 32;
+pub(crate) const APART: u64 = 1 << 32;
 
 fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
-    let Arg::Ints([seed, offset]) = call.arg(at) else { return unsupported("no generator") };
-    let word = |number: i64| call.stream.lift(Scalar::new(number as u64)).reshape(&[1]);
-    let state = Tensor::concatenate(&[&word(*seed)?, &word(offset.wrapping_mul(APART))?], 0)?;
+    let [seed, start] = match call.arg(at) {
+        &Arg::Ints(&[seed, offset]) => {
+            let word = |number: i64| call.stream.lift(Scalar::new(number as u64));
+            [word(seed), word(offset.wrapping_mul(APART as i64))]
+        }
+        Arg::Draw => graph::draw()?,
+        _ => return unsupported("no generator"),
+    };
+    let state = Tensor::concatenate(&[&seed.reshape(&[1])?, &start.reshape(&[1])?], 0)?;
     Ok(Generator::from_state(state)?)
 }
 

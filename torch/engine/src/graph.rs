@@ -1,0 +1,149 @@
+//! Graphs that are recorded once and called as one op: what `torch.compile` makes of a program.
+//!
+//! ```text
+//! begin ─► params ─► kernels run as always, on values without data ─► end ─► Graph ─► call, call, ..
+//! ```
+//!
+//! While a thread records, its ops go into the graph ([`recording`]) and those of other threads to the stream, as ever. Random numbers are drawn
+//! anew by each call: [`draw`] makes parameters of the seed and the place in the sequence. What needs data in the meantime (a read, an op that the
+//! CPU would compute) is an error, and the graph is not to be had then; the shim runs its ops one by one.
+//!
+//! Invariants:
+//! - TG1: the parameters are the inputs, in their order, then two for each draw. Numbers of the program are constants.
+//! - TG2: a call stands between flushes, so that the region that it is depends on the graph alone. So does its executable.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "no model checker drives this crate, and the engine's shim is not public"
+)]
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fuseline::fusion::{DType, Scalar, TensorType};
+use fuseline::{Function, FunctionTrace, Stream, Tensor};
+use parking_lot::Mutex;
+
+use crate::call::{Result, Results, unsupported};
+use crate::device;
+
+/// What a thread records.
+struct Recording {
+    trace: FunctionTrace,
+    stream: Stream,
+    draws: usize,
+}
+
+thread_local! {
+    static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
+}
+
+/// A graph that was recorded.
+pub(crate) struct Graph {
+    function: Function,
+    draws: usize,
+}
+
+/// Those that are known, by their numbers.
+static GRAPHS: Mutex<Option<HashMap<u64, Arc<Graph>>>> = Mutex::new(None);
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Begins to record what this thread calls.
+///
+/// # Errors
+/// When it does so already.
+pub(crate) fn begin(name: &str) -> Result<()> {
+    let base = device::stream()?;
+    RECORDING.with_borrow_mut(|recording| {
+        if recording.is_some() {
+            return unsupported("a graph is recorded while another one is");
+        }
+        let trace = base.begin_function(name);
+        let stream = trace.stream();
+        *recording = Some(Recording { trace, stream, draws: 0 });
+        Ok(())
+    })
+}
+
+/// The stream of what this thread records, if it does.
+pub(crate) fn recording() -> Option<Stream> {
+    RECORDING.with_borrow(|recording| recording.as_ref().map(|recording| recording.stream.clone()))
+}
+
+fn with<R>(work: impl FnOnce(&mut Recording) -> Result<R>) -> Result<R> {
+    RECORDING.with_borrow_mut(|recording| match recording.as_mut() {
+        Some(recording) => work(recording),
+        None => unsupported("no graph is recorded on this thread"),
+    })
+}
+
+/// The next input.
+///
+/// # Errors
+/// When none is recorded, or something was drawn before.
+pub(crate) fn param(ty: &TensorType) -> Result<Tensor> {
+    with(|recording| match recording.draws {
+        0 => Ok(recording.trace.param(ty)?),
+        _ => unsupported("an input behind random numbers"),
+    })
+}
+
+/// What each call gives in the place of a seed and a place in its sequence, both `ui64`.
+///
+/// # Errors
+/// When no graph is recorded.
+pub(crate) fn draw() -> Result<[Tensor; 2]> {
+    with(|recording| {
+        recording.draws += 1;
+        let ty = TensorType::scalar(DType::U64);
+        Ok([recording.trace.param(&ty)?, recording.trace.param(&ty)?])
+    })
+}
+
+/// Ends the graph, which returns these values, and says its number and how many times a call draws.
+///
+/// # Errors
+/// When a value cannot be returned; nothing is recorded any more.
+pub(crate) fn end(returns: &[Tensor]) -> Result<(u64, usize)> {
+    let Some(Recording { trace, draws, .. }) = RECORDING.take() else {
+        return unsupported("no graph is recorded on this thread");
+    };
+    let graph = Graph { function: trace.end(returns)?, draws };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    GRAPHS.lock().get_or_insert_default().insert(number, Arc::new(graph));
+    Ok((number, draws))
+}
+
+/// Ends what this thread records, and forgets it.
+pub(crate) fn abort() {
+    drop(RECORDING.take());
+}
+
+/// Forgets a graph.
+pub(crate) fn forget(number: u64) {
+    let gone = GRAPHS.lock().as_mut().and_then(|graphs| graphs.remove(&number));
+    drop(gone);
+}
+
+/// Records a call as one op, or as those that the graph consists of. `draws` are a seed and a place in its sequence for each draw.
+///
+/// # Errors
+/// When there is no such graph, or the values are of other types.
+pub(crate) fn call(number: u64, is_apart: bool, inputs: &[&Tensor], draws: &[[u64; 2]]) -> Result<Results> {
+    let graph = GRAPHS.lock().as_ref().and_then(|graphs| graphs.get(&number).cloned());
+    let Some(graph) = graph else { return unsupported(format!("there is no graph {number}")) };
+    if draws.len() != graph.draws {
+        return unsupported(format!("a call that draws {} times, not {}", graph.draws, draws.len()));
+    }
+    let stream = device::stream()?;
+    let drawn: Vec<Tensor> = draws.iter().flatten().map(|&word| stream.lift(Scalar::new(word))).collect();
+    let operands: Vec<&Tensor> = inputs.iter().copied().chain(&drawn).collect();
+    stream.flush();
+    let made = match is_apart {
+        false => graph.function.call(stream, &operands)?,
+        true => graph.function.write_out(stream, &operands)?,
+    };
+    Ok(made.into_iter().collect())
+}

@@ -1,0 +1,164 @@
+"""``torch.compile`` on the device: a graph is one op of the engine, and one executable.
+
+Dynamo and AOTAutograd make functional FX graphs of a program, forward and backward. Each is run once through the kernels that eager ops run
+through, on placeholders; what they record is the graph (``csrc/graph.cpp``), and there is no second lowering. A call of it records one op between
+flushes, at its place in the program's order: what eager code before it computes is computed before.
+
+Sizes that vary: Dynamo makes a graph whose sizes are symbols, and Python is not traced again. Its ops are recorded once for each combination of
+sizes, and written out at a call instead of standing in one op, so that sizes share executables by the engine's buckets as they do in eager code.
+
+A graph that needs data while it is recorded (``item()``, an op that the CPU computes) is not recorded: its ops run one by one, and ``explain()``
+says why. So they do in the modes strict and debug, which are about single ops.
+"""
+
+import functools
+import threading
+import warnings
+import weakref
+
+import torch
+
+from . import get_mode, flush
+
+_ops = torch.ops.fuseline
+# Graphs by name that run op by op, with the reason.
+_apart: dict[str, str] = {}
+_numbers = {}
+_lock = threading.Lock()
+
+
+def not_recorded():
+    """Graphs of ``torch.compile`` whose ops run one by one, with the reason."""
+    return dict(_apart)
+
+
+class _Graph:
+    """A graph as a function of its inputs in a list, which it empties, so that what nobody else holds is gone when it runs."""
+
+    def __init__(self, module, inputs, name):
+        with _lock:
+            number = _numbers[name] = _numbers.get(name, -1) + 1
+        self.name = f"{name}_{number}"
+        self._module = module
+        self._is_recorded = True
+        # The name is part of the executable's key: the same for all graphs, so that the same graph is the same program in another process.
+        self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
+        weakref.finalize(self, _ops.graph_forget, self._id)
+        self._shape = {}
+
+    def __call__(self, inputs):
+        if not self._is_recorded or get_mode() != "fused":
+            return self._run(inputs)
+        tensors, numbers = [], []
+        for value in inputs:
+            if isinstance(value, torch.Tensor):
+                tensors.append(value)
+            elif isinstance(value, (bool, int)):
+                numbers.append(int(value))
+            elif value is not None:
+                return self._give_up(inputs, f"an input is {type(value).__name__}")
+        found, made = _ops.graph_call(self._id, tensors, numbers)
+        if not found:
+            why = self._record(inputs, tensors, numbers)
+            if why is not None:
+                return self._give_up(inputs, why)
+            found, made = _ops.graph_call(self._id, tensors, numbers)
+            if not found:
+                return self._give_up(inputs, "bug: what was recorded is not found")
+        shape = self._shape[tuple(numbers)] if numbers else self._shape[()]
+        inputs.clear()
+        del tensors, value
+        flush()
+        made = iter(made)
+        return [next(made) if is_tensor else constant for is_tensor, constant in shape]
+
+    def _record(self, inputs, tensors, numbers):
+        """Records the graph for such inputs; returns why it cannot be."""
+        try:
+            with torch.no_grad():
+                placeholders = iter(_ops.graph_begin(self._id, tensors, numbers))
+                arguments = [next(placeholders) if isinstance(value, torch.Tensor) else value for value in inputs]
+                results = self._module(*arguments)
+                results = list(results) if isinstance(results, (list, tuple)) else [results]
+                _ops.graph_end([value for value in results if isinstance(value, torch.Tensor)])
+        except Exception as error:
+            _ops.graph_abort()
+            return str(error).splitlines()[0] if str(error) else type(error).__name__
+        is_tensor = [isinstance(value, torch.Tensor) for value in results]
+        self._shape[tuple(numbers)] = [(tensor, None if tensor else value) for tensor, value in zip(is_tensor, results)]
+        return None
+
+    def _give_up(self, inputs, why):
+        self._is_recorded = False
+        _apart[self.name] = why
+        return self._run(inputs)
+
+    def _run(self, inputs):
+        arguments = list(inputs)
+        inputs.clear()
+        return self._module(*arguments)
+
+
+def _has_symbols(inputs):
+    def is_symbolic(value):
+        if isinstance(value, torch.Tensor):
+            return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride()))
+        return isinstance(value, torch.SymInt)
+
+    return any(is_symbolic(value) for value in inputs)
+
+
+def _compiler(name):
+    def compile_graph(module, inputs):
+        graph = _Graph(module, inputs, name)
+
+        # PyTorch wraps what it gets, and keeps the attributes of functions only.
+        def call(inputs):
+            return graph(inputs)
+
+        call._boxed_call = True
+        return call
+
+    return compile_graph
+
+
+def backend(module, example_inputs, **options):
+    """The backend ``fuseline`` of ``torch.compile``, which is also what its default backend is for graphs with tensors of this device."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    if options.get("options"):
+        warnings.warn(f"torch.compile: the device fuseline has no such options: {', '.join(options['options'])}", stacklevel=2)
+    make = aot_autograd(
+        fw_compiler=_compiler("forward"),
+        bw_compiler=_compiler("backward"),
+        inference_compiler=_compiler("inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    return make(module, example_inputs)
+
+
+def _is_ours(module, inputs):
+    """Whether a graph has to do with this device: by its inputs, or by what it makes."""
+
+    def is_on_device(value):
+        return isinstance(value, torch.Tensor) and value.device.type == "fuseline"
+
+    if any(is_on_device(value) for value in inputs):
+        return True
+    return any(is_on_device(node.meta.get("example_value")) for node in module.graph.nodes)
+
+
+def take_default_backend():
+    """Has the default backend of ``torch.compile``, which knows no such device, give graphs with tensors of this device to :func:`backend`."""
+    wrapper = torch._TorchCompileInductorWrapper
+    plain = wrapper.__call__
+
+    @functools.wraps(plain)
+    def __call__(self, model_, inputs_, **kwargs):
+        if isinstance(model_, torch.fx.GraphModule) and _is_ours(model_, inputs_):
+            return backend(model_, inputs_)
+        return plain(self, model_, inputs_, **kwargs)
+
+    wrapper.__call__ = __call__
