@@ -41,7 +41,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Ten
   TORCH_CHECK(dropout == 0.0, "fuseline: attention as one op has no dropout");
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("fuseline::attention", "").typed<Forward>();
   auto [out, weights] = op.call(query, key, value, bias, is_causal, scale_of(query, scale));
-  return {out, weights, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), Tensor(), Tensor(), Tensor()};
+  // What other devices keep besides. A graph keeps all of it, and no tensor is not a thing to keep. It lives until the process ends.
+  static const Tensor& none = *new Tensor(at::empty({0}, query.options().dtype(c10::kLong)));
+  return {out, weights, none, none, query.sym_size(2), key.sym_size(2), none, none, none};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad, const Tensor& query, const Tensor& key,

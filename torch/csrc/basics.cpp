@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/_copy_from.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/alias_native.h>
@@ -162,6 +163,22 @@ void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims) {
   grow(tensor, dims, tensor.strides());
 }
 
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// The forms of batch norm that say in their schemas what they write to, as graphs have them: the row of the one that does not say so does the same.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+                                                          at::Tensor& mean, at::Tensor& variance, bool training, double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_without(const at::Tensor& input, const OptionalTensor& weight,
+                                                                  const OptionalTensor& bias, bool training, double momentum, double eps) {
+  return at::native_batch_norm(input, weight, bias, std::nullopt, std::nullopt, training, momentum, eps);
+}
+
+}  // namespace
+
 void register_basics() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   library.impl("empty.memory_format", &empty);
@@ -178,6 +195,8 @@ void register_basics() {
   library.impl("view_as_real", &at::native::view_as_real);
   library.impl("view_as_complex", &at::native::view_as_complex);
   library.impl("resize_", &resize_);
+  library.impl("_native_batch_norm_legit", &batch_norm);
+  library.impl("_native_batch_norm_legit.no_stats", &batch_norm_without);
   library.impl("set_.source_Storage_storage_offset", &set_storage);
   library.impl("set_.source_Storage", &set_source_storage);
   library.impl("set_.source_Tensor", &set_tensor);

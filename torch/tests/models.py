@@ -138,10 +138,12 @@ def fallbacks_since(before):
     return {name: count - before.get(name, 0) for name, count in now.items() if count != before.get(name, 0)}
 
 
-def train(name, device, steps):
+def train(name, device, steps, is_compiled=False):
     """Losses of so many steps, and on the device how many regions had been unknown after each."""
     torch.manual_seed(0)
     program, losses, misses = ALL[name](device), [], []
+    if is_compiled:
+        program.model = torch.compile(program.model)
     for _ in range(steps):
         losses.append(program.step().item())
         if device != "cpu":
@@ -153,11 +155,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=ALL)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model on the device")
     args = parser.parse_args()
     wanted, _ = train(args.name, "cpu", args.steps)
     before = torch.fuseline.fallbacks()
-    losses, misses = train(args.name, "fuseline", args.steps)
-    print(json.dumps({"cpu": wanted, "fuseline": losses, "misses": misses, "fallbacks": fallbacks_since(before)}))
+    losses, misses = train(args.name, "fuseline", args.steps, args.compile)
+    told = {"cpu": wanted, "fuseline": losses, "misses": misses, "fallbacks": fallbacks_since(before)}
+    print(json.dumps({**told, "not_recorded": torch.fuseline.not_recorded()}))
 
 
 ALL = {"resnet18": resnet18, "nanogpt": nanogpt, "llama": llama, "vit": vit}

@@ -1,6 +1,6 @@
 """Times training steps of the models in ``models.py``, and what one op costs to dispatch.
 
-    python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it, the device in fused and strict mode
+    python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it; the device, torch.compile on it, strict mode
     python speed.py steps --models vit --rounds 5
     python speed.py ops                         # nanoseconds of the dispatching thread for an op on one element, from Python
 
@@ -22,7 +22,7 @@ SIZES = {
     "llama": {"batch": 4, "length": 64, "width": 128, "depth": 4},
     "vit": {"batch": 16, "size": 64, "width": 128, "depth": 6},
 }
-WAYS = ("cpu", "inductor", "fused", "strict")
+WAYS = ("cpu", "inductor", "fused", "compiled", "strict")
 
 
 def step_time(name, way, warm, steps, rounds, is_small=False):
@@ -32,12 +32,12 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
     import models
 
     torch.manual_seed(0)
-    device = "fuseline" if way in ("fused", "strict") else "cpu"
+    device = "fuseline" if way in ("fused", "compiled", "strict") else "cpu"
     program = models.ALL[name](device, **({} if is_small else SIZES[name]))
     if way in ("fused", "strict"):
         torch.fuseline.mode(way)
     step = program.step
-    if way == "inductor":
+    if way in ("inductor", "compiled"):
         program.model = torch.compile(program.model)
 
     def run():
@@ -48,7 +48,7 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
     # As it is timed, since where the loss is read decides over the regions, until nothing is interpreted or run in parts any more.
     for _ in range(warm):
         run()
-    while way == "fused" and torch.fuseline.counters()["pending_compiles"]:
+    while way in ("fused", "compiled") and torch.fuseline.counters()["pending_compiles"]:
         time.sleep(0.1)
         run()
     for _ in range(warm):

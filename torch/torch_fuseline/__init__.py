@@ -198,7 +198,7 @@ def explain():
     whys = why_fallbacks()
     lines += [f"the CPU computed {name} {number} times: {whys[name]}" for name, number in fallbacks().items()]
     lines += [f"{name} was decomposed in Python {number} times" for name, number in decompositions().items()]
-    lines += [f"torch.compile: the ops of {name} run one by one: {why}" for name, why in _compile.not_recorded().items()]
+    lines += [f"torch.compile: the ops of {name} run one by one: {why}" for name, why in not_recorded().items()]
     return "\n".join(lines)
 
 
@@ -240,6 +240,13 @@ def why_fallbacks():
 def decompositions():
     """Calls without a kernel for this device that it computed as other ops, by PyTorch's decompositions in Python."""
     return _table(_shim.fuseline_torch_decomposed().decode())
+
+
+def not_recorded():
+    """Graphs of ``torch.compile`` whose ops run one by one, with the reason: they need data while they are recorded."""
+    from . import _compile
+
+    return dict(_compile.apart)
 
 
 def set_fallback(allowed):

@@ -22,14 +22,9 @@ from . import get_mode, flush
 
 _ops = torch.ops.fuseline
 # Graphs by name that run op by op, with the reason.
-_apart: dict[str, str] = {}
+apart: dict[str, str] = {}
 _numbers = {}
 _lock = threading.Lock()
-
-
-def not_recorded():
-    """Graphs of ``torch.compile`` whose ops run one by one, with the reason."""
-    return dict(_apart)
 
 
 class _Graph:
@@ -39,7 +34,7 @@ class _Graph:
         with _lock:
             number = _numbers[name] = _numbers.get(name, -1) + 1
         self.name = f"{name}_{number}"
-        self._module = module
+        self._module = _fit(module)
         self._is_recorded = True
         # The name is part of the executable's key: the same for all graphs, so that the same graph is the same program in another process.
         self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
@@ -90,13 +85,34 @@ class _Graph:
 
     def _give_up(self, inputs, why):
         self._is_recorded = False
-        _apart[self.name] = why
+        apart[self.name] = why
         return self._run(inputs)
 
     def _run(self, inputs):
         arguments = list(inputs)
         inputs.clear()
         return self._module(*arguments)
+
+
+def _laid_out(tensor, stride):
+    """The tensor with these strides, which are those that it had when the graph was made."""
+    if tensor.stride() == tuple(stride):
+        return tensor
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _fit(module):
+    """Has a graph not rely on strides of results, which on this device are those of row-major order and on others may follow an operand's."""
+    aten = torch.ops.aten
+    for node in module.graph.nodes:
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default
+        elif node.target is aten.as_strided.default and isinstance(node.args[0].meta.get("val"), torch.Tensor):
+            with module.graph.inserting_before(node):
+                laid_out = module.graph.call_function(_laid_out, (node.args[0], tuple(node.args[0].meta["val"].stride())))
+            node.args = (laid_out, *node.args[1:])
+    module.recompile()
+    return module
 
 
 def _has_symbols(inputs):
