@@ -46,6 +46,9 @@ enum FltKind : uint32_t {
   FLT_DRAW,
 };
 
+// As many sizes as a value has at most.
+constexpr size_t FLT_MAX_RANK = 16;
+
 enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED };
 
 const char* flt_message(size_t* len);
@@ -57,7 +60,7 @@ FltStatus flt_upload(const FltType* type, const void* bytes, size_t len, FltValu
 FltStatus flt_download(const FltValue* value, void* bytes, size_t len);
 FltStatus flt_read(const FltValue* base, const FltType* type, const int64_t* strides, int64_t offset, FltValue* out);
 FltStatus flt_write(const FltValue* base, const FltType* type, const int64_t* strides, int64_t offset,
-                    const FltValue* value, FltValue* out);
+                    const FltValue* value, FltValue* out, int64_t* sizes, size_t* rank);
 FltStatus flt_convert(const FltValue* value, const FltType* type, FltValue* out);
 FltStatus flt_bits(const FltValue* value, bool conjugates, bool negates, FltValue* out);
 FltStatus flt_zeros(const FltType* type, bool in_graph, FltValue* out);

@@ -41,7 +41,8 @@ struct View {
 };
 
 struct Input {
-  enum Kind { kWhole, kStorage, kNumber } kind = kWhole;
+  // A tensor of the CPU is uploaded for each call.
+  enum Kind { kWhole, kStorage, kHost } kind = kWhole;
   View view;
   // Of the storage's value, where that is what is given.
   Dims storage;
@@ -51,8 +52,8 @@ struct Input {
     input.view = View::of(tensor);
     TORCH_CHECK(tensor.layout() == c10::kStrided && !tensor.is_conj() && !tensor.is_neg(), "fuseline: an input that is not plain");
     if (!is_ours(tensor)) {
-      TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0, "fuseline: an input of the device ", tensor.device());
-      input.kind = kNumber;
+      TORCH_CHECK(tensor.device().is_cpu(), "fuseline: an input of the device ", tensor.device());
+      input.kind = kHost;
       input.view.offset = 0;
     } else if (tensor.is_contiguous()) {
       input.view.offset = 0;
@@ -67,8 +68,8 @@ struct Input {
   // GC1.
   bool is_of(const at::Tensor& tensor) const {
     if (tensor.scalar_type() != view.dtype || tensor.sizes() != c10::IntArrayRef(view.sizes)) return false;
-    if (is_ours(tensor) != (kind != kNumber) || tensor.is_conj() || tensor.is_neg()) return false;
-    if (kind == kNumber) return tensor.device().is_cpu();
+    if (is_ours(tensor) != (kind != kHost) || tensor.is_conj() || tensor.is_neg()) return false;
+    if (kind == kHost) return tensor.device().is_cpu();
     if (kind == kWhole) return tensor.is_contiguous();
     if (tensor.strides() != c10::IntArrayRef(view.strides) || tensor.storage_offset() != view.offset) return false;
     const Buf& buf = buf_of(tensor);
@@ -76,7 +77,7 @@ struct Input {
   }
 
   Value value_of(const at::Tensor& tensor) const {
-    return kind == kNumber ? upload(tensor) : kind == kWhole ? read(tensor) : read_storage(tensor);
+    return kind == kHost ? upload(tensor) : kind == kWhole ? read(tensor) : read_storage(tensor);
   }
 };
 
@@ -224,7 +225,7 @@ void end(Recording& recording, const std::vector<at::Tensor>& outputs) {
     if (buf == nullptr || buf->recording != fuseline::recording()) {
       output.constant = tensor;
     } else if (const auto found = inputs.find(buf); found != inputs.end()) {
-      TORCH_CHECK(variant.inputs[found->second].kind != Input::kNumber, "fuseline: a graph returns a number of the CPU");
+      TORCH_CHECK(variant.inputs[found->second].kind != Input::kHost, "fuseline: a graph returns a tensor of the CPU");
       output.input = found->second;
     } else {
       const auto [place, is_new] = made.emplace(buf, returns.size());
@@ -239,7 +240,7 @@ void end(Recording& recording, const std::vector<at::Tensor>& outputs) {
   for (size_t at = 0; at < recording.placeholders.size(); ++at) {
     Value now = read_storage(recording.placeholders[at]);
     if (is_same(now, recording.values[at])) continue;
-    TORCH_CHECK(variant.inputs[at].kind != Input::kNumber, "fuseline: a graph writes to a number of the CPU");
+    TORCH_CHECK(variant.inputs[at].kind != Input::kHost, "fuseline: a graph writes to a tensor of the CPU");
     const Buf& buf = buf_of(recording.placeholders[at]);
     variant.written.push_back(at);
     variant.made.push_back({buf.dtype, buf.dims});

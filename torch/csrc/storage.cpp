@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include <array>
+
 namespace fuseline {
 
 std::string last_message() {
@@ -156,12 +158,13 @@ void write(const at::Tensor& tensor, Value value) {
   if (tensor.numel() == 0) return;
   FltType type = type_of(tensor.scalar_type(), tensor.sizes());
   Value next;
+  std::array<int64_t, FLT_MAX_RANK> sizes;
+  size_t rank = 0;
   check(flt_write(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.get(),
-                  next.out()));
-  const int64_t size = tensor.dtype().itemsize();
+                  next.out(), sizes.data(), &rank));
   buf.value = std::move(next);
   buf.dtype = tensor.scalar_type();
-  buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
+  buf.dims.assign(sizes.begin(), sizes.begin() + rank);
 }
 
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims) {
@@ -208,8 +211,11 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
         FltType whole = type_of(buf.dtype, dims);
         Value zeros, grown;
         check(flt_zeros(&whole, buf.recording != 0 && buf.recording == recording(), zeros.out()));
-        check(flt_write(zeros.get(), &type, one.data(), 0, part.get(), grown.out()));
+        std::array<int64_t, FLT_MAX_RANK> sizes;
+        size_t rank = 0;
+        check(flt_write(zeros.get(), &type, one.data(), 0, part.get(), grown.out(), sizes.data(), &rank));
         part = std::move(grown);
+        dims.assign(sizes.begin(), sizes.begin() + rank);
       }
       buf.value = std::move(part);
       buf.dims = dims;

@@ -6,7 +6,7 @@
 //
 // Invariants:
 // - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). That is when its value's life ends in the program.
-// - SB2: the value of a Buf covers the storage: elements times their size are its bytes. A null value is a storage that nobody has written to.
+// - SB2: the value of a Buf covers the storage: elements times their size are its bytes. `dtype` and `dims` are its own. A null value is a storage that nobody has written to.
 // - SB3: the value is replaced under the lock; forward and backward run on different threads.
 // - SB4: a value of a graph that is being recorded (graph.h) is in storages that were made meanwhile, on the same thread, and in no other.
 #pragma once

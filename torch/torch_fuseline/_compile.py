@@ -35,7 +35,9 @@ class _Graph:
             number = _numbers[name] = _numbers.get(name, -1) + 1
         self.name = f"{name}_{number}"
         self._module = _fit(module)
-        self._is_recorded = True
+        self._is_recorded = not _returns_cpu(module)
+        if not self._is_recorded:
+            apart[self.name] = "it returns a tensor of the CPU"
         # The name is part of the executable's key: the same for all graphs, so that the same graph is the same program in another process.
         self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
         weakref.finalize(self, _ops.graph_forget, self._id)
@@ -113,6 +115,12 @@ def _fit(module):
             node.args = (laid_out, *node.args[1:])
     module.recompile()
     return module
+
+
+def _returns_cpu(module):
+    """Whether the CPU has a part in a graph that others see: what it computes in between may as well be computed by the device."""
+    values = [node.meta.get("val") for node in module.graph.find_nodes(op="output")[0].all_input_nodes]
+    return any(isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in values)
 
 
 def _has_symbols(inputs):

@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::LazyLock;
 
+use fuseline::fusion::limits::MAX_RANK;
 use fuseline::fusion::{DType, Literal, Shape, TensorType};
 use fuseline::{Mode, Stage, Tensor};
 use smallvec::SmallVec;
@@ -303,7 +304,7 @@ pub extern "C" fn flt_read(
     })
 }
 
-/// A storage after a write through a view.
+/// A storage after a write through a view, and the sizes that its value has now: `sizes` has room for [`MAX_RANK`] of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_write(
     base: &Tensor,
@@ -312,11 +313,18 @@ pub extern "C" fn flt_write(
     offset: i64,
     value: &Tensor,
     out: &mut Place,
+    sizes: &mut [i64; MAX_RANK],
+    rank: &mut usize,
 ) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives as many strides as sizes.
         let strides = unsafe { list(strides, ty.rank as usize) };
-        out.write(view::write(base, &View { ty: &type_of(ty)?, strides, offset }, value)?);
+        let written = view::write(base, &View { ty: &type_of(ty)?, strides, offset }, value)?;
+        *rank = written.rank();
+        for (size, &dim) in sizes.iter_mut().zip(written.dims()) {
+            *size = dim as i64;
+        }
+        out.write(written);
         Ok(())
     })
 }

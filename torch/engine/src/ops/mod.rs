@@ -16,10 +16,10 @@ mod scatter;
 mod transforms;
 mod window;
 
-pub(crate) use random::APART;
 use fuseline::Tensor;
 use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::fusion::{DType, TensorType};
+pub(crate) use random::APART;
 
 use crate::call::{Call, Result, Results, Row, one};
 use crate::promote::result_type;
