@@ -73,6 +73,7 @@ FltStatus flt_graph_call(uint64_t number, bool is_apart, const FltValue* const* 
                          size_t draw_count, FltValue* results, size_t room);
 void flt_retain(const FltValue* value, FltValue* out);
 FltStatus flt_quick_number(size_t op, const FltValue* a, double b, FltValue* out);
+FltStatus flt_quick_one(size_t op, const FltValue* a, FltValue* out);
 FltStatus flt_quick(size_t op, const FltValue* a, const FltValue* b, FltValue* out);
 void flt_release(FltValue* value);
 FltStatus flt_synchronize();

@@ -30,6 +30,7 @@
 
 #include "decompose.h"
 #include "device.h"
+#include "quick.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -465,64 +466,6 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   return nullptr;
 }
 
-// Overloads with a kernel of their own in front of the boxed one, for the case that most calls are: two tensors of one type and one shape, each all of
-// its storage. Inference, arguments and their key are left out then; everything else goes the common way.
-enum Quick : size_t { kAdd, kSub, kMul, kDiv, kQuick };
-constexpr std::array<const char*, kQuick> kQuickNames{"aten::add", "aten::sub", "aten::mul", "aten::div"};
-std::array<Kernel*, kQuick> quick_kernels{};
-std::array<std::optional<c10::OperatorHandle>, kQuick> quick_ops;
-
-// A number in the place of a tensor, as Python's operators make it.
-std::optional<double> number_of(const at::Tensor& tensor) {
-  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number() || !tensor.device().is_cpu()) return std::nullopt;
-  switch (tensor.scalar_type()) {
-    case c10::ScalarType::Double: return *static_cast<const double*>(tensor.const_data_ptr());
-    case c10::ScalarType::Long: return static_cast<double>(*static_cast<const int64_t*>(tensor.const_data_ptr()));
-    default: return std::nullopt;
-  }
-}
-
-std::optional<at::Tensor> quick(Quick op, const at::Tensor& a, const at::Tensor& b) {
-  if (const auto number = number_of(b)) {
-    if (!is_ours(a) || !c10::isFloatingType(a.scalar_type())) return std::nullopt;
-    const Value x = read_whole(a);
-    if (!x) return std::nullopt;
-    Value value;
-    check(flt_quick_number(op, x.get(), *number, value.out()));
-    return make(std::move(value), a.scalar_type(), a.sizes());
-  }
-  if (!is_ours(a) || !is_ours(b) || a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return std::nullopt;
-  const c10::ScalarType dtype = a.scalar_type();
-  const bool is_float = c10::isFloatingType(dtype);
-  if (!is_float && (op == kDiv || !c10::isIntegralType(dtype, false))) return std::nullopt;
-  const Value x = read_whole(a), y = read_whole(b);
-  if (!x || !y) return std::nullopt;
-  Value value;
-  check(flt_quick(op, x.get(), y.get(), value.out()));
-  return make(std::move(value), dtype, a.sizes());
-}
-
-template <class... Args>
-at::Tensor the_common_way(Quick op, const Args&... args) {
-  Stack stack{IValue(args)...};
-  (*quick_kernels[op])(*quick_ops[op], c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
-  return std::move(stack.back()).toTensor();
-}
-
-template <Quick op>
-at::Tensor scaled(const at::Tensor& a, const at::Tensor& b, const at::Scalar& alpha) {
-  const bool is_one = alpha.isIntegral(false) ? alpha.toLong() == 1 : alpha.isFloatingPoint() && alpha.toDouble() == 1.0;
-  if (is_one)
-    if (auto result = quick(op, a, b)) return *std::move(result);
-  return the_common_way(op, a, b, alpha);
-}
-
-template <Quick op>
-at::Tensor plain(const at::Tensor& a, const at::Tensor& b) {
-  if (auto result = quick(op, a, b)) return *std::move(result);
-  return the_common_way(op, a, b);
-}
-
 struct Row {
   size_t number;
   std::string name, overload;
@@ -557,21 +500,9 @@ void implement(const c10::OperatorHandle& op, const Row& row, Form form, const c
                size_t inputs) {
   const auto& name = op.operator_name();
   const std::string full = name_of(op);
-  auto kernel = std::make_unique<Kernel>(row.number, form, functional, inputs);
-  for (size_t quick = 0; quick < kQuick; ++quick) {
-    if (form != Form::Functional || name.name != kQuickNames[quick] || name.overload_name != "Tensor") continue;
-    // It lives as long as the registration, which is until the process ends.
-    quick_kernels[quick] = kernel.release();
-    quick_ops[quick] = functional;
-    switch (quick) {
-      case kAdd: library().impl(full.c_str(), &scaled<kAdd>); break;
-      case kSub: library().impl(full.c_str(), &scaled<kSub>); break;
-      case kMul: library().impl(full.c_str(), &plain<kMul>); break;
-      default: library().impl(full.c_str(), &plain<kDiv>);
-    }
-    return;
-  }
-  library(name.name.rfind("fuseline::", 0) == 0).impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(std::move(kernel))));
+  const auto boxed = c10::BoxedKernel::makeFromFunctor(std::make_unique<Kernel>(row.number, form, functional, inputs));
+  torch::Library& home = library(name.name.rfind("fuseline::", 0) == 0);
+  if (!register_quick(home, op, boxed)) home.impl(full.c_str(), torch::CppFunction::makeFromBoxedKernel(boxed));
 }
 
 }  // namespace

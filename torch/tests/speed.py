@@ -3,6 +3,7 @@
     python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it; the device, torch.compile on it, strict mode
     python speed.py steps --models vit --rounds 5
     python speed.py ops                         # nanoseconds of the dispatching thread for an op on one element, from Python
+    python speed.py cpp                         # the same from a loop of C++
 
 Each way runs in a process of its own, which warms up for ``--warm`` rounds, until nothing is compiled any more and then as many again, and times ``--rounds``
 rounds of ``--steps`` steps, each ended by reading the loss; the best one counts. All ways use the same number of threads.
@@ -93,9 +94,42 @@ def op_times():
     return times
 
 
+# As dispatch.cpp has them.
+CPP_OPS = ("add", "mul", "neg", "add_", "exp", "lt", "sum")
+
+
+def cpp_op_times():
+    """The same from a loop of C++."""
+    import ctypes
+    import pathlib
+    import tempfile
+
+    import torch
+
+    torch.set_num_threads(1)
+    here, package = pathlib.Path(__file__).parent, pathlib.Path(torch.__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/dispatch.so"
+        flags = ["-O2", "-std=c++20", "-fPIC", "-shared", f"-I{package}/include", f"-L{package}/lib", "-ltorch_cpu", "-lc10"]
+        subprocess.run([os.environ.get("CXX", "c++"), here / "dispatch.cpp", *flags, "-o", library], check=True)
+        time_of = ctypes.CDLL(library).dispatch_time
+    time_of.restype, time_of.argtypes = ctypes.c_double, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+    times = {}
+    with torch.no_grad():
+        for which, name in enumerate(CPP_OPS):
+            for device in ("cpu", "fuseline"):
+                best = float("inf")
+                for _ in range(15):
+                    best = min(best, time_of(device.encode(), which, 1000))
+                    if device == "fuseline":
+                        torch.fuseline.synchronize()
+                times.setdefault(name, {})[device] = best
+    return times
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["steps", "ops", "one"])
+    parser.add_argument("what", choices=["steps", "ops", "cpp", "one"])
     parser.add_argument("--models", nargs="*", default=list(SIZES))
     parser.add_argument("--ways", nargs="*", default=list(WAYS))
     parser.add_argument("--small", action="store_true", help="the sizes of the tests")
@@ -105,9 +139,9 @@ def main():
     args = parser.parse_args()
     if args.what == "one":
         print(json.dumps(step_time(args.models[0], args.ways[0], args.warm, args.steps, args.rounds, args.small)))
-    elif args.what == "ops":
+    elif args.what in ("ops", "cpp"):
         print(f"{'op':24} {'CPU eager':>10} {'fuseline':>10}  ns")
-        for name, times in op_times().items():
+        for name, times in (op_times() if args.what == "ops" else cpp_op_times()).items():
             print(f"{name:24} {times['cpu']:10.0f} {times['fuseline']:10.0f}")
     else:
         print(f"{'model':12}" + "".join(f"{way:>11}" for way in args.ways) + "  ms a step")

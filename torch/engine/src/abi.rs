@@ -25,6 +25,7 @@ use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
 use crate::device;
 use crate::graph;
 use crate::ops::{self, cast};
+use crate::quick;
 use crate::view::{self, View};
 
 /// What a call came to.
@@ -231,29 +232,29 @@ pub extern "C" fn flt_record(
     })
 }
 
-/// Ops of two operands that have one type, which is also that of the result: no inference, no arguments. The place in this list is the number
-/// at the border.
-const QUICK: [fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>; 4] =
-    [Tensor::add, Tensor::sub, Tensor::mul, Tensor::div];
-
-/// The same with a number, which takes the type of the tensor; for floats.
-const QUICK_NUMBER: [fn(&Tensor, f64) -> fuseline::Result<Tensor>; 4] =
-    [|a, b| a + b, |a, b| a - b, |a, b| a * b, |a, b| a / b];
-
-/// Records an op of [`QUICK`] on operands of one type. Not for `bool`, nor division for integers.
+/// Records an op of [`quick::TWO`] on operands of one type. Not for `bool`, nor division for integers.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick(op: usize, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
     guarded(|| {
-        out.write(QUICK[op](a, b)?);
+        out.write(quick::TWO[op](a, b)?);
         Ok(())
     })
 }
 
-/// Records an op of [`QUICK_NUMBER`] on a tensor of floats.
+/// Records an op of [`quick::NUMBER`] on a tensor of floats.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_quick_number(op: usize, a: &Tensor, b: f64, out: &mut Place) -> Status {
     guarded(|| {
-        out.write(QUICK_NUMBER[op](a, b)?);
+        out.write(quick::NUMBER[op](a, b)?);
+        Ok(())
+    })
+}
+
+/// Records an op of [`quick::ONE`] on a tensor of floats.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(quick::ONE[op](a)?);
         Ok(())
     })
 }

@@ -22,4 +22,5 @@ mod device;
 mod graph;
 pub mod ops;
 mod promote;
+mod quick;
 pub mod view;
