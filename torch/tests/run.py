@@ -1,6 +1,6 @@
-"""Runs the tests and prints a line of JSON for each: ``{"name": .., "outcome": "passed" | "failed" | "skipped", "why": ..}``."""
+"""Runs the tests, or those of the modules that are named, and prints a line of JSON for each:
+``{"name": .., "outcome": "passed" | "failed" | "skipped", "why": ..}``."""
 
-import json
 import pathlib
 import sys
 import unittest
@@ -30,5 +30,9 @@ class Result(unittest.TestResult):
 
 if __name__ == "__main__":
     result = Result()
-    unittest.defaultTestLoader.discover(str(pathlib.Path(__file__).parent)).run(result)
+    if sys.argv[1:]:
+        suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])
+    else:
+        suite = unittest.defaultTestLoader.discover(str(pathlib.Path(__file__).parent))
+    suite.run(result)
     sys.exit(0 if result.wasSuccessful() else 1)

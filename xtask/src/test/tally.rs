@@ -57,7 +57,7 @@ impl Tally {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skipped.len())
     }
 
-    fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &Tally) {
         self.passed += other.passed;
         self.failed.extend_from_slice(&other.failed);
         self.skipped.extend_from_slice(&other.skipped);

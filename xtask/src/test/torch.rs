@@ -2,7 +2,7 @@
 //!
 //! PyTorch goes into a virtual environment below `target/`, by hashes (`torch/tests/requirements.txt`), without the CUDA libraries that it
 //! loads and does not use (`torch/tests/cuda_stubs.py`): half a gigabyte, fetched once. The engine's side is taken from the build of the
-//! other stages. Skipped where something is missing that set-up does not provide: a C++ compiler, a Python with `venv`, the
+//! other stages. `FUSELINE_TORCH_OLDER=1` does the same for an older PyTorch, with part of the tests. Skipped where something is missing that set-up does not provide: a C++ compiler, a Python with `venv`, the
 //! registry.
 
 use std::path::{Path, PathBuf};
@@ -13,8 +13,27 @@ use serde_json::Value;
 use super::tally::Tally;
 use crate::host::Host;
 
-/// Where PyTorch is installed, below the target directory.
-const FOLDER: &str = "torch-tests";
+/// A PyTorch to build for and to test with.
+struct Version {
+    /// What is installed, below `torch/tests/`.
+    requirements: &'static str,
+    /// Where, below the target directory.
+    folder: &'static str,
+    /// Modules of tests; all if there is none.
+    tests: &'static [&'static str],
+}
+
+const NEWEST: Version = Version { requirements: "requirements.txt", folder: "torch-tests", tests: &[] };
+
+/// Half a gigabyte and some minutes more, so only where it is asked for.
+const OLDER: Version = Version {
+    requirements: "requirements-2.14.txt",
+    folder: "torch-tests-2.14",
+    tests: &["test_device", "test_programs", "test_compile"],
+};
+
+/// Asks for the older one.
+const ASK_OLDER: &str = "FUSELINE_TORCH_OLDER";
 
 /// Builds, installs and tests it.
 pub(crate) fn run(host: &Host) -> Tally {
@@ -24,19 +43,27 @@ pub(crate) fn run(host: &Host) -> Tally {
     let Some(python) = host.which("python3") else {
         return Tally::skipped("torch", "there is no python3");
     };
-    let environment = host.target_dir().join(FOLDER);
-    if let Err(why) = provide(host, &python, &environment) {
+    let mut tally = one(host, &python, &NEWEST);
+    if std::env::var_os(ASK_OLDER).is_some() {
+        tally.add(&one(host, &python, &OLDER));
+    }
+    tally
+}
+
+fn one(host: &Host, python: &Path, version: &Version) -> Tally {
+    let environment = host.target_dir().join(version.folder);
+    if let Err(why) = provide(host, python, &environment, version.requirements) {
         return Tally::skipped("torch", why);
     }
-    if let Err(why) = install(host, &python, &environment) {
+    if let Err(why) = install(host, python, &environment) {
         return Tally::failed("pip install ./torch", why);
     }
-    test(host, &environment)
+    test(host, &environment, version.tests)
 }
 
 /// PyTorch, unless what is pinned is there.
-fn provide(host: &Host, python: &Path, environment: &Path) -> Result<(), String> {
-    let requirements = host.root.join("torch/tests/requirements.txt");
+fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -> Result<(), String> {
+    let requirements = host.root.join("torch/tests").join(requirements);
     let wanted = std::fs::read_to_string(&requirements)
         .map_err(|error| format!("{}: {error}", requirements.display()))?;
     let stamp = environment.join("requirements.txt");
@@ -59,9 +86,9 @@ fn install(host: &Host, python: &Path, environment: &Path) -> Result<(), String>
     succeed(command.env("FUSELINE_TORCH_PROFILE", "dev"))
 }
 
-fn test(host: &Host, environment: &Path) -> Tally {
+fn test(host: &Host, environment: &Path, tests: &[&str]) -> Tally {
     let mut command = host.command(interpreter(environment));
-    command.arg(host.root.join("torch/tests/run.py")).env("FUSELINE_SETUP_DIR", host.setup_dir());
+    command.arg(host.root.join("torch/tests/run.py")).args(tests).env("FUSELINE_SETUP_DIR", host.setup_dir());
     // Not the user's; and XLA's own lines are no words of a test.
     command.env("FUSELINE_CACHE", "off").env("GLOG_minloglevel", "2");
     let output = match command.stderr(Stdio::inherit()).output() {
