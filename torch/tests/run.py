@@ -1,6 +1,7 @@
 """Runs the tests, or those of the modules that are named, and prints a line of JSON for each:
 ``{"name": .., "outcome": "passed" | "failed" | "skipped", "why": ..}``."""
 
+import json
 import pathlib
 import sys
 import unittest
