@@ -19,6 +19,7 @@
 
 #include "device.h"
 #include "kernel.h"
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -63,6 +64,7 @@ Value with_bits_of(const at::Tensor& tensor, Value value) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   if (dst.numel() == 0) return dst;
+  const CallSite site;
   TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: a copy from ", self.device());
   TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), "fuseline: a copy to ", dst.device());
   if (!is_ours(dst)) {
@@ -94,11 +96,17 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return cpu.item();
 }
 
-at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) { return at::native::view(self, size); }
+// Views record nothing, but their gradients do, which are told by the line of the view.
+at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) {
+  const CallSite site;
+  return at::native::view(self, size);
+}
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<int64_t> offset) {
+  const CallSite site;
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
 }
 at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  const CallSite site;
   return at::native::_reshape_alias(self, size, stride);
 }
 
@@ -158,6 +166,7 @@ void prepare_target(const at::Tensor& target, c10::ScalarType dtype, c10::IntArr
 
 void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims) {
   if (tensor.sizes() == dims) return;
+  const CallSite site;
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(dims);
   grow(tensor, dims, tensor.strides());
 }

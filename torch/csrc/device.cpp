@@ -8,6 +8,7 @@
 
 #include <atomic>
 
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -16,6 +17,12 @@ namespace {
 std::atomic<bool> fallbacks{true};
 
 c10::Device only() { return c10::Device(kDevice, 0); }
+
+// Waits for all that was recorded.
+void wait() {
+  const CallSite site;
+  check(flt_synchronize());
+}
 
 // One device, one stream: a stream is its id, and everything is on the first.
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -36,8 +43,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
   bool queryStream(const c10::Stream&) const override { return false; }
-  void synchronizeStream(const c10::Stream&) const override { check(flt_synchronize()); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { check(flt_synchronize()); }
+  void synchronizeStream(const c10::Stream&) const override { wait(); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { wait(); }
   // Events are places in the one stream; who waits for one waits for all before it.
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {
@@ -139,6 +146,11 @@ void register_device() {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT void fuseline_torch_set_fallback(int allowed) { fuseline::fallbacks.store(allowed != 0); }
+// As the line that calls waits.
+EXPORT int fuseline_torch_synchronize() {
+  const fuseline::CallSite site;
+  return flt_synchronize();
+}
 EXPORT void fuseline_torch_manual_seed(uint64_t seed) {
   auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
   std::scoped_lock lock(own->mutex_);

@@ -47,6 +47,11 @@ enum FltKind : uint32_t {
 
 enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED };
 
+struct FltSite;
+// The place of a text; it lives as long as the process.
+const FltSite* flt_site(const char* text, size_t len);
+void flt_at(const FltSite* site);
+
 const char* flt_message(size_t* len);
 size_t flt_op_count();
 const char* flt_op_name(size_t op, size_t* len);

@@ -30,6 +30,7 @@
 
 #include "decompose.h"
 #include "device.h"
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -76,7 +77,10 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
   at::native::cpu_fallback(op, stack);
 }
 
-void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) { fall_back(op, stack, "there is no row for it"); }
+void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
+  const CallSite site;
+  fall_back(op, stack, "there is no row for it");
+}
 
 class Kernel final : public c10::OperatorKernel {
  public:
@@ -96,6 +100,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    const CallSite site;
     if (const char* why = record(op, stack)) fall_back(op, stack, *why != 0 ? std::string(why) : last_message());
   }
 
@@ -479,6 +484,7 @@ std::optional<double> number_of(const at::Tensor& tensor) {
 }
 
 std::optional<at::Tensor> quick(Quick op, const at::Tensor& a, const at::Tensor& b) {
+  const CallSite site;
   if (const auto number = number_of(b)) {
     if (!is_ours(a) || !c10::isFloatingType(a.scalar_type())) return std::nullopt;
     const Value x = read_whole(a);

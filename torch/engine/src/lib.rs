@@ -20,4 +20,5 @@ pub mod call;
 mod device;
 pub mod ops;
 mod promote;
+mod site;
 pub mod view;
