@@ -69,6 +69,17 @@ void flt_retain(const FltValue* value, FltValue* out);
 FltStatus flt_quick_number(size_t op, const FltValue* a, double b, FltValue* out);
 FltStatus flt_quick(size_t op, const FltValue* a, const FltValue* b, FltValue* out);
 void flt_release(FltValue* value);
+FltStatus flt_event_record(bool is_timed, uint64_t* event);
+FltStatus flt_event_query(uint64_t event, bool* is_reached);
+FltStatus flt_event_wait(uint64_t event);
+FltStatus flt_event_elapsed(uint64_t from, uint64_t to, double* milliseconds);
+FltStatus flt_event_close(uint64_t event);
+FltStatus flt_is_idle(bool* is_idle);
+FltStatus flt_custom_arity(size_t op, size_t* operands, size_t* results);
+// There is room for eight sizes.
+FltStatus flt_custom_type(size_t op, bool is_result, size_t at, int64_t* dims, FltType* type);
+FltStatus flt_custom_call(size_t op, const FltValue* operands, size_t count, FltValue* results, size_t room);
+FltStatus flt_profile_mark(const char* name, size_t len);
 FltStatus flt_synchronize();
 FltStatus flt_flush();
 FltStatus flt_set_mode(uint32_t mode);

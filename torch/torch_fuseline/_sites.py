@@ -8,7 +8,7 @@ import sysconfig
 
 import torch
 
-from ._shim import shim
+from ._library import shim
 
 OFF, WALK, ASK = range(3)
 #: In the order of `Python` in csrc/site.cpp.

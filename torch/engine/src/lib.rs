@@ -17,8 +17,11 @@
 
 mod abi;
 pub mod call;
+mod custom;
 mod device;
+mod event;
 pub mod ops;
 mod promote;
+mod report;
 mod site;
 pub mod view;

@@ -31,6 +31,15 @@ FUNCTIONS = {
     "flt_configure": (ctypes.c_int, [TEXT, SIZE] * 2),
     "flt_explain": (ctypes.c_int, []),
     "flt_clear_cache": (ctypes.c_int, []),
+    "flt_warm_cache": (ctypes.c_int, [TEXT, SIZE]),
+    "flt_no_disk_cache": (ctypes.c_int, []),
+    "flt_is_forked": (ctypes.c_bool, []),
+    "flt_profile_begin": (ctypes.c_int, []),
+    "flt_profile_mark": (ctypes.c_int, [TEXT, SIZE]),
+    "flt_profile_end": (ctypes.c_int, [TEXT, SIZE]),
+    "fuseline_torch_ranges": (None, [ctypes.c_int]),
+    "flt_custom_register": (ctypes.c_int, [TEXT, SIZE, TEXT, SIZE, ctypes.POINTER(SIZE)]),
+    "flt_custom_arity": (ctypes.c_int, [SIZE, ctypes.POINTER(SIZE), ctypes.POINTER(SIZE)]),
 }
 
 
