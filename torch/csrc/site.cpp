@@ -103,6 +103,8 @@ std::vector<std::unique_ptr<const Place>> places;
 std::unordered_map<std::string, const Place*> by_text;
 std::unordered_map<const void*, const Place*> by_instruction;
 std::unordered_set<const void*> kept;
+// Of more code Python is asked every time: a program that makes code all the time must not keep all of it.
+constexpr size_t kMostCode = 1 << 16;
 
 // Under the lock.
 const Place* place_of(const std::string& text) {
@@ -158,12 +160,12 @@ const Place* ask(bool remembers) {
       // Frames that Python does not show are passed by.
       while (raw != nullptr && (!is_pythons(raw) || word<const void*>(raw, layout.code) != code))
         raw = word<const void*>(raw, layout.back);
-      if (raw != nullptr) {
+      if (raw != nullptr && (kept.size() < kMostCode || kept.count(code) != 0)) {
         by_instruction.emplace(word<const void*>(raw, layout.instruction), place);
         // The reference is kept (ST1).
         if (kept.insert(code).second) code = nullptr;
-        raw = word<const void*>(raw, layout.back);
       }
+      if (raw != nullptr) raw = word<const void*>(raw, layout.back);
     }
     if (code != nullptr) python.drop(code);
     void* outer = python.back(frame);
