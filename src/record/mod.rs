@@ -136,7 +136,8 @@ pub(crate) fn caller() -> Option<&'static Site> {
 
 /// Sets where the calling thread is; returns where it was.
 pub(crate) fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
-    if site.is_some() {
+    // Written once: all threads read it.
+    if site.is_some() && !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
         IS_CALLER_SAID.store(true, std::sync::atomic::Ordering::Relaxed);
     }
     CALLER.try_with(|caller| caller.replace(site)).ok().flatten()

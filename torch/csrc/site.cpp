@@ -193,11 +193,17 @@ struct Here {
   uint32_t thread = static_cast<uint32_t>(at::RecordFunction::currentThreadId() * 0x9e3779b97f4a7c15u >> 32);
   std::array<Latest, kLatest> latest{};
 };
-Here& here() {
-  static thread_local std::unique_ptr<Here> here;
-  if (!here) here = std::make_unique<Here>();
-  return *here;
+// Found by a plain pointer, and freed by what is set up beside it.
+thread_local Here* this_here = nullptr;
+Here& make_here() {
+  static thread_local struct Owner {
+    Here here;
+    ~Owner() { this_here = nullptr; }
+  } owner;
+  this_here = &owner.here;
+  return owner.here;
 }
+Here& here() { return C10_LIKELY(this_here != nullptr) ? *this_here : make_here(); }
 
 // The place of an instruction; null if it is not known.
 const Place* known(Here& here, const void* instruction) {
@@ -296,9 +302,9 @@ const Place* find_place(Here& here) {
 
 CallSite::CallSite() {
   Here& here = fuseline::here();
-  is_outermost_ = !here.is_inside;
-  if (!is_outermost_) return;
+  if (here.is_inside) return;
   here.is_inside = true;
+  is_inside_ = &here.is_inside;
   const Place* place = &kNone;
   try {
     place = find_place(here);
@@ -309,8 +315,8 @@ CallSite::CallSite() {
 }
 
 CallSite::~CallSite() {
-  if (!is_outermost_) return;
-  here().is_inside = false;
+  if (is_inside_ == nullptr) return;
+  *is_inside_ = false;
   flt_at(nullptr);
 }
 

@@ -13,7 +13,8 @@ class CallSite {
   CallSite& operator=(const CallSite&) = delete;
 
  private:
-  bool is_outermost_;
+  // Of this thread, if this is the outermost one.
+  bool* is_inside_ = nullptr;
 };
 
 // After an error whose line is not known: from now on lines are looked for, whatever it costs, unless the user has said no.
