@@ -135,8 +135,9 @@ def configure(**options):
     ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
     ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
     ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
-    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``: which
-    regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
+    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
+    which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. The same by
+    ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """
     for name, value in options.items():
         _check(_shim.flt_configure(*_text(name), *_text(str(value))))

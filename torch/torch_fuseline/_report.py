@@ -6,9 +6,9 @@ from ._library import check, message, shim, text
 class profile:
     """Keeps when things happened, as a context: ``with torch.fuseline.profile("step.html") as kept: ...``.
 
-    At its end the page ``path`` is written, if there is one: a picture of recording, compiling, running and waiting, host reads and regions with their
-    lines in the program, and the steps. Steps are what :meth:`step` says, and the outermost ranges of ``record_function`` (optimizers have theirs).
-    ``summary`` is the same in words, after the end. One is kept at a time.
+    At its end the page ``path`` is written, if there is one: a picture of recording, compiling, running and waiting, host reads and regions with
+    their lines in the program, and the steps. Steps are what :meth:`step` says, and the outermost ranges of ``record_function`` (optimizers have
+    theirs). ``summary`` is the same in words, after the end. One is kept at a time.
     """
 
     def __init__(self, path=None):

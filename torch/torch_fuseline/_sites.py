@@ -1,5 +1,6 @@
 """Lines of the program in errors and explanations. How they are found is in ``csrc/site.cpp``."""
 
+import atexit
 import ctypes
 import os
 import pathlib
@@ -81,6 +82,4 @@ def set_up():
         call_sites(asked not in ("0", "False", "false"))
     shim.fuseline_torch_sites_way(way)
     # Threads that record when the interpreter has ended have no frames any more.
-    import atexit
-
     atexit.register(shim.fuseline_torch_sites_way, OFF)
