@@ -463,8 +463,8 @@ pub fn swap_site(site: Option<Site>) -> Option<Site> {
 /// # let engine = fuseline::Engine::reference();
 /// use fuseline::{Mode, Site, embed, with_mode};
 ///
-/// let line: &'static Site = Box::leak(Box::new(Site::Host("train.py:12".into())));
-/// let before = embed::swap_caller(Some(line));
+/// static LINE: Site = Site::Static("train.py:12");
+/// let before = embed::swap_caller(Some(&LINE));
 /// let x = engine.tensor(&[1.0f32], &[1])?;
 /// let wrong = (&x).reshape(&[2]).unwrap_err();
 /// embed::swap_caller(before);

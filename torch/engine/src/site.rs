@@ -8,7 +8,6 @@
 #![allow(clippy::disallowed_types, reason = "no model checker drives this crate")]
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use fuseline::Site;
 use fuseline::embed::swap_caller;
@@ -23,7 +22,7 @@ pub struct FltSite(Site);
 /// The place of a text, such as "train.py:12 in step".
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_site(text: *const u8, len: usize) -> &'static FltSite {
-    static SITES: Mutex<Option<HashMap<Arc<str>, &'static FltSite>>> = Mutex::new(None);
+    static SITES: Mutex<Option<HashMap<&'static str, &'static FltSite>>> = Mutex::new(None);
     // SAFETY: holds because the shim gives so many bytes.
     let text = String::from_utf8_lossy(unsafe { list(text, len) });
     let mut sites = SITES.lock();
@@ -31,8 +30,8 @@ pub extern "C" fn flt_site(text: *const u8, len: usize) -> &'static FltSite {
     if let Some(site) = sites.get(&*text) {
         return site;
     }
-    let text: Arc<str> = Arc::from(&*text);
-    let site: &'static FltSite = Box::leak(Box::new(FltSite(Site::Host(text.clone()))));
+    let text: &'static str = String::leak(text.into_owned());
+    let site: &'static FltSite = Box::leak(Box::new(FltSite(Site::Static(text))));
     sites.insert(text, site);
     site
 }
