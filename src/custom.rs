@@ -19,7 +19,7 @@ use crate::handler::{Config, Target};
 use crate::stream::{RecordCall, Stream, Tensors};
 use crate::sync::fork::is_forked;
 use crate::sync::{Mutex, Rank};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, here};
 
 /// The ops of an engine that users defined, by name.
 pub(crate) struct CustomOps(Mutex<HashMap<String, Arc<CustomOp>>>);
@@ -96,7 +96,7 @@ impl Stream {
     /// When the operands do not have the types of the function; in Debug mode, when the op fails.
     #[track_caller]
     pub fn call(&self, op: &CustomOp, operands: &[&Tensor]) -> Result<Tensors> {
-        let site = Site::Rust(std::panic::Location::caller());
+        let site = here();
         let bodies = std::slice::from_ref(op.body());
         self.shared().record(RecordCall {
             op: OpCode::Composite,
@@ -150,7 +150,7 @@ impl Stream {
     /// ```
     #[track_caller]
     pub fn call_handler(&self, target: &Target, operands: &[&Tensor], config: Config) -> Result<Tensors> {
-        let site = Site::Rust(std::panic::Location::caller());
+        let site = here();
         let attrs = attrs::custom_call(target.name(), config, target.has_side_effect());
         let op = OpCode::CustomCall;
         let effect = Effect::Pure;

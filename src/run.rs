@@ -98,6 +98,7 @@ impl PreparedProgram {
     pub fn results_at(&self, site: &Site) -> &[ProgramId] {
         match site {
             Site::Host(place) => self.places.get(place).map_or(&[], Vec::as_slice),
+            Site::Static(place) => self.places.get(*place).map_or(&[], Vec::as_slice),
             _ => &[],
         }
     }

@@ -20,7 +20,7 @@ use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
 use crate::record::replay::{Dropped, End, Replay, Replayed, TakeResults};
-use crate::record::{Entry, Fence, Fenced, scoped_mode};
+use crate::record::{Entry, Fence, Fenced, caller, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::fork::{is_forked, keep_in_child};
@@ -88,6 +88,7 @@ impl<'a> RecordCall<'a> {
         operands: &'a [&'a Tensor],
         site: &'a Site,
     ) -> RecordCall<'a> {
+        let site = caller().unwrap_or(site);
         RecordCall { op, attrs, bodies: &[], operands, effect: Effect::Pure, site }
     }
 
@@ -785,7 +786,7 @@ impl Stream {
         bodies: &[Arc<Body>],
         operands: &[&Tensor],
     ) -> Result<Tensors> {
-        let site = Site::Rust(std::panic::Location::caller());
+        let site = here();
         let call = RecordCall { op, attrs: &attrs, bodies, operands, effect: Effect::Pure, site: &site };
         self.0.record(call)
     }

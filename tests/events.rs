@@ -68,6 +68,25 @@ fn an_event_is_reached_when_what_is_before_it_has_run() {
 }
 
 #[test]
+fn a_stream_that_exists_has_events_too() {
+    on_sessions(|session, _| {
+        let own = session.engine().stream();
+        let kept = session.keep_stream(own)?;
+        // The wait is for what is recorded on the stream itself.
+        let hole = session.placeholder(kept, &ty())?;
+        let y = op(session, kept, OpCode::Negate, &[hole])?;
+        let event = session.record_event(kept)?;
+        assert!(!session.is_reached(event)? && own.synchronize_for(Duration::from_millis(10)).is_err());
+        session.fill(hole, bytes_of(&[1.0f32, -2.0]))?;
+        session.wait_event(event, None)?;
+        own.synchronize()?;
+        session.close_event(event)?;
+        session.close_stream(kept)?;
+        release(session, &[hole, y])
+    });
+}
+
+#[test]
 fn a_stream_waits_for_an_event_of_another() {
     on_sessions(|session, [one, other]| {
         let x = session.upload(other, &ty(), bytes_of(&[3.0f32, 4.0]))?;

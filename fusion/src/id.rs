@@ -69,6 +69,8 @@ pub enum Site {
     Rust(&'static Location<'static>),
     /// A place in the embedder's own language, as it wants it printed (`model.py:40`).
     Host(Arc<str>),
+    /// The same, of a text that lives as long as the process. Copying it counts no references, for which threads would wait for one another.
+    Static(&'static str),
 }
 
 impl fmt::Display for Site {
@@ -77,6 +79,7 @@ impl fmt::Display for Site {
             Site::Unknown => f.write_str("an unknown place"),
             Site::Rust(location) => write!(f, "{}:{}", location.file(), location.line()),
             Site::Host(place) => f.write_str(place),
+            Site::Static(place) => f.write_str(place),
         }
     }
 }

@@ -20,7 +20,7 @@
 //! | ops of its own, as StableHLO text or a function | [`Session::register_op`], [`Session::call_op`] |
 //! | ops of its own, as functions of the host | [`crate::handler::register`], then [`Session::record`] of `custom_call` |
 //! | events and faults | [`crate::EngineConfig::event_sink`], [`crate::EngineConfig::inject_faults`] |
-//! | why a step is slow | [`crate::Timeline`], [`swap_site`] |
+//! | why a step is slow | [`crate::Timeline`], [`swap_site`], [`swap_caller`] |
 //! | errors as data | [`ErrorReport`], [`take_last_error`], [`Session::take_failures`] |
 //!
 //! # Ids
@@ -123,7 +123,7 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::{Fence, swap_scoped_mode};
+use crate::record::{self, Fence, swap_scoped_mode};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Rank};
@@ -317,6 +317,14 @@ impl Session {
         self.open(Lane::Stream(self.0.engine.new_stream()))
     }
 
+    /// An id for a stream that exists, such as the engine's own.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn keep_stream(&self, stream: &Stream) -> Result<StreamHandle> {
+        self.open(Lane::Stream(stream.clone()))
+    }
+
     fn open(&self, lane: Lane) -> Result<StreamHandle> {
         let added = self.0.streams.insert(lane).map(StreamHandle);
         told(added.map_err(|missing| Error::misuse(format!("a stream: the table {missing}"), Site::Unknown)))
@@ -446,9 +454,32 @@ pub fn swap_site(site: Option<Site>) -> Option<Site> {
     ASKING.try_with(|asking| asking.replace(site)).ok().flatten()
 }
 
+/// Says where the program of the framework is on the calling thread, for what methods of tensors and streams record and read from now on: it stands
+/// where the call in Rust would, in errors, events and timelines. Returns what was said before. For frameworks whose ops are made of such calls; a
+/// [`Call`] with a site keeps its own.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// # let engine = fuseline::Engine::reference();
+/// use fuseline::{Mode, Site, embed, with_mode};
+///
+/// static LINE: Site = Site::Static("train.py:12");
+/// let before = embed::swap_caller(Some(&LINE));
+/// let x = engine.tensor(&[1.0f32], &[1])?;
+/// let wrong = (&x).reshape(&[2]).unwrap_err();
+/// embed::swap_caller(before);
+/// assert!(wrong.to_string().contains("train.py:12"), "{wrong}");
+/// # Ok(())
+/// # }
+/// ```
+pub fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
+    record::swap_caller(site)
+}
+
 /// Where the calling thread reads or waits.
 fn asking() -> Site {
-    ASKING.try_with(|asking| asking.borrow().clone()).ok().flatten().unwrap_or_default()
+    let said = ASKING.try_with(|asking| asking.borrow().clone()).ok().flatten();
+    said.or_else(|| record::caller().cloned()).unwrap_or_default()
 }
 
 impl fmt::Debug for Session {

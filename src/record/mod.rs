@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use fuseline_fusion::Site;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, TraceOp};
 
@@ -114,6 +115,32 @@ pub(crate) fn scoped_mode() -> Option<Mode> {
 /// Sets the mode that the calling thread is in; returns the one before.
 pub(crate) fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
     SCOPED_MODE.try_with(|scoped| scoped.replace(mode)).ok().flatten()
+}
+
+/// Whether a thread of the process has ever said where it is: programs in Rust never do, and then nothing but this is looked at.
+#[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
+static IS_CALLER_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+crate::sync::thread_local! {
+    static CALLER: Cell<Option<&'static Site>> = const { Cell::new(None) };
+}
+
+/// Where the calling thread is, in a program that is not in Rust ([`crate::embed::swap_caller`]).
+#[inline(always)]
+pub(crate) fn caller() -> Option<&'static Site> {
+    if !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
+        return None;
+    }
+    CALLER.try_with(Cell::get).ok().flatten()
+}
+
+/// Sets where the calling thread is; returns where it was.
+pub(crate) fn swap_caller(site: Option<&'static Site>) -> Option<&'static Site> {
+    // Written once: all threads read it.
+    if site.is_some() && !IS_CALLER_SAID.load(std::sync::atomic::Ordering::Relaxed) {
+        IS_CALLER_SAID.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+    CALLER.try_with(|caller| caller.replace(site)).ok().flatten()
 }
 
 /// Calls `f` with a mode in force for every op that this thread records meanwhile, on whatever stream. Scopes nest, and end

@@ -31,6 +31,7 @@ pub use read::Read;
 
 use crate::error::{Error, Result};
 use crate::promote::Number;
+use crate::record::caller;
 use crate::stream::{RecordCall, Stream, StreamShared, Tensors};
 use crate::value::ValueCell;
 
@@ -224,10 +225,13 @@ pub(crate) fn scalar_as(like: &Tensor, number: Number, dtype: DType) -> Option<T
     number.element(dtype).map(|scalar| Tensor::new(ValueCell::scalar(scalar), like.stream().clone()))
 }
 
-/// The call site of a public method.
+/// The call site of a public method, or where the program is that such methods are called for.
 #[track_caller]
 pub(crate) fn here() -> Site {
-    Site::Rust(std::panic::Location::caller())
+    match caller() {
+        Some(site) => site.clone(),
+        None => Site::Rust(std::panic::Location::caller()),
+    }
 }
 
 impl Clone for Tensor {

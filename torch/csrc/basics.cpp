@@ -20,6 +20,7 @@
 
 #include "device.h"
 #include "kernel.h"
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -64,6 +65,7 @@ Value with_bits_of(const at::Tensor& tensor, Value value) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   if (dst.numel() == 0) return dst;
+  const CallSite site;
   TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: a copy from ", self.device());
   TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), "fuseline: a copy to ", dst.device());
   if (!is_ours(dst)) {
@@ -95,11 +97,17 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return cpu.item();
 }
 
-at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) { return at::native::view(self, size); }
+// Views record nothing, but their gradients do, which are told by the line of the view.
+at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) {
+  const CallSite site;
+  return at::native::view(self, size);
+}
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<int64_t> offset) {
+  const CallSite site;
   return at::native::as_strided_tensorimpl(self, size, stride, offset);
 }
 at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  const CallSite site;
   return at::native::_reshape_alias(self, size, stride);
 }
 
@@ -115,6 +123,9 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
   if (format && *format != c10::MemoryFormat::Preserve) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   return self;
 }
+
+// Memory is given back in the order of the one stream, so it is never given to others too early.
+void record_stream(at::Tensor&, c10::Stream) {}
 
 // Waits, since its result is no tensor.
 bool equal(const at::Tensor& a, const at::Tensor& b) {
@@ -159,6 +170,7 @@ void prepare_target(const at::Tensor& target, c10::ScalarType dtype, c10::IntArr
 
 void set_sizes(const at::Tensor& tensor, c10::IntArrayRef dims) {
   if (tensor.sizes() == dims) return;
+  const CallSite site;
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(dims);
   grow(tensor, dims, tensor.strides());
 }
@@ -187,6 +199,7 @@ void register_basics() {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
   library.impl("equal", &equal);
+  library.impl("record_stream", &record_stream);
   library.impl("view", &view);
   library.impl("as_strided", &as_strided);
   library.impl("_reshape_alias", &reshape_alias);

@@ -7,7 +7,9 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
+#include <memory>
 
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -16,6 +18,12 @@ namespace {
 std::atomic<bool> fallbacks{true};
 
 c10::Device only() { return c10::Device(kDevice, 0); }
+
+// Waits for all that was recorded.
+void wait() {
+  const CallSite site;
+  check(flt_synchronize());
+}
 
 // One device, one stream: a stream is its id, and everything is on the first.
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -35,17 +43,43 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getNewStream(c10::Device, int) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
   c10::Stream exchangeStream(c10::Stream) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  bool queryStream(const c10::Stream&) const override { return false; }
-  void synchronizeStream(const c10::Stream&) const override { check(flt_synchronize()); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { check(flt_synchronize()); }
-  // Events are places in the one stream; who waits for one waits for all before it.
-  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
-  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {
-    *event = reinterpret_cast<void*>(1);
+  bool queryStream(const c10::Stream&) const override {
+    bool is_idle = false;
+    check(flt_is_idle(&is_idle));
+    return is_idle;
+  }
+  void synchronizeStream(const c10::Stream&) const override { wait(); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { wait(); }
+  // Events are places in the one stream: recording one has all before it run. Whoever is to wait for one in the stream does so anyway.
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    const std::unique_ptr<uint64_t> owned(static_cast<uint64_t*>(event));
+    // It cannot fail for an event that there is.
+    if (owned && *owned != 0) (void)flt_event_close(*owned);
+  }
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag flag) const override {
+    if (*event == nullptr) *event = new uint64_t(0);
+    auto* place = static_cast<uint64_t*>(*event);
+    uint64_t next = 0;
+    check(flt_event_record(flag == c10::EventFlag::BACKEND_DEFAULT, &next));
+    if (*place != 0) check(flt_event_close(*place));
+    *place = next;
   }
   void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return false; }
-  void synchronizeEvent(void*) const override { check(flt_synchronize()); }
+  bool queryEvent(void* event) const override {
+    bool is_reached = true;
+    if (event != nullptr) check(flt_event_query(*static_cast<uint64_t*>(event), &is_reached));
+    return is_reached;
+  }
+  void synchronizeEvent(void* event) const override {
+    const CallSite site;
+    if (event != nullptr) check(flt_event_wait(*static_cast<uint64_t*>(event)));
+  }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    TORCH_CHECK(from != nullptr && to != nullptr, "fuseline: both events are recorded before the time between them is asked");
+    double milliseconds = 0;
+    check(flt_event_elapsed(*static_cast<uint64_t*>(from), *static_cast<uint64_t*>(to), &milliseconds));
+    return milliseconds;
+  }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -139,6 +173,11 @@ void register_device() {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT void fuseline_torch_set_fallback(int allowed) { fuseline::fallbacks.store(allowed != 0); }
+// As the line that calls waits.
+EXPORT int fuseline_torch_synchronize() {
+  const fuseline::CallSite site;
+  return flt_synchronize();
+}
 EXPORT void fuseline_torch_manual_seed(uint64_t seed) {
   auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
   std::scoped_lock lock(own->mutex_);

@@ -51,6 +51,11 @@ constexpr size_t FLT_MAX_RANK = 16;
 
 enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED };
 
+struct FltSite;
+// The place of a text; it lives as long as the process.
+const FltSite* flt_site(const char* text, size_t len);
+void flt_at(const FltSite* site);
+
 const char* flt_message(size_t* len);
 size_t flt_op_count();
 const char* flt_op_name(size_t op, size_t* len);
@@ -76,6 +81,17 @@ FltStatus flt_quick_number(size_t op, const FltValue* a, double b, FltValue* out
 FltStatus flt_quick_one(size_t op, const FltValue* a, FltValue* out);
 FltStatus flt_quick(size_t op, const FltValue* a, const FltValue* b, FltValue* out);
 void flt_release(FltValue* value);
+FltStatus flt_event_record(bool is_timed, uint64_t* event);
+FltStatus flt_event_query(uint64_t event, bool* is_reached);
+FltStatus flt_event_wait(uint64_t event);
+FltStatus flt_event_elapsed(uint64_t from, uint64_t to, double* milliseconds);
+FltStatus flt_event_close(uint64_t event);
+FltStatus flt_is_idle(bool* is_idle);
+FltStatus flt_custom_arity(size_t op, size_t* operands, size_t* results);
+// There is room for eight sizes.
+FltStatus flt_custom_type(size_t op, bool is_result, size_t at, int64_t* dims, FltType* type);
+FltStatus flt_custom_call(size_t op, const FltValue* operands, size_t count, FltValue* results, size_t room);
+FltStatus flt_profile_mark(const char* name, size_t len);
 FltStatus flt_synchronize();
 FltStatus flt_flush();
 FltStatus flt_set_mode(uint32_t mode);

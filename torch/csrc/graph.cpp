@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "device.h"
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -266,6 +267,7 @@ void graph_end(std::vector<at::Tensor> outputs) {
 }
 
 std::tuple<bool, std::vector<at::Tensor>> graph_call(int64_t number, std::vector<at::Tensor> inputs, std::vector<int64_t> numbers) {
+  const CallSite site;
   const auto graph = find(number);
   std::shared_ptr<Variant> variant;
   {

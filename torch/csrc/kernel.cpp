@@ -31,6 +31,7 @@
 #include "decompose.h"
 #include "device.h"
 #include "quick.h"
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -78,7 +79,10 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
   at::native::cpu_fallback(op, stack);
 }
 
-void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) { fall_back(op, stack, "there is no row for it"); }
+void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
+  const CallSite site;
+  fall_back(op, stack, "there is no row for it");
+}
 
 class Kernel final : public c10::OperatorKernel {
  public:
@@ -98,6 +102,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    const CallSite site;
     if (const char* why = record(op, stack)) fall_back(op, stack, *why != 0 ? std::string(why) : last_message());
   }
 

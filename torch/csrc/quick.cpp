@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "site.h"
 #include "storage.h"
 
 namespace fuseline {
@@ -67,6 +68,7 @@ std::optional<double> number_of(const at::Tensor& tensor) {
 template <Two op>
 Value quick(const at::Tensor& a, const at::Tensor& b) {
   if (!is_ours(a)) return {};
+  const CallSite site;
   const c10::ScalarType dtype = a.scalar_type();
   Value value;
   if constexpr (op <= kDiv) {
@@ -138,6 +140,7 @@ template <One op>
 at::Tensor of_one(const at::Tensor& a) {
   if (is_plain_float(a.scalar_type())) {
     if (const Value x = read_whole(a)) {
+      const CallSite site;
       Value value;
       check(flt_quick_one(op, x.get(), value.out()));
       return make(std::move(value), a.scalar_type(), a.sizes());

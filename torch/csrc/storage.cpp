@@ -1,5 +1,7 @@
 #include "storage.h"
 
+#include "site.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
@@ -16,6 +18,7 @@ std::string last_message() {
 }
 
 void raise_last(FltStatus status) {
+  if (status == FLT_FAILED) want_sites();
   std::string message = last_message();
   TORCH_CHECK_NOT_IMPLEMENTED(status != FLT_UNSUPPORTED, "fuseline: ", message);
   TORCH_CHECK(false, "fuseline: ", message);

@@ -21,20 +21,14 @@ if _autoload is None:
 else:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
 
+from . import _sites  # noqa: E402
+from ._library import check as _check, message as _message, shim as _shim, text as _text  # noqa: E402
+from ._custom import custom_op  # noqa: E402, F401
+from ._report import cache_stats, profile, warm_cache  # noqa: E402, F401
+from ._sites import call_sites  # noqa: E402, F401
+from ._streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: E402, F401
+
 _MODES = ("fused", "strict", "debug")
-
-
-def _check_torch():
-    """The shim uses PyTorch's C++ classes, which change from one minor version to the next."""
-    try:
-        from .built_for import TORCH
-    except ImportError:
-        return
-    here = ".".join(torch.__version__.split(".")[:2])
-    if here != TORCH:
-        raise ImportError(
-            f"torch-fuseline was built for PyTorch {TORCH} and this is {torch.__version__}: install torch-fuseline again"
-        )
 
 
 def _plugin():
@@ -44,49 +38,6 @@ def _plugin():
         for path in sorted(pathlib.Path(folder).glob("xla_cpu_pjrt/*.so")):
             return str(path)
     return None
-
-
-def _open():
-    _check_torch()
-    folder = pathlib.Path(__file__).parent
-    shim = ctypes.CDLL(str(folder / "libfuseline_torch_shim.so"), mode=ctypes.RTLD_GLOBAL)
-    for name, result, arguments in (
-        ("fuseline_torch_init", ctypes.c_char_p, []),
-        ("fuseline_torch_fallbacks", ctypes.c_char_p, []),
-        ("fuseline_torch_decomposed", ctypes.c_char_p, []),
-        ("fuseline_torch_set_fallback", None, [ctypes.c_int]),
-        ("fuseline_torch_manual_seed", None, [ctypes.c_uint64]),
-        ("fuseline_torch_initial_seed", ctypes.c_uint64, []),
-        ("fuseline_torch_rng_state", None, [ctypes.POINTER(ctypes.c_uint64)]),
-        ("fuseline_torch_set_rng_state", None, [ctypes.POINTER(ctypes.c_uint64)]),
-        ("flt_message", ctypes.POINTER(ctypes.c_char), [ctypes.POINTER(ctypes.c_size_t)]),
-        ("flt_synchronize", ctypes.c_int, []),
-        ("flt_flush", ctypes.c_int, []),
-        ("flt_set_mode", ctypes.c_int, [ctypes.c_uint32]),
-        ("flt_mode", ctypes.c_int, [ctypes.POINTER(ctypes.c_uint32)]),
-        ("flt_counters", ctypes.c_int, []),
-        ("flt_set_plugin", None, [ctypes.c_char_p, ctypes.c_size_t]),
-        ("flt_configure", ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t] * 2),
-        ("flt_explain", ctypes.c_int, []),
-        ("flt_clear_cache", ctypes.c_int, []),
-    ):
-        function = getattr(shim, name)
-        function.restype, function.argtypes = result, arguments
-    return shim
-
-
-_shim = _open()
-
-
-def _message():
-    length = ctypes.c_size_t()
-    text = _shim.flt_message(ctypes.byref(length))
-    return ctypes.string_at(text, length.value).decode()
-
-
-def _check(status):
-    if status != 0:
-        raise RuntimeError(f"fuseline: {_message()}")
 
 
 def _rows(text):
@@ -147,7 +98,7 @@ class device_of(device):
 
 def synchronize(device=None):
     """Waits until all that was recorded has been computed."""
-    _check(_shim.flt_synchronize())
+    _check(_shim.fuseline_torch_synchronize())
 
 
 def flush():
@@ -184,11 +135,12 @@ def configure(**options):
     ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
     ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
     ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
-    ``check_finite=True``: in debug mode a NaN or an infinity is an error. The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
+    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
+    which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. The same by
+    ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """
     for name, value in options.items():
-        name, value = name.encode(), str(value).encode()
-        _check(_shim.flt_configure(name, len(name), value, len(value)))
+        _check(_shim.flt_configure(*_text(name), *_text(str(value))))
 
 
 def explain():
@@ -281,7 +233,8 @@ def set_rng_state(new_state, device="fuseline"):
 
 
 def _is_in_bad_fork():
-    return False
+    """Whether this process was forked from one in which the device was in use: it cannot be used here."""
+    return _shim.flt_is_forked()
 
 
 def get_amp_supported_dtype():
@@ -346,8 +299,8 @@ def _register():
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
     plugin = _plugin()
     if plugin is not None:
-        _shim.flt_set_plugin(plugin.encode(), len(plugin.encode()))
-    for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics"):
+        _shim.flt_set_plugin(*_text(plugin))
+    for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics", "shape_classes", "size_buckets"):
         value = os.environ.get(f"FUSELINE_TORCH_{name.upper()}")
         if value is not None:
             configure(**{name: value})
@@ -355,6 +308,8 @@ def _register():
     if wrong is not None:
         raise ImportError(wrong.decode())
     from . import _compile, _decompositions  # noqa: F401
+
+    _sites.set_up()
 
     _keep_parameters()
     _compile.take_default_backend()

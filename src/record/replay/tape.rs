@@ -121,6 +121,7 @@ fn is_same_site(one: &Site, other: &Site) -> bool {
     match (one, other) {
         (Site::Rust(one), Site::Rust(other)) => std::ptr::eq(*one, *other),
         (Site::Host(one), Site::Host(other)) => Arc::ptr_eq(one, other) || one == other,
+        (Site::Static(one), Site::Static(other)) => std::ptr::eq(*one, *other) || one == other,
         (Site::Unknown, Site::Unknown) => true,
         _ => false,
     }

@@ -75,11 +75,11 @@ const _: () =
     assert!(size_of::<Place>() == 2 * size_of::<usize>() && align_of::<Place>() == align_of::<usize>());
 
 thread_local! {
-    static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
+    pub(crate) static MESSAGE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Runs what a function does, and makes a status of it.
-fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
+pub(crate) fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
     let (status, message) = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return Status::Ok,
         Ok(Err(Fault::Unsupported(why))) => (Status::Unsupported, why),
@@ -103,7 +103,7 @@ pub extern "C" fn flt_message(len: &mut usize) -> *const u8 {
 ///
 /// # Safety
 /// There are so many elements, for so long.
-unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
+pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if len == 0 || start.is_null() {
         return &[];
     }

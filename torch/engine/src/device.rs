@@ -7,9 +7,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fuseline::pjrt::discover::PLUGIN_VARIABLE;
-use fuseline::{DiskCacheConfig, Engine, EngineConfig, Event, Numerics, Stream};
+use fuseline::{
+    Buckets, DiskCacheConfig, Engine, EngineConfig, Event, EventSink, Numerics, ShapeClasses, Stream,
+    Timeline,
+};
 use parking_lot::Mutex;
 
 use crate::call::{Fault, Result, unsupported};
@@ -67,6 +71,18 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
             "exact" => config.numerics(Numerics::Exact),
             _ => return unsupported(format!("numerics are fast or exact, not {value}")),
         },
+        "shape_classes" => config.shape_classes(match value {
+            "off" => ShapeClasses::Off,
+            "unmasked" => ShapeClasses::Unmasked,
+            "masked" => ShapeClasses::Masked,
+            _ => return unsupported(format!("shape_classes are off, unmasked or masked, not {value}")),
+        }),
+        "size_buckets" => config.size_buckets(match (value, value.parse()) {
+            ("halves", _) => Buckets::Halves,
+            ("powers", _) => Buckets::Powers,
+            (_, Ok(step)) => Buckets::Multiples(step),
+            _ => return unsupported(format!("size_buckets are halves, powers or a number, not {value}")),
+        }),
         flag if flag.starts_with("xla_") => match (value, value.parse::<i64>()) {
             ("True" | "true", _) => config.compiler_flag(flag, true),
             ("False" | "false", _) => config.compiler_flag(flag, false),
@@ -75,14 +91,38 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         },
         _ => {
             return unsupported(format!(
-                "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, and flags of the compiler, xla_.."
+                "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, shape_classes, size_buckets, and flags of the compiler, xla_.."
             ));
         }
     })
 }
 
+/// Whether there is a timeline: most programs never have one, and all events pass here.
+static IS_TIMED: AtomicBool = AtomicBool::new(false);
+static TIMELINE: Mutex<Option<Timeline>> = Mutex::new(None);
+
+/// Keeps events from now on, in a new timeline.
+pub(crate) fn begin_timeline() {
+    *TIMELINE.lock() = Some(Timeline::new());
+    IS_TIMED.store(true, Ordering::Release);
+}
+
+/// The timeline that is kept.
+pub(crate) fn timeline() -> Option<Timeline> {
+    if IS_TIMED.load(Ordering::Acquire) { TIMELINE.lock().clone() } else { None }
+}
+
+/// The timeline that was kept until now.
+pub(crate) fn end_timeline() -> Option<Timeline> {
+    IS_TIMED.store(false, Ordering::Release);
+    TIMELINE.lock().take()
+}
+
 /// Keeps what explains why something is slow: misses, storms of them, what went wrong.
 fn told(event: &Event) {
+    if let Some(timeline) = timeline() {
+        timeline.event(event);
+    }
     let is_told = matches!(
         event,
         Event::Miss { .. }
@@ -132,12 +172,24 @@ fn open() -> Result<Engine> {
     })
 }
 
+/// The process that opened the engine, or 0.
+static OPENER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process was forked from one in which the engine was open: it is of no use here.
+pub(crate) fn is_forked() -> bool {
+    let opener = OPENER.load(Ordering::Relaxed);
+    opener != 0 && opener != std::process::id()
+}
+
 /// The engine.
 ///
 /// # Errors
 /// Why there is none, the same every time.
 pub(crate) fn engine() -> Result<&'static Engine> {
-    let engine = ENGINE.get_or_init(|| open().map_err(|error| error.to_string()));
+    let engine = ENGINE.get_or_init(|| {
+        OPENER.store(std::process::id(), Ordering::Relaxed);
+        open().map_err(|error| error.to_string())
+    });
     engine.as_ref().map_err(|why| Fault::Unsupported(why.clone()))
 }
 

@@ -1,0 +1,115 @@
+//! Ops of the user's, from StableHLO modules.
+
+#![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
+#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what `abi` says")]
+#![allow(clippy::disallowed_types, reason = "no model checker drives this crate")]
+
+use std::sync::Arc;
+
+use fuseline::Tensor;
+use fuseline::fusion::{CustomOp, TensorType};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::abi::{FltType, Place, Status, guarded, list};
+use crate::call::{Result, unsupported};
+use crate::device;
+
+/// By their numbers at the border. They are never given back.
+static OPS: Mutex<Vec<Arc<CustomOp>>> = Mutex::new(Vec::new());
+
+fn op(number: usize) -> Result<Arc<CustomOp>> {
+    match OPS.lock().get(number) {
+        Some(op) => Ok(op.clone()),
+        None => unsupported(format!("custom op {number} is not registered in this process")),
+    }
+}
+
+/// Registers the `main` function of a StableHLO module, as text, under a name; the same again gets the same number.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_custom_register(
+    name: *const u8,
+    name_len: usize,
+    text: *const u8,
+    text_len: usize,
+    number: &mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many bytes.
+        let name = String::from_utf8_lossy(unsafe { list(name, name_len) });
+        // SAFETY: holds because the shim gives so many bytes.
+        let text = String::from_utf8_lossy(unsafe { list(text, text_len) });
+        let op = match CustomOp::from_stablehlo(&name, &text) {
+            Ok(op) => device::engine()?.register_op(op)?,
+            Err(error) => return unsupported(format!("custom op {name}: {error}")),
+        };
+        let mut ops = OPS.lock();
+        *number = ops.iter().position(|known| known.name() == op.name()).unwrap_or(ops.len());
+        if *number == ops.len() {
+            ops.push(op);
+        }
+        Ok(())
+    })
+}
+
+/// How many operands and results an op has.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_custom_arity(number: usize, operands: &mut usize, results: &mut usize) -> Status {
+    guarded(|| {
+        let op = op(number)?;
+        (*operands, *results) = (op.operands().len(), op.results().len());
+        Ok(())
+    })
+}
+
+/// The type of an operand or of a result; there is room for eight sizes. Of more there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_custom_type(
+    number: usize,
+    is_result: bool,
+    at: usize,
+    dims: &mut [i64; 8],
+    ty: &mut FltType,
+) -> Status {
+    guarded(|| {
+        let op = op(number)?;
+        let types: &[TensorType] = if is_result { op.results() } else { op.operands() };
+        let Some(of) = types.get(at) else { return unsupported(format!("{} has no type {at}", op.name())) };
+        if of.rank() > dims.len() {
+            return unsupported(format!("{} has a tensor of {} dimensions", op.name(), of.rank()));
+        }
+        for (to, &from) in dims.iter_mut().zip(of.dims()) {
+            *to = from as i64;
+        }
+        *ty = FltType { dtype: u32::from(of.dtype().code()), rank: of.rank() as u32, dims: dims.as_ptr() };
+        Ok(())
+    })
+}
+
+/// Records a call, which has as many operands as the op takes and room for all of its results.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_custom_call(
+    number: usize,
+    operands: *const Tensor,
+    operand_count: usize,
+    results: *mut Place,
+    room: usize,
+) -> Status {
+    guarded(|| {
+        let op = op(number)?;
+        // SAFETY: holds because the shim gives so many values.
+        let operands: SmallVec<[&Tensor; 4]> = unsafe { list(operands, operand_count) }.iter().collect();
+        let made = device::stream()?.call(&op, &operands)?;
+        if made.len() != room {
+            return unsupported(format!("{} has {} results, not {room}", op.name(), made.len()));
+        }
+        if room > 0 {
+            // SAFETY: holds because the shim gives room for so many.
+            let places = unsafe { std::slice::from_raw_parts_mut(results, room) };
+            for (place, value) in places.iter_mut().zip(made) {
+                place.write(value);
+            }
+        }
+        Ok(())
+    })
+}

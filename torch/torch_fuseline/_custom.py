@@ -1,0 +1,91 @@
+"""Ops of the user's, written as StableHLO: by hand, or by what exports it, such as ``jax.export``."""
+
+import ctypes
+
+import torch
+
+from ._library import check, shim, text
+
+#: How MLIR's bytecode begins, in which StableHLO is kept portable.
+_BYTECODE = b"ML\xefR"
+
+
+def _text_of(module):
+    """The text of a module, of whatever has one."""
+    if hasattr(module, "mlir_module"):
+        module = module.mlir_module()
+    if isinstance(module, bytes):
+        if module.startswith(_BYTECODE):
+            raise ValueError(
+                "fuseline: a StableHLO module is read as text, and this is bytecode: give exported.mlir_module(), or what stablehlo-translate prints"
+            )
+        module = module.decode()
+    if not isinstance(module, str):
+        raise TypeError(f"fuseline: a StableHLO module is a text or has mlir_module(), unlike {type(module).__name__}")
+    return module
+
+
+class _Module:
+    """A module that is registered."""
+
+    def __init__(self, name, module):
+        number, operands, results = (ctypes.c_size_t() for _ in range(3))
+        check(shim.flt_custom_register(*text(name), *text(_text_of(module)), ctypes.byref(number)))
+        check(shim.flt_custom_arity(number, ctypes.byref(operands), ctypes.byref(results)))
+        self.name, self.number, self.operands, self.results = name, number.value, operands.value, results.value
+        told = getattr(module, "out_avals", None)
+        if told is not None and len(told) != self.results:
+            raise ValueError(f"fuseline: {name} is said to have {len(told)} results, and its module has {self.results}")
+
+    def __call__(self, operands):
+        return torch.ops.fuseline.custom_call(self.number, list(operands))
+
+
+class _Call(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, op, *operands):
+        ctx.op = op
+        ctx.save_for_backward(*operands)
+        return tuple(op._forward(operands))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, *grads):
+        op = ctx.op
+        if op._backward is None:
+            raise RuntimeError(f"fuseline: the custom op {op.name} has no gradient; give custom_op a module for it as `backward`")
+        return None, *op._backward((*ctx.saved_tensors, *grads))
+
+
+class CustomOp:
+    """An op of the user's, which is called with tensors of the device and returns one or a tuple of them. It fuses with what is around it."""
+
+    def __init__(self, name, module, backward=None):
+        self.name = name
+        self._forward = _Module(name, module)
+        self._backward = None if backward is None else _Module(f"{name}.backward", backward)
+        if self._backward is not None:
+            wanted = (self._forward.operands + self._forward.results, self._forward.operands)
+            if (self._backward.operands, self._backward.results) != wanted:
+                raise ValueError(
+                    f"fuseline: the backward of {name} takes its {self._forward.operands} operands and the gradients of its"
+                    f" {self._forward.results} results, and gives a gradient for each operand"
+                )
+
+    def __call__(self, *operands):
+        results = _Call.apply(self, *operands)
+        return results[0] if len(results) == 1 else results
+
+    def __repr__(self):
+        return f"<custom op {self.name} of {self._forward.operands} operands and {self._forward.results} results>"
+
+
+def custom_op(name, module, backward=None):
+    """Registers the ``main`` function of a StableHLO module as an op and returns it, to be called with tensors of the device.
+
+    ``module`` is the text, or an object with ``mlir_module()``, such as what ``jax.export.export(f)(..)`` returns. Its types are fixed: tensors of
+    other sizes or element types are an error. ``name`` is of letters, digits, ``_`` and ``.``; one name stands for one function in a process.
+    ``backward`` is a module that takes the operands and then the gradients of the results, and gives a gradient for each operand; without it
+    the op has no gradient.
+    """
+    return CustomOp(name, module, backward)
