@@ -102,6 +102,7 @@ mod limits;
 pub mod linalg;
 pub mod nn;
 pub mod pjrt;
+mod promised;
 pub mod random;
 mod record;
 mod result;
@@ -145,6 +146,7 @@ pub use fuseline_fusion::{
 };
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;
+pub use promised::Promised;
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use store::DiskCacheConfig;
