@@ -346,8 +346,9 @@ def _register():
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())
-    from . import _decompositions  # noqa: F401
+    from . import _decompositions, _distributed  # noqa: F401
 
+    _distributed.register()
     _keep_parameters()
 
 
