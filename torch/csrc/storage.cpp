@@ -143,10 +143,10 @@ void write(const at::Tensor& tensor, Value value) {
   Value next;
   check(flt_write(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.get(),
                   next.out()));
-  const int64_t size = tensor.dtype().itemsize();
   buf.value = std::move(next);
   buf.dtype = tensor.scalar_type();
-  buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
+  // The engine's side decides in which sizes it writes: those of no tensor.
+  buf.dims = {-1};
 }
 
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims) {
