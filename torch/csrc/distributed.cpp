@@ -1,23 +1,25 @@
 // Collectives of torch.distributed, for tensors of the device: gloo, on the hosts' memory, at their place in the program.
 //
-//   call ─► operands are read, results are promised ─► queue of the group ─► its thread: gloo, when the operands are there ─► promises are kept
-//           (the caller's thread, which goes on)          (in order)             (and threads of gloo's)
+//   call ─► operands are read, results promised ─► queue of the group ─► its thread: gloo, when the operands are there ─► promises are kept
+//           (the caller's thread, which goes on)   (in order)            (and threads of gloo's)
 //
-// What a call does to the stream is done when it returns: its operands end a region there, and its results are values of the engine's that are
-// promised (`flt_promise`). Ops behind it are recorded at once and run when the data is there, so the program's order is the order of effects, on every
-// rank, and nobody waits but who reads. No thread of XLA's is held up, as it would be by a handler inside of a region: peers that need what such a
-// thread computes would wait for ever, on as many receives as there are threads. Nor is anything compiled for a collective, and any PJRT device will do.
+// What a call does to the stream is done when it returns: its operands end a region there, and its results are values of the engine's that are promised
+// (`flt_promise`). Ops behind it are recorded at once and run when the data is there, so the program's order is the order of effects, on every rank, and
+// nobody waits but who reads. No thread of XLA's is held up, as it would be by a handler inside of a region: peers that need what such a thread
+// computes would wait for ever, on as many receives as there are threads. Nor is anything compiled for a collective, and any PJRT device will do. A
+// region never reaches across a collective, so ranks need not agree on what they fuse.
 //
 // Invariants:
 // - TD1: calls of a group are started in the order in which they were recorded, by one thread. That is what gloo matches them by.
-// - TD2: a call holds no value after it was recorded; what it reads is on its way to the host by then. So lives end where the program ends them, and regions
-//   do not depend on the network.
-// - TD3: results are promised once and kept or broken once. What fails is told with the collective's name by whoever reads a result, by `wait`, and by the
-//   next call of the group; a group that failed is closed, so that its peers hear of it.
+// - TD2: a call holds no value after it was recorded; what it reads is on its way to the host by then. So lives end where the program ends them, and
+//   regions do not depend on the network.
+// - TD3: results are promised once and kept or broken once. What fails is told with the collective's name by whoever reads a result, by `wait`, and by
+//   the next call of the group; a group that failed is closed, so that its peers hear of it.
 // - TD4: no thread here waits for the engine, and none has Python's lock.
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -85,12 +87,18 @@ struct Reduction {
     if (dtype == at::kComplexHalf) flat = flat.to(at::kComplexFloat);
     if (flat.is_complex()) flat = at::view_as_real(flat).reshape({-1});
     flat = dtype == at::kUInt64 ? flat.view(at::kLong) : c10::isComplexType(dtype) ? flat : flat.to(wire());
-    if (asked == ReduceOp::PREMUL_SUM) {
-      auto* factor = dynamic_cast<c10d::PreMulSumSupplement*>(asked.supplement_.get());
-      TORCH_CHECK(factor != nullptr, "fuseline: a sum of multiples without the factor");
-      flat = factor->tensor_factor.defined() ? flat * factor->tensor_factor.cpu() : flat * factor->double_factor;
-    }
     return flat.contiguous();
+  }
+
+  // What this rank has to give: of a sum of multiples, the multiple, which is an op of the program.
+  at::Tensor operand(const at::Tensor& tensor) const {
+    if (asked != ReduceOp::PREMUL_SUM) return tensor;
+    auto* factor = dynamic_cast<c10d::PreMulSumSupplement*>(asked.supplement_.get());
+    TORCH_CHECK(factor != nullptr, "fuseline: a sum of multiples without the factor");
+    at::AutoDispatchBelowADInplaceOrView no_gradient;
+    const at::Tensor multiple = factor->tensor_factor.defined() ? at::mul(tensor, factor->tensor_factor.reshape({}))
+                                                                : at::mul(tensor, c10::Scalar(factor->double_factor));
+    return multiple.to(dtype);
   }
 
   at::Tensor from_wire(at::Tensor flat) const {
@@ -148,7 +156,7 @@ class Gloo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     const Reduction reduction = reduced(only(tensors, "all_reduce"), opts.reduceOp, "all_reduce");
-    return record("all_reduce", OpType::ALLREDUCE, tensors, tensors, [opts, reduction](c10d::Backend& gloo, Tensors operands) {
+    return record("all_reduce", OpType::ALLREDUCE, {reduction.operand(tensors[0])}, tensors, [opts, reduction](c10d::Backend& gloo, Tensors operands) {
       Tensors data{reduction.to_wire(operands[0])};
       c10d::AllreduceOptions how = opts;
       how.reduceOp = reduction.op();
@@ -167,7 +175,7 @@ class Gloo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
     const Reduction reduction = reduced(only(tensors, "reduce"), opts.reduceOp, "reduce");
     const bool is_root = opts.rootRank == rank_;
-    return record("reduce", OpType::REDUCE, tensors, is_root ? tensors : Tensors(),
+    return record("reduce", OpType::REDUCE, {reduction.operand(tensors[0])}, is_root ? tensors : Tensors(),
                   [opts, reduction, is_root](c10d::Backend& gloo, Tensors operands) {
                     Tensors data{reduction.to_wire(operands[0])};
                     c10d::ReduceOptions how = opts;
@@ -225,7 +233,8 @@ class Gloo final : public c10d::Backend {
     const int64_t bytes = bytes_of(only(inputs, "gather"));
     const bool is_root = opts.rootRank == rank_;
     const Tensors results = is_root ? only(outputs, "gather") : Tensors();
-    if (is_root) TORCH_CHECK(static_cast<int>(results.size()) == size_, "fuseline: gather: ", results.size(), " outputs for ", size_, " ranks");
+    const bool fits = !is_root || static_cast<int>(results.size()) == size_;
+    TORCH_CHECK(fits, "fuseline: gather: ", results.size(), " outputs for ", size_, " ranks");
     for (const at::Tensor& result : results) check_bytes("gather", result, bytes);
     return record("gather", OpType::GATHER, inputs, results, [opts, bytes, count = results.size()](c10d::Backend& gloo, Tensors operands) {
       Tensors data{as_bytes(operands[0])};
@@ -250,7 +259,8 @@ class Gloo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
     const int64_t bytes = bytes_of(only(outputs, "scatter"));
     const Tensors operands = opts.rootRank == rank_ ? only(inputs, "scatter") : Tensors();
-    if (opts.rootRank == rank_) TORCH_CHECK(static_cast<int>(operands.size()) == size_, "fuseline: scatter: ", operands.size(), " inputs for ", size_, " ranks");
+    const bool fits = opts.rootRank != rank_ || static_cast<int>(operands.size()) == size_;
+    TORCH_CHECK(fits, "fuseline: scatter: ", operands.size(), " inputs for ", size_, " ranks");
     for (const at::Tensor& operand : operands) check_bytes("scatter", operand, bytes);
     return record("scatter", OpType::SCATTER, operands, outputs, [opts, bytes](c10d::Backend& gloo, Tensors operands) {
       Tensors data{empty_bytes(bytes)};
@@ -264,13 +274,14 @@ class Gloo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                 const c10d::ReduceScatterOptions& opts) override {
     const at::Tensor& output = only(outputs, "reduce_scatter");
-    const Tensors& operands = only(inputs, "reduce_scatter");
+    Tensors operands = only(inputs, "reduce_scatter");
     TORCH_CHECK(static_cast<int>(operands.size()) == size_, "fuseline: reduce_scatter: ", operands.size(), " inputs for ", size_, " ranks");
     check_bytes("reduce_scatter", output, bytes_of(operands[rank_]));
     const Reduction reduction = reduced(output, opts.reduceOp, "reduce_scatter");
     // Parts may have different sizes: this rank's begins behind the ones before.
     int64_t begin = 0;
     for (int i = 0; i < rank_; ++i) begin += operands[i].numel();
+    for (at::Tensor& operand : operands) operand = reduction.operand(operand);
     return record("reduce_scatter", OpType::REDUCE_SCATTER, operands, outputs,
                   [reduction, begin, timeout = opts.timeout, numel = output.numel()](c10d::Backend& gloo, Tensors operands) {
                     Tensors parts;
@@ -283,7 +294,7 @@ class Gloo final : public c10d::Backend {
                                                       const c10d::ReduceScatterOptions& opts) override {
     check_bytes("reduce_scatter_tensor", input, bytes_of(output) * size_);
     const Reduction reduction = reduced(output, opts.reduceOp, "reduce_scatter_tensor");
-    return record("reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE, {input}, {output},
+    return record("reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE, {reduction.operand(input)}, {output},
                   [reduction, timeout = opts.timeout, rank = rank_, numel = output.numel()](c10d::Backend& gloo, Tensors operands) {
                     return summed(gloo, reduction.to_wire(operands[0]), reduction, timeout, rank * numel, numel);
                   });

@@ -93,6 +93,10 @@ def reductions(rank, world):
         x = torch.zeros_like(x)
         dist.reduce_scatter_tensor(x, torch.cat(parts[rank]).to(DEVICE))
         same(x, wanted)
+    for factor in (0.5, torch.tensor([0.5], device=DEVICE)):
+        x = ours(rank)
+        dist.all_reduce(x, dist._make_nccl_premul_sum(factor))
+        same(x, sum(data(r) for r in range(world)) / 2)
     # What a type has no op for is refused where it is called, by each rank alone.
     for dtype, how in ((torch.float32, op.BAND), (torch.bool, op.AVG), (torch.complex64, op.MAX)):
         try:
@@ -176,10 +180,10 @@ def between_two(rank, world):
     same(torch.stack(got), (100.0 * peer + torch.arange(24.0))[:, None].expand(24, 5))
     x = torch.zeros(2, dtype=torch.bfloat16, device=DEVICE)
     if rank % 2 == 0:
-        assert dist.recv(x) in range(world)
+        assert dist.recv(x, tag=100) in range(world)
         assert x[0].item() % 2 == 1, x
     else:
-        dist.send(torch.full((2,), float(rank), dtype=torch.bfloat16, device=DEVICE), dst=rank - 1)
+        dist.send(torch.full((2,), float(rank), dtype=torch.bfloat16, device=DEVICE), dst=rank - 1, tag=100)
     into = torch.zeros(3, device=DEVICE)
     ops = [dist.P2POp(dist.isend, torch.full((3,), float(rank), device=DEVICE), (rank + 1) % world),
            dist.P2POp(dist.irecv, into, (rank - 1) % world)]

@@ -65,7 +65,7 @@ class TwoRanks(Group):
         with tempfile.TemporaryDirectory() as folder:
             self.run_on_all("checkpoint", folder)
 
-    def test_a_rank_that_cannot_give_its_operand_tells_the_others(self):
+    def test_when_a_rank_cannot_give_its_operand_the_others_hear_of_it(self):
         try:
             (took, why), (took_other, why_other) = self.run_on_all("an_operand_fails")
         finally:
@@ -90,7 +90,7 @@ class FourRanks(Group):
     def test_tensors_over_a_mesh_of_two_dimensions(self):
         self.run_on_all("tensors_over_a_mesh")
 
-    def test_a_peer_that_dies_is_an_error_with_the_collectives_name(self):
+    def test_the_death_of_a_peer_is_an_error_with_the_collectives_name(self):
         try:
             *told, gone = self.ranks.ask("a_peer_dies")
         finally:
