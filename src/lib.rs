@@ -31,6 +31,7 @@
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
 //! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
+//! | [`Stream::promised`], [`Tensor::read_with`] | values that come from outside later, and callbacks that take values there: what collectives between processes are made of |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
 //! | [`promote`] | what operands of different element types and shapes become |
@@ -102,6 +103,7 @@ mod limits;
 pub mod linalg;
 pub mod nn;
 pub mod pjrt;
+mod promised;
 pub mod random;
 mod record;
 mod result;
@@ -145,6 +147,7 @@ pub use fuseline_fusion::{
 };
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;
+pub use promised::Promised;
 pub use record::with_mode;
 pub use run::PreparedProgram;
 pub use store::DiskCacheConfig;

@@ -366,6 +366,14 @@ impl Tensor {
         read
     }
 
+    /// Starts to read the value; `put` gets its data, or why there is none: on any thread, possibly before this returns. It must not wait for a
+    /// stream; a panic in it is caught, counted and told as [`crate::Event::Panicked`].
+    #[track_caller]
+    pub fn read_with(&self, put: impl FnOnce(Result<Literal>) + Send + 'static) {
+        let reports = self.stream().engine().reports().clone();
+        self.deliver(here(), move |data| reports.call_back("read", || put(data)));
+    }
+
     /// Starts to read the value; `put` gets its data, on any thread, possibly before this returns.
     pub(crate) fn deliver(&self, site: Site, put: impl FnOnce(Result<Literal>) + Send + 'static) {
         self.deliver_as(Watched::start(self, Asked::Async, &site), site, put);

@@ -3,12 +3,12 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
 #include <memory>
 
+#include "pinned.h"
 #include "site.h"
 #include "storage.h"
 
@@ -141,9 +141,8 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return default_generator(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Generator>(); }
   at::Device getDeviceFromPtr(void*) const override { return only(); }
-  bool isPinnedPtr(const void*) const override { return false; }
-  // Transfers copy on the caller's thread: memory is as good as pinned.
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetDefaultCPUAllocator(); }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage.unsafeGetStorageImpl(), bytes);
   }

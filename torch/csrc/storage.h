@@ -56,7 +56,7 @@ static_assert(sizeof(Value) == sizeof(FltValue), "a list of values is a list of 
 struct Buf {
   std::mutex mutex;
   Value value;
-  // Type and sizes of the value.
+  // Type and sizes of the value. The sizes are of no tensor where they are not known.
   c10::ScalarType dtype = c10::ScalarType::Byte;
   c10::SmallVector<int64_t, 5> dims;
   // The recording of a graph that it was made in; zero for none.

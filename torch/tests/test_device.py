@@ -86,6 +86,15 @@ class Views(Case):
 
         self.both(strided)
 
+    def test_all_of_a_storage_after_a_write_to_a_part(self):
+        found, wanted = torch.zeros(3, 4, device=DEVICE), torch.zeros(3, 4)
+        for tensor in (found, wanted):
+            tensor[:2].copy_(torch.arange(8.0).view(2, 4))
+        # In sizes that the write did not see.
+        row = torch.empty(12, dtype=torch.bfloat16, device=DEVICE)
+        row.copy_(found.view(-1))
+        self.same(row, wanted.view(-1).bfloat16())
+
     def test_a_view_sees_what_comes_later(self):
         base = torch.zeros(4, device=DEVICE)
         view = base[1:3]

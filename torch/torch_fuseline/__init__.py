@@ -307,10 +307,11 @@ def _register():
     wrong = _shim.fuseline_torch_init()
     if wrong is not None:
         raise ImportError(wrong.decode())
-    from . import _compile, _decompositions  # noqa: F401
+    from . import _compile, _decompositions, _distributed  # noqa: F401
 
     _sites.set_up()
 
+    _distributed.register()
     _keep_parameters()
     _compile.take_default_backend()
 

@@ -2,6 +2,7 @@
 //!
 //! Obligations of the shim, on which the safety of every function here rests:
 //! - Pointers are what the header says, for the length of the call. A list of no elements may have no address; nothing else is null.
+//! - What is handed over for a later call may be used by any thread.
 //! - A value is two words in the shim's memory, which this side fills. It may be moved, is used until it is released, and is released once. Where a
 //!   value is to be put there is none.
 //!
@@ -11,6 +12,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
@@ -18,7 +20,7 @@ use std::sync::LazyLock;
 
 use fuseline::fusion::limits::MAX_RANK;
 use fuseline::fusion::{DType, Literal, Shape, TensorType};
-use fuseline::{Mode, Stage, Tensor};
+use fuseline::{Mode, Promised, Stage, Tensor};
 use smallvec::SmallVec;
 
 use crate::call::{Arg, Call, Fault, Result, Results, Row, unsupported};
@@ -284,6 +286,70 @@ pub extern "C" fn flt_download(value: &Tensor, bytes: *mut u8, len: usize) -> St
             // SAFETY: holds because the shim gives room for so many bytes, which it has written before.
             unsafe { slice::from_raw_parts_mut(bytes, len) }.copy_from_slice(data.bytes());
         }
+        Ok(())
+    })
+}
+
+/// What hears of a value's data: what it was given, whether there is data, and the bytes of that, or what went wrong as UTF-8, for the call.
+type Heard = extern "C" fn(*mut c_void, bool, *const u8, usize);
+
+/// Where [`Heard`] looks for what it was given. The shim says that any thread may.
+struct Ear(*mut c_void);
+
+// SAFETY: holds because the shim lets any thread have it (obligations).
+unsafe impl Send for Ear {}
+
+/// Starts to read a value. `heard` is called once: on any thread, possibly before this returns; it must not wait for the device.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_fetch(value: &Tensor, heard: Heard, given: *mut c_void) -> Status {
+    let ear = Ear(given);
+    guarded(|| {
+        value.read_with(move |data| {
+            let ear = ear;
+            match data {
+                Ok(data) => heard(ear.0, true, data.bytes().as_ptr(), data.bytes().len()),
+                Err(error) => {
+                    let message = error.to_string();
+                    heard(ear.0, false, message.as_ptr(), message.len());
+                }
+            }
+        });
+        Ok(())
+    })
+}
+
+/// A value whose data is to come, and the duty to bring it: to be given back once, to [`flt_keep`] or [`flt_break`], by any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_promise(ty: &FltType, out: &mut Place, promise: &mut *mut Promised) -> Status {
+    guarded(|| {
+        let (value, promised) = device::stream()?.promised(type_of(ty)?);
+        out.write(value);
+        *promise = Box::into_raw(Box::new(promised));
+        Ok(())
+    })
+}
+
+/// Brings the data of a promised value: in row-major order; the bytes are copied.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_keep(promise: *mut Promised, bytes: *const u8, len: usize) -> Status {
+    // SAFETY: holds because the shim gives back what `flt_promise` gave, once.
+    let promised = unsafe { Box::from_raw(promise) };
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many bytes.
+        let bytes = unsafe { list(bytes, len) };
+        Ok(promised.keep(bytes)?)
+    })
+}
+
+/// Says why a promised value will have no data, as UTF-8.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_break(promise: *mut Promised, why: *const u8, len: usize) -> Status {
+    // SAFETY: holds because the shim gives back what `flt_promise` gave, once.
+    let promised = unsafe { Box::from_raw(promise) };
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many bytes.
+        let why = unsafe { list(why, len) };
+        promised.fail_with(String::from_utf8_lossy(why));
         Ok(())
     })
 }

@@ -1,0 +1,145 @@
+//! Values that come from outside of the stream: what another process sends, for one.
+//!
+//! Input: a type. Output: a tensor on which ops may be recorded at once, and the duty to give it its data, or the reason why there is none, on any
+//! thread. What depends on it is launched when the data is there, and holds up its stream until then (E1); nobody waits meanwhile but who reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline_fusion::{Site, TensorType};
+
+use crate::error::{Failure, Result, Stage};
+use crate::stream::Stream;
+use crate::tensor::{Tensor, here};
+use crate::value::{Outcome, ValueCell, ValuePromise};
+
+/// The duty to give a tensor its data ([`Stream::promised`]). Dropped without that, it fails what depends on the tensor.
+pub struct Promised {
+    /// There until it is kept or broken.
+    promise: Option<ValuePromise>,
+    stream: Stream,
+    site: Site,
+}
+
+impl Stream {
+    /// A tensor whose data comes later, from any thread, and the duty to bring it. Ops may be recorded with it before.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// use fuseline::TensorType;
+    /// use fuseline::fusion::DType;
+    ///
+    /// let (x, promised) = engine.stream().promised(TensorType::of(DType::F32, &[2])?);
+    /// let y = x.add(&x)?;
+    /// let thread = std::thread::spawn(move || promised.keep(&[0, 0, 128, 63, 0, 0, 0, 64]));
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # thread.join().unwrap()
+    /// # }
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn promised(&self, ty: TensorType) -> (Tensor, Promised) {
+        let (cell, promise) = ValueCell::promised(ty);
+        let tensor = Tensor::new(cell, self.shared().clone());
+        (tensor, Promised { promise: Some(promise), stream: self.clone(), site: here() })
+    }
+}
+
+impl Promised {
+    /// Gives the tensor its data: dense, row-major bytes, which are copied.
+    ///
+    /// # Errors
+    /// When the length does not fit the type, or the device refuses; what depends on the tensor has failed then, for the same reason.
+    pub fn keep(mut self, bytes: &[u8]) -> Result<()> {
+        let Some(promise) = self.promise.take() else { return Ok(()) };
+        let ty = promise.holder().ty().clone();
+        match self.stream.upload_buffer(&ty, bytes) {
+            Ok(buffer) => drop(promise.resolve(Outcome::Data { buffer, maker: None })),
+            Err(error) => {
+                self.fail(promise, Stage::Transfer, error.to_string());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails what depends on the tensor: there is no data, and this is why.
+    pub fn fail_with(mut self, why: impl Into<String>) {
+        if let Some(promise) = self.promise.take() {
+            self.fail(promise, Stage::Execute, why.into());
+        }
+    }
+
+    fn fail(&self, promise: ValuePromise, stage: Stage, message: String) {
+        let (op, region, site) = (None, None, self.site.clone());
+        let failure = Arc::new(Failure { stage, op, site, region, message, resource_exhausted: false });
+        self.stream.shared().engine().keep_failure(&failure);
+        drop(promise.resolve(Outcome::Failed(failure)));
+    }
+}
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        if let Some(promise) = self.promise.take() {
+            let message = "it was to come from outside, and whoever was to bring it has given up".to_owned();
+            self.fail(promise, Stage::Execute, message);
+        }
+    }
+}
+
+impl fmt::Debug for Promised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.promise {
+            Some(promise) => write!(f, "Promised({:?})", promise.holder()),
+            None => f.write_str("Promised(kept)"),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use fuseline_fusion::DType;
+
+    use super::*;
+    use crate::Engine;
+
+    fn pair() -> TensorType {
+        TensorType::of(DType::F32, &[2]).unwrap()
+    }
+
+    /// What is recorded after a promised value on the same stream waits for it; what came before does not.
+    #[test]
+    fn only_what_comes_behind_a_promised_value_waits() {
+        let engine = Engine::reference();
+        let before = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap().exp().unwrap();
+        engine.stream().flush();
+        let (x, promised) = engine.stream().promised(pair());
+        let y = x.neg().unwrap();
+        assert_eq!(before.to_vec::<f32>().unwrap(), [1.0f32.exp(), 2.0f32.exp()]);
+        engine.stream().flush();
+        assert!(!y.is_decided());
+        promised.keep(bytes_of(&[3.0, 4.0])).unwrap();
+        assert_eq!(y.to_vec::<f32>().unwrap(), [-3.0, -4.0]);
+    }
+
+    /// A promise that is broken, dropped or kept with the wrong data is a failure of what depends on it, in its words.
+    #[test]
+    fn a_broken_promise_fails_what_depends_on_it() {
+        let engine = Engine::reference();
+        let read = |x: Tensor| x.neg().unwrap().to_literal().unwrap_err().to_string();
+        let (x, promised) = engine.stream().promised(pair());
+        promised.fail_with("the peer is gone");
+        assert!(read(x).contains("the peer is gone"));
+        let (x, promised) = engine.stream().promised(pair());
+        drop(promised);
+        assert!(read(x).contains("has given up"));
+        let (x, promised) = engine.stream().promised(pair());
+        let refused = promised.keep(&[0; 3]).unwrap_err().to_string();
+        assert!(read(x).contains(&refused));
+    }
+
+    fn bytes_of(data: &[f32]) -> &'static [u8] {
+        data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>().leak()
+    }
+}

@@ -1,0 +1,97 @@
+"""Processes of one group, which are given things to do by name: functions of ``distributed_cases``."""
+
+import datetime
+import multiprocessing
+import os
+import tempfile
+import traceback
+
+# How long is waited for what a group is to do, and by a rank for its peers: a hang is an error.
+LIMIT, PEERS = 90, 20
+PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases"]
+
+
+def work(rank, world, folder, pipe, environment):
+    os.environ.update(environment)
+    import distributed_cases
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    # No backend is named: the device has one.
+    dist.init_process_group(
+        init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=PEERS)
+    )
+    while (task := pipe.recv()) is not None:
+        name, arguments = task
+        try:
+            torch.manual_seed(0)
+            pipe.send((True, getattr(distributed_cases, name)(rank, world, *arguments)))
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Ranks:
+    """``with Ranks(2) as ranks: results = ranks.run("a_case", argument)``. The results are in the order of the ranks."""
+
+    def __init__(self, world, **environment):
+        # An engine does not follow into a child, so these are forked from a process that has none.
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(PRELOADED)
+        self.folder = tempfile.TemporaryDirectory()
+        self.processes, self.pipes = [], []
+        # Something went wrong: the ranks may be at different places.
+        self.is_broken = False
+        for rank in range(world):
+            here, there = server.Pipe()
+            arguments = (rank, world, self.folder.name, there, environment)
+            self.processes.append(server.Process(target=work, args=arguments, daemon=True))
+            self.processes[-1].start()
+            there.close()
+            self.pipes.append(here)
+
+    def ask(self, name, *arguments):
+        """The results of all ranks; none of one that is gone."""
+        for pipe in self.pipes:
+            pipe.send((name, arguments))
+        results, wrong = [], []
+        for rank, pipe in enumerate(self.pipes):
+            try:
+                is_well, result = pipe.recv() if pipe.poll(LIMIT) else (False, f"no answer after {LIMIT} s")
+            except (EOFError, ConnectionError):
+                is_well, result = True, None
+            results.append(result)
+            if not is_well:
+                wrong.append(f"rank {rank} in {name}: {result}")
+        if wrong:
+            self.is_broken = True
+            raise AssertionError("\n".join(wrong))
+        return results
+
+    def run(self, name, *arguments):
+        """The same, where no rank is to go."""
+        results = self.ask(name, *arguments)
+        gone = [rank for rank, process in enumerate(self.processes) if not process.is_alive()]
+        if gone:
+            self.is_broken = True
+            raise AssertionError(f"ranks {gone} are gone in {name}")
+        return results
+
+    def close(self):
+        for pipe in self.pipes:
+            try:
+                pipe.send(None)
+            except OSError:
+                pass
+        for process in self.processes:
+            process.join(1 if self.is_broken else PEERS)
+            process.kill()
+            process.join()
+        self.folder.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
