@@ -8,6 +8,8 @@ import traceback
 
 # How long is waited for what a group is to do, and by a rank for its peers: a hang is an error.
 LIMIT, PEERS = 90, 20
+# What a rank is told besides cases: to end as a program should, and to end without a word.
+END, LEAVE = "end", "leave"
 PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases"]
 
 
@@ -22,7 +24,9 @@ def work(rank, world, folder, pipe, environment):
     dist.init_process_group(
         init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=PEERS)
     )
-    while (task := pipe.recv()) is not None:
+    while (task := pipe.recv()) != END:
+        if task == LEAVE:
+            return
         name, arguments = task
         try:
             torch.manual_seed(0)
@@ -78,17 +82,21 @@ class Ranks:
             raise AssertionError(f"ranks {gone} are gone in {name}")
         return results
 
-    def close(self):
+    def close(self, how=END):
+        """Ends the ranks; what they ended with."""
         for pipe in self.pipes:
             try:
-                pipe.send(None)
+                pipe.send(how)
             except OSError:
                 pass
         for process in self.processes:
-            process.join(1 if self.is_broken else PEERS)
+            process.join(PEERS)
+        ended = [process.exitcode for process in self.processes]
+        for process in self.processes:
             process.kill()
             process.join()
         self.folder.cleanup()
+        return ended
 
     def __enter__(self):
         return self

@@ -3,7 +3,7 @@
 import tempfile
 import unittest
 
-from ranks import PEERS, Ranks
+from ranks import LEAVE, PEERS, Ranks
 
 
 class Group(unittest.TestCase):
@@ -66,10 +66,10 @@ class TwoRanks(Group):
             self.run_on_all("checkpoint", folder)
 
     def test_when_a_rank_cannot_give_its_operand_the_others_hear_of_it(self):
-        try:
-            (took, why), (took_other, why_other) = self.run_on_all("an_operand_fails")
-        finally:
-            self.ranks.is_broken = True
+        with Ranks(2) as ranks:
+            (took, why), (took_other, why_other) = ranks.run("an_operand_fails")
+            # While the group is being closed.
+            self.assertEqual(ranks.close(LEAVE), [0, 0])
         self.assertIn("recv", why)
         for told in (why, why_other):
             self.assertIn("all_reduce", told)
