@@ -10,7 +10,9 @@ import traceback
 LIMIT, PEERS = 90, 20
 # What a rank is told besides cases: to end as a program should, and to end without a word.
 END, LEAVE = "end", "leave"
-PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases"]
+# There is one server for all tests of a process; the last of these is for test_opinfo.
+PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases",
+             "torch.testing._internal.common_methods_invocations"]
 
 
 def work(rank, world, folder, pipe, environment):
@@ -55,8 +57,8 @@ class Ranks:
             there.close()
             self.pipes.append(here)
 
-    def ask(self, name, *arguments):
-        """The results of all ranks; none of one that is gone."""
+    def run(self, name, *arguments, gone=()):
+        """Results of all ranks, in their order; none of those that are to be gone then."""
         for pipe in self.pipes:
             pipe.send((name, arguments))
         results, wrong = [], []
@@ -64,22 +66,15 @@ class Ranks:
             try:
                 is_well, result = pipe.recv() if pipe.poll(LIMIT) else (False, f"no answer after {LIMIT} s")
             except (EOFError, ConnectionError):
-                is_well, result = True, None
+                is_well, result = rank in gone, None if rank in gone else "it is gone"
+            else:
+                is_well = is_well and rank not in gone
             results.append(result)
             if not is_well:
                 wrong.append(f"rank {rank} in {name}: {result}")
+        self.is_broken = self.is_broken or bool(wrong or gone)
         if wrong:
-            self.is_broken = True
             raise AssertionError("\n".join(wrong))
-        return results
-
-    def run(self, name, *arguments):
-        """The same, where no rank is to go."""
-        results = self.ask(name, *arguments)
-        gone = [rank for rank, process in enumerate(self.processes) if not process.is_alive()]
-        if gone:
-            self.is_broken = True
-            raise AssertionError(f"ranks {gone} are gone in {name}")
         return results
 
     def close(self, how=END):
