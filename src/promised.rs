@@ -104,17 +104,13 @@ mod tests {
     use super::*;
     use crate::Engine;
 
-    fn pair() -> TensorType {
-        TensorType::of(DType::F32, &[2]).unwrap()
-    }
-
     /// What is recorded after a promised value on the same stream waits for it; what came before does not.
     #[test]
     fn only_what_comes_behind_a_promised_value_waits() {
         let engine = Engine::reference();
         let before = engine.tensor(&[1.0f32, 2.0], &[2]).unwrap().exp().unwrap();
         engine.stream().flush();
-        let (x, promised) = engine.stream().promised(pair());
+        let (x, promised) = engine.stream().promised(TensorType::of(DType::F32, &[2]).unwrap());
         let y = x.neg().unwrap();
         assert_eq!(before.to_vec::<f32>().unwrap(), [1.0f32.exp(), 2.0f32.exp()]);
         engine.stream().flush();
@@ -127,6 +123,7 @@ mod tests {
     #[test]
     fn a_broken_promise_fails_what_depends_on_it() {
         let engine = Engine::reference();
+        let pair = || TensorType::of(DType::F32, &[2]).unwrap();
         let read = |x: Tensor| x.neg().unwrap().to_literal().unwrap_err().to_string();
         let (x, promised) = engine.stream().promised(pair());
         promised.fail_with("the peer is gone");

@@ -589,9 +589,11 @@ void Gloo::end() {
   gloo_.reset();
 }
 
-// Puts a backend for this device around the one for the CPU. The creator in Python gets the object by this, which has no class there.
+// Adds a backend for this device to a group, by which Python gets it: it has no class there. What the group has for the CPU is a gloo of one rank, which
+// is asked to make that of all ranks: one that was made in Python would need Python's lock to go, on whatever thread it goes (TD4).
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
-  auto gloo = group->getBackend(c10::DeviceType::CPU);
+  auto alone = group->getBackend(c10::DeviceType::CPU);
+  auto gloo = alone->merge(group->getStore(), alone->getBackendOptions(), group->getRank(), group->getSize());
   group->setBackend(kDevice, c10d::ProcessGroup::BackendType::CUSTOM, c10::make_intrusive<Gloo>(std::move(gloo)));
 }
 

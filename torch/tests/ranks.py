@@ -8,7 +8,11 @@ import traceback
 
 # How long is waited for what a group is to do, and by a rank for its peers: a hang is an error.
 LIMIT, PEERS = 90, 20
-PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases"]
+# What a rank is told besides cases: to end as a program should, and to end without a word.
+END, LEAVE = "end", "leave"
+# There is one server for all tests of a process; the last of these is for test_opinfo.
+PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.checkpoint", "distributed_cases",
+             "torch.testing._internal.common_methods_invocations"]
 
 
 def work(rank, world, folder, pipe, environment):
@@ -22,7 +26,9 @@ def work(rank, world, folder, pipe, environment):
     dist.init_process_group(
         init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=datetime.timedelta(seconds=PEERS)
     )
-    while (task := pipe.recv()) is not None:
+    while (task := pipe.recv()) != END:
+        if task == LEAVE:
+            return
         name, arguments = task
         try:
             torch.manual_seed(0)
@@ -51,8 +57,8 @@ class Ranks:
             there.close()
             self.pipes.append(here)
 
-    def ask(self, name, *arguments):
-        """The results of all ranks; none of one that is gone."""
+    def run(self, name, *arguments, gone=()):
+        """Results of all ranks, in their order; none of those that are to be gone then."""
         for pipe in self.pipes:
             pipe.send((name, arguments))
         results, wrong = [], []
@@ -60,35 +66,32 @@ class Ranks:
             try:
                 is_well, result = pipe.recv() if pipe.poll(LIMIT) else (False, f"no answer after {LIMIT} s")
             except (EOFError, ConnectionError):
-                is_well, result = True, None
+                is_well, result = rank in gone, None if rank in gone else "it is gone"
+            else:
+                is_well = is_well and rank not in gone
             results.append(result)
             if not is_well:
                 wrong.append(f"rank {rank} in {name}: {result}")
+        self.is_broken = self.is_broken or bool(wrong or gone)
         if wrong:
-            self.is_broken = True
             raise AssertionError("\n".join(wrong))
         return results
 
-    def run(self, name, *arguments):
-        """The same, where no rank is to go."""
-        results = self.ask(name, *arguments)
-        gone = [rank for rank, process in enumerate(self.processes) if not process.is_alive()]
-        if gone:
-            self.is_broken = True
-            raise AssertionError(f"ranks {gone} are gone in {name}")
-        return results
-
-    def close(self):
+    def close(self, how=END):
+        """Ends the ranks; what they ended with."""
         for pipe in self.pipes:
             try:
-                pipe.send(None)
+                pipe.send(how)
             except OSError:
                 pass
         for process in self.processes:
-            process.join(1 if self.is_broken else PEERS)
+            process.join(PEERS)
+        ended = [process.exitcode for process in self.processes]
+        for process in self.processes:
             process.kill()
             process.join()
         self.folder.cleanup()
+        return ended
 
     def __enter__(self):
         return self

@@ -3,7 +3,7 @@
 import tempfile
 import unittest
 
-from ranks import PEERS, Ranks
+from ranks import LEAVE, PEERS, Ranks
 
 
 class Group(unittest.TestCase):
@@ -19,12 +19,12 @@ class Group(unittest.TestCase):
     def tearDownClass(cls):
         cls.ranks.close()
 
-    def run_on_all(self, name, *arguments):
+    def run_on_all(self, name, *arguments, **how):
         if self.ranks.is_broken:
             # What a case left behind would be the failure of the others.
             self.ranks.close()
             type(self).ranks = Ranks(self.world)
-        return self.ranks.run(name, *arguments)
+        return self.ranks.run(name, *arguments, **how)
 
 
 class TwoRanks(Group):
@@ -66,10 +66,10 @@ class TwoRanks(Group):
             self.run_on_all("checkpoint", folder)
 
     def test_when_a_rank_cannot_give_its_operand_the_others_hear_of_it(self):
-        try:
-            (took, why), (took_other, why_other) = self.run_on_all("an_operand_fails")
-        finally:
-            self.ranks.is_broken = True
+        with Ranks(2) as ranks:
+            (took, why), (took_other, why_other) = ranks.run("an_operand_fails")
+            # While the group is being closed.
+            self.assertEqual(ranks.close(LEAVE), [0, 0])
         self.assertIn("recv", why)
         for told in (why, why_other):
             self.assertIn("all_reduce", told)
@@ -91,11 +91,7 @@ class FourRanks(Group):
         self.run_on_all("tensors_over_a_mesh")
 
     def test_the_death_of_a_peer_is_an_error_with_the_collectives_name(self):
-        try:
-            *told, gone = self.ranks.ask("a_peer_dies")
-        finally:
-            self.ranks.is_broken = True
-        self.assertIsNone(gone)
+        *told, _ = self.run_on_all("a_peer_dies", gone=(self.world - 1,))
         for took, messages in told:
             self.assertLess(took, PEERS / 2)
             for message in messages:

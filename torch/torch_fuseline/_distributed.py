@@ -10,10 +10,10 @@ def _create(options, backend_options=None):
     """What a new process group has for tensors of this device."""
     from torch.distributed import distributed_c10d as c10d
 
-    gloo = c10d.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
-    # A group of gloo alone, for the C++ to put its own beside it.
+    alone = c10d.ProcessGroupGloo(torch.distributed.HashStore(), 0, 1, timeout=options.timeout)
+    # The C++ makes a gloo of all ranks of it, and puts its own backend beside it.
     group = c10d.ProcessGroup(options.store, options.group_rank, options.group_size)
-    group._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, gloo)
+    group._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, alone)
     torch.ops.fuseline.add_backend(group.boxed())
     return group._get_backend(torch.device("fuseline"))
 
