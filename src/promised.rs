@@ -98,6 +98,7 @@ impl fmt::Debug for Promised {
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use fuseline_fusion::DType;
 

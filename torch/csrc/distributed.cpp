@@ -447,6 +447,7 @@ c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const
                                             const std::optional<Tensors>& shown) {
   for (const Tensors* list : {&operands, &results}) {
     for (const at::Tensor& tensor : *list) {
+  const CallSite site;
       TORCH_CHECK(is_ours(tensor), "fuseline: ", name, " of a tensor on the device ", tensor.device(),
                   "; a group for it too is made by init_process_group(\"cpu:gloo,fuseline:fuseline\")");
     }

@@ -1,4 +1,4 @@
-// The engine's side (torch/engine/src/abi.rs), as C.
+// The engine's side (torch/engine/src/abi/), as C.
 #pragma once
 
 #include <cstddef>

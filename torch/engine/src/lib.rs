@@ -18,13 +18,9 @@
 
 mod abi;
 pub mod call;
-mod custom;
 mod device;
-mod event;
 mod graph;
 pub mod ops;
 mod promote;
 mod quick;
-mod report;
-mod site;
 pub mod view;

@@ -11,6 +11,11 @@
 #![allow(unsafe_code, unreachable_pub, reason = "a border to C++, which sees what Rust does not")]
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what the module says")]
 
+mod custom;
+mod event;
+mod report;
+mod site;
+
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
