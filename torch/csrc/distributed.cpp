@@ -445,9 +445,9 @@ class Gloo final : public c10d::Backend {
 
 c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const Tensors& operands, const Tensors& results, Start start,
                                             const std::optional<Tensors>& shown) {
+  const CallSite site;
   for (const Tensors* list : {&operands, &results}) {
     for (const at::Tensor& tensor : *list) {
-  const CallSite site;
       TORCH_CHECK(is_ours(tensor), "fuseline: ", name, " of a tensor on the device ", tensor.device(),
                   "; a group for it too is made by init_process_group(\"cpu:gloo,fuseline:fuseline\")");
     }
