@@ -3,6 +3,8 @@
 The shim asks for one (``fuseline::_decompose``) when a call has no row of the engine's; see ``csrc/decompose.h``.
 """
 
+import functools
+
 import torch
 
 # Those that are not what the op is.
@@ -200,6 +202,52 @@ def _replication_pad_backward(gradient, x, padding):
 
 for _rank in (1, 2, 3):
     _ours(f"replication_pad{_rank}d_backward")(_replication_pad_backward)
+
+
+@functools.cache
+def _turns(op):
+    """Whether this PyTorch has the factors of the transpose in such a result, for matrices that lie in memory row by row: its derivatives count on it."""
+    a = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    results = op(a, a) if op is torch.ops.aten._linalg_solve_ex.default else op(a)
+    factors = next(result for result in results if result.shape == a.shape and result[0, 0] in (2.0, 3.0))
+    return bool(factors[0, 0] == 2.0)
+
+
+def _factored(op, a):
+    is_turned = a.is_contiguous() and not a.is_complex() and _turns(op)
+    return is_turned, torch.ops.aten.linalg_lu_factor_ex(a.mT if is_turned else a)
+
+
+def _is_odd(pivots):
+    """Whether the number of exchanges is odd."""
+    return (pivots != torch.arange(1, pivots.shape[-1] + 1, device=pivots.device)).sum(-1) % 2 == 1
+
+
+@_ours("_linalg_det")
+def _det(a):
+    _, (factors, pivots, _) = _factored(torch.ops.aten._linalg_det.default, a)
+    product = factors.diagonal(0, -2, -1).prod(-1)
+    return torch.where(_is_odd(pivots), -product, product), factors, pivots
+
+
+@_ours("_linalg_slogdet")
+def _slogdet(a):
+    _, (factors, pivots, _) = _factored(torch.ops.aten._linalg_slogdet.default, a)
+    diagonal = factors.diagonal(0, -2, -1)
+    sign = diagonal.sgn().prod(-1)
+    return torch.where(_is_odd(pivots), -sign, sign), diagonal.abs().log().sum(-1), factors, pivots
+
+
+@_ours("_linalg_solve_ex")
+def _solve_ex(a, b, *, left=True, check_errors=False):
+    if check_errors:
+        raise NotImplementedError
+    is_turned, (factors, pivots, info) = _factored(torch.ops.aten._linalg_solve_ex.default, a)
+    # A vector, or a batch of them, is what has one dimension less.
+    is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    right = b.unsqueeze(-1) if is_vector else b
+    x = torch.ops.aten.linalg_lu_solve(factors, pivots, right, left=left, adjoint=is_turned)
+    return x.squeeze(-1) if is_vector else x, factors, pivots, info
 
 
 def _index():
