@@ -24,6 +24,12 @@ pub struct Lu {
     pub odd: Tensor,
 }
 
+/// What pivots are chosen by: absolute values, and of complex numbers those of both parts together, as LAPACK does.
+#[track_caller]
+fn sizes(x: &Tensor) -> Result<Tensor> {
+    if x.dtype().is_complex() { x.real()?.abs()?.add(&x.imag()?.abs()?) } else { x.abs() }
+}
+
 /// Factors of matrices, by Gaussian elimination with partial pivoting (Golub and Van Loan, "Matrix computations", algorithm 3.4.1):
 /// each round brings the largest element of a column to its diagonal and subtracts multiples of its row from those below.
 ///
@@ -53,7 +59,7 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
         let (a, permutation, pivots, odd) = state;
         let zero = a.on_stream().zeros(a.dtype(), &[])?;
         let (at_k, below) = (rows.equal(&k)?, rows.greater(&k)?);
-        let size = column(&a, &k)?.abs()?;
+        let size = sizes(&column(&a, &k)?)?;
         // Rows that have had their turn are smaller than all others.
         let size = rows.less(&k)?.select(&constant_like(&size, -1.0)?, &size)?;
         let pivot = size.argmax(-2)?.expand_dims(&[-2])?;

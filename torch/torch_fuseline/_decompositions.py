@@ -12,6 +12,9 @@ _NOT = {
     "_scaled_dot_product_flash_attention_for_cpu",  # its results have other sizes
 }
 
+# Those whose steps are rounded to short floats one by one, where the CPU rounds their results.
+_LONG = ("native_group_norm", "grid_sampler_2d", "grid_sampler_3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "logit", "upsample_")
+
 _library = torch.library.Library("fuseline", "FRAGMENT")
 _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
 _table = None
@@ -250,6 +253,21 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
     return x.squeeze(-1) if is_vector else x, factors, pivots, info
 
 
+def _in_long_floats(function):
+    """The same, computed in float32 where tensors are of shorter floats."""
+    short = (torch.float16, torch.bfloat16)
+
+    def computed(*args, **kwargs):
+        types = [x.dtype for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dtype in short]
+        if not types:
+            return function(*args, **kwargs)
+        change = torch.utils._pytree.tree_map_only
+        args, kwargs = change(torch.Tensor, lambda x: x.float() if x.dtype in short else x, (args, kwargs))
+        return change(torch.Tensor, lambda x: x.to(types[0]) if x.dtype == torch.float32 else x, function(*args, **kwargs))
+
+    return computed
+
+
 def _index():
     """Overloads by name, with the functions that they are made of."""
     table = {}
@@ -272,7 +290,7 @@ def _decompose(name):
     if op is None or name in _NOT or op._schema.is_mutable:
         return False
     _decomposed.define(str(op._schema).removeprefix("aten::"))
-    _decomposed.impl(name, function, "PrivateUse1")
+    _decomposed.impl(name, _in_long_floats(function) if name.startswith(_LONG) else function, "PrivateUse1")
     return True
 
 

@@ -8,6 +8,7 @@ use fuseline::linalg::{self, Lu, Triangular};
 use fuseline::{Order, Tensor};
 use smallvec::SmallVec;
 
+use super::arithmetic::accumulated;
 use super::{cast, fitted, number, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
@@ -386,6 +387,7 @@ fn matrix_exp(call: &Call<'_>) -> Result<Results> {
         return Ok(nothing);
     }
     let a = call.tensor(0)?;
+    let a = cast(&a, accumulated(a.dtype()))?;
     let norm = a.abs()?.sum(&[-2])?.max(&[-1])?.expand_dims(&[-2, -1])?;
     let limit = if norm.dtype() == DType::F64 { ENOUGH.1 } else { ENOUGH.0 };
     let limit = call.constant(limit, norm.dtype())?;
