@@ -7,6 +7,8 @@ import functools
 
 import torch
 
+from . import _special
+
 # Those that are not what the op is.
 _NOT = {
     "_scaled_dot_product_flash_attention_for_cpu",  # its results have other sizes
@@ -20,8 +22,8 @@ _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
 _table = None
 
 
-# Of this file: for ops that PyTorch has no decomposition of. Where values say what sizes results have, they are waited for, as on every device.
-_OURS = {}
+# Of this package: for ops that PyTorch has no decomposition of. Where values say what sizes results have, they are waited for, as on every device.
+_OURS = dict(_special.TABLE)
 
 
 def _ours(name):
