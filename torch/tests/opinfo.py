@@ -39,13 +39,17 @@ LISTED = 400
 TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 5e-5}, torch.complex64: {"rtol": 1e-5, "atol": 5e-5}}
 
 
+# Relative errors that the CPU's own results in float32 have to those in float64, where that is more.
+LOOSE = {"matrix_exp": 3e-3}
+
+
 def tolerance_of(op, dtype):
     """What PyTorch's tests take for the type of a result (``assert_close``), or for this op in the type (``toleranceOverride``), whatever is more."""
     from torch.testing._comparison import default_tolerances
     from torch.testing._internal.common_device_type import toleranceOverride
 
     rtol, atol = default_tolerances(dtype)
-    told = [TOLERANCE.get(dtype, {"rtol": rtol, "atol": atol})]
+    told = [TOLERANCE.get(dtype, {"rtol": rtol, "atol": atol}), {"rtol": LOOSE.get(op.name, 0.0), "atol": 0.0}]
     for decorator in itertools.chain.from_iterable(getattr(each, "decorators", ()) for each in op.decorators):
         if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
             told.append({"rtol": decorator.d[dtype].rtol, "atol": decorator.d[dtype].atol})
