@@ -218,6 +218,9 @@ def exact_of(op, sample):
 
 def check_forward(op, sample, case, has_gradients):
     given = [sample.input, list(sample.args), sample.kwargs]
+    if not tensors(given) and "device" not in sample.kwargs:
+        # A factory that is not told where: its results are the CPU's.
+        return 0
     shown = sample.output_process_fn_grad if op.name in OPEN else lambda x: x
     try:
         wanted = tensors(shown(op(sample.input, *sample.args, **sample.kwargs)))

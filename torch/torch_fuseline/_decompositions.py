@@ -15,7 +15,7 @@ _NOT = {
 }
 
 # Those whose steps are rounded to short floats one by one, where the CPU rounds their results.
-_LONG = ("native_group_norm", "grid_sampler_2d", "grid_sampler_3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "logit", "upsample_")
+_LONG = ("grid_sampler_2d", "grid_sampler_3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "logit", "upsample_")
 
 _library = torch.library.Library("fuseline", "FRAGMENT")
 _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
@@ -253,6 +253,98 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
     right = b.unsqueeze(-1) if is_vector else b
     x = torch.ops.aten.linalg_lu_solve(factors, pivots, right, left=left, adjoint=is_turned)
     return x.squeeze(-1) if is_vector else x, factors, pivots, info
+
+
+@_ours("linalg_polar")
+def _polar(a):
+    """A matrix with orthonormal columns, and a positive one."""
+    u, s, vh = torch.linalg.svd(a, full_matrices=False)
+    return u @ vh, (vh.mH * s.unsqueeze(-2)) @ vh
+
+
+@_ours("linalg_matrix_sqrth")
+def _sqrth(a):
+    values, vectors = torch.linalg.eigh(a)
+    return (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mH
+
+
+def _length(difference, p):
+    """The norm over the last dimension."""
+    size = difference.abs()
+    if size.shape[-1] == 0:
+        return size.sum(-1)
+    if p == 0:
+        return (difference != 0).sum(-1).to(difference.dtype)
+    if p == float("inf"):
+        return size.amax(-1)
+    if p == 2:
+        return size.square().sum(-1).sqrt()
+    return size.sum(-1) if p == 1 else size.pow(p).sum(-1).pow(1.0 / p)
+
+
+def _of_length(gradient, difference, length, p):
+    """Its gradient, nothing where there is no difference."""
+    gradient, length = gradient.unsqueeze(-1), length.unsqueeze(-1)
+    if p == 0:
+        return torch.zeros_like(difference)
+    if p == 1:
+        return gradient * difference.sign()
+    if p == float("inf"):
+        return gradient * difference.sign() * (difference.abs() == length)
+    if p == 2:
+        return torch.where(length == 0, 0.0, gradient * difference / length)
+    size = difference.abs()
+    value = gradient * difference.sign() * size.pow(p - 1.0) / length.pow(p - 1.0)
+    return torch.where((length == 0) | (size == 0), 0.0, value)
+
+
+@_ours("_cdist_forward")
+def _cdist(a, b, p, compute_mode):
+    return _length(a.unsqueeze(-2) - b.unsqueeze(-3), p)
+
+
+@_ours("_cdist_backward")
+def _cdist_backward(gradient, a, b, p, length):
+    return _of_length(gradient, a.unsqueeze(-2) - b.unsqueeze(-3), length, p).sum(-2)
+
+
+def _pairs(x):
+    """Places of the first and of the second of all pairs of rows."""
+    return torch.triu_indices(x.shape[0], x.shape[0], 1).to(x.device).unbind(0)
+
+
+@_ours("_pdist_forward")
+def _pdist(x, p=2):
+    first, second = _pairs(x)
+    return _length(x[first] - x[second], p)
+
+
+@_ours("_pdist_backward")
+def _pdist_backward(gradient, x, p, length):
+    first, second = _pairs(x)
+    each = _of_length(gradient, x[first] - x[second], length, p)
+    return torch.zeros_like(x).index_add(0, first, each).index_add(0, second, -each)
+
+
+@_ours("bincount")
+def _bincount(x, weights=None, minlength=0):
+    size = max(int(x.max()) + 1 if x.numel() else 0, minlength)
+    if x.numel() and bool((x < 0).any()):
+        raise NotImplementedError
+    if weights is None:
+        weights = torch.ones_like(x, dtype=torch.int64)
+    elif weights.dtype != torch.float32:
+        weights = weights.double()
+    return torch.zeros(size, dtype=weights.dtype, device=x.device).index_add(0, x.long(), weights)
+
+
+@_ours("repeat_interleave.Tensor")
+def _repeat_interleave(repeats, output_size=None):
+    if repeats.dim() != 1:
+        raise NotImplementedError
+    ends = repeats.cumsum(0)
+    count = output_size if output_size is not None else int(ends[-1]) if ends.numel() else 0
+    return torch.searchsorted(ends, torch.arange(count, device=ends.device, dtype=ends.dtype), right=True).to(repeats.dtype)
 
 
 def _in_long_floats(function):
