@@ -293,6 +293,7 @@ def main():
     parser.add_argument("ops", nargs="*", help="names, as in op_db; all without")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--samples", type=int, default=10, help="most samples of an op")
+    parser.add_argument("--part", default="1/1", help="the first of so many parts of the list, ...: for as many machines or cores")
     parser.add_argument("--forward", action="store_true", help="no gradients")
     parser.add_argument("--inplace", dest="forms", action="append_const", const="inplace", default=[], help="in-place forms too")
     parser.add_argument("--out", dest="forms", action="append_const", const="out", help="out= forms too")
@@ -302,7 +303,8 @@ def main():
     dtype = getattr(torch, args.dtype)
     fork, rows = multiprocessing.get_context("fork"), []
     has_gradients = not args.forward and not args.forms and dtype.is_floating_point
-    for op in op_db:
+    part, parts = map(int, args.part.split("/"))
+    for op in op_db[part - 1 :: parts]:
         if (args.ops and op.name not in args.ops) or dtype not in op.supported_dtypes("cpu"):
             continue
         case = (op.name, op.variant_test_name, dtype, args.samples, has_gradients, args.forms)
