@@ -255,6 +255,14 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
     return x.squeeze(-1) if is_vector else x, factors, pivots, info
 
 
+@_ours("multilabel_margin_loss_forward")
+def _multilabel_margin_loss(x, target, reduction):
+    """PyTorch's own, but that a loss of one sample has no dimension."""
+    op = torch.ops.aten.multilabel_margin_loss_forward.default
+    loss, is_target = torch._decomp.global_decomposition_table["post_autograd"][op](x, target, reduction)
+    return loss.reshape(()) if x.dim() <= 1 else loss, is_target
+
+
 @_ours("linalg_polar")
 def _polar(a):
     """A matrix with orthonormal columns, and a positive one."""
