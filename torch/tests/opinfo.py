@@ -245,12 +245,12 @@ def check_forward(op, sample, case, has_gradients):
     return len(wanted)
 
 
-def check(op, dtype, samples, has_gradients, forms=()):
-    """Outcome, number of results compared, and why."""
+def check(op, dtype, samples, has_gradients, forms=(), most=None):
+    """Outcome, number of results compared, and why. Of the samples only the first are taken, if ``most`` says how many."""
     is_random = any(word in op.name for word in RANDOM)
     has_gradients = has_gradients and op.supports_autograd and not is_random
     compared = 0
-    for sample in spread(op.sample_inputs("cpu", dtype, requires_grad=has_gradients), samples):
+    for sample in spread(op.sample_inputs("cpu", dtype, requires_grad=has_gradients), samples)[:most]:
         is_dropped = sample.kwargs.get("dropout_p", 0.0) > 0 or sample.kwargs.get("training")
         is_drawn = is_random or ("attention" in op.name and bool(is_dropped))
         case = Case(op, dtype, is_drawn)

@@ -12,6 +12,7 @@ import torch
 FOLDER = pathlib.Path(__file__).parent
 # A process for each would take minutes: so many ops share one, and a crash fails them all.
 TOGETHER = 40
+# Of each op those samples that its table has first.
 SAMPLES = 2
 # Ops that are loops take seconds to compile: of those so many are left out for one that is not.
 SLOW = ("linalg.", "special.", "svd", "pinverse", "lu", "matrix_exp", "polygamma", "norm", "cholesky", "ormqr", "det", "inverse", "logdet")
@@ -20,9 +21,13 @@ SKIP = 4
 SOME = 40
 
 
+def table(dtype):
+    return json.loads((FOLDER / f"opinfo-{dtype}.json").read_text())
+
+
 def native(dtype):
     """Names and variants of the ops that passed without the CPU."""
-    rows = json.loads((FOLDER / f"opinfo-{dtype}.json").read_text())["rows"]
+    rows = table(dtype)["rows"]
     return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and not row["fallbacks"]]
 
 
@@ -30,10 +35,10 @@ def work(names, dtype, forms, pipe):
     from torch.testing._internal.common_methods_invocations import op_db
 
     ops = {(op.name, op.variant_test_name): op for op in op_db}
-    told = []
+    told, samples = [], table(dtype)["samples"]
     for name in names:
         before = sum(torch.fuseline.fallbacks().values())
-        outcome, _, why = opinfo.check(ops[name], getattr(torch, dtype), SAMPLES, not forms, forms)
+        outcome, _, why = opinfo.check(ops[name], getattr(torch, dtype), samples, not forms, forms, SAMPLES)
         if outcome == "FAIL":
             told.append(f"{dtype} {' '.join(name)}: {why}")
         elif sum(torch.fuseline.fallbacks().values()) != before:
