@@ -276,13 +276,18 @@ fn small_singular_values_are_as_precise_as_large_ones() -> Result<()> {
 fn elimination_swaps_rows_and_takes_complex_matrices() -> Result<()> {
     on_engines(support::config, |engine| {
         let a = matrix(engine, DType::F64, &[2, 4, 4], 4);
-        let linalg::Lu { factors, permutation, odd } = linalg::lu(&a)?;
+        let linalg::Lu { factors, permutation, pivots, odd } = linalg::lu(&a)?;
         let unit = linalg::eye(engine.stream(), DType::F64, 4, 4)?;
         let product = linalg::tril(&factors, -1)?.add(&unit)?.matmul(&linalg::triu(&factors, 0)?)?;
         let order = permutation.unsqueeze(-1)?.broadcast_to(a.dims())?;
         close(&product, &a.take_along(&order, -2)?, 1e-14);
         assert!(numbers(&linalg::tril(&factors, -1)?).iter().all(|x| x.abs() <= 1.0));
-        for (order, odd) in permutation.to_vec::<i32>()?.chunks(4).zip(odd.to_vec::<bool>()?) {
+        let (permutation, pivots) = (permutation.to_vec::<i32>()?, pivots.to_vec::<i32>()?);
+        let orders = permutation.chunks(4).zip(pivots.chunks(4));
+        for ((order, pivots), odd) in orders.zip(odd.to_vec::<bool>()?) {
+            let mut exchanged = [0, 1, 2, 3];
+            pivots.iter().enumerate().for_each(|(k, &pivot)| exchanged.swap(k, pivot as usize));
+            assert_eq!(order, exchanged);
             let mut seen = order.to_vec();
             let inversions =
                 (0..4).flat_map(|i| (i..4).map(move |j| (i, j))).filter(|&(i, j)| seen[i] > seen[j]).count();

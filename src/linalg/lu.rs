@@ -17,8 +17,17 @@ pub struct Lu {
     pub factors: Tensor,
     /// The rows of `a` in the order of `p a`, as `i32`: `[batch..., rows]`.
     pub permutation: Tensor,
+    /// The exchanges that it is made of: in round `k` row `k` takes the place of row `pivots[k]`, which is not before it. As `i32`:
+    /// `[batch..., rounds]`, where there are as many rounds as the smaller of the sizes.
+    pub pivots: Tensor,
     /// Whether that is an odd permutation, `bool`: `[batch...]`.
     pub odd: Tensor,
+}
+
+/// What pivots are chosen by: absolute values, and of complex numbers those of both parts together, as LAPACK does.
+#[track_caller]
+fn sizes(x: &Tensor) -> Result<Tensor> {
+    if x.dtype().is_complex() { x.real()?.abs()?.add(&x.imag()?.abs()?) } else { x.abs() }
 }
 
 /// Factors of matrices, by Gaussian elimination with partial pivoting (Golub and Van Loan, "Matrix computations", algorithm 3.4.1):
@@ -35,18 +44,22 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
     let permutation = rows.broadcast_to(&batched(a, m, 1))?;
     let odd = stream.zeros(DType::Bool, &batched(a, 1, 1))?;
     let rounds = i32::try_from(m.min(n)).unwrap_or(i32::MAX);
+    let turns = places(&stream, m.min(n), true)?;
+    let pivots = stream.zeros(DType::I32, &batched(a, m.min(n), 1))?;
     if rounds == 0 {
         return Ok(Lu {
             factors: a.clone(),
             permutation: permutation.squeeze(-1)?,
+            pivots: pivots.squeeze(-1)?,
             odd: odd.squeeze(-1)?.squeeze(-1)?,
         });
     }
-    let state = (wide, permutation, odd);
-    let (factors, permutation, odd) = stream.for_range(0..rounds, state, |k, (a, permutation, odd)| {
+    let state = (wide, permutation, pivots, odd);
+    let (factors, permutation, pivots, odd) = stream.for_range(0..rounds, state, |k, state| {
+        let (a, permutation, pivots, odd) = state;
         let zero = a.on_stream().zeros(a.dtype(), &[])?;
         let (at_k, below) = (rows.equal(&k)?, rows.greater(&k)?);
-        let size = column(&a, &k)?.abs()?;
+        let size = sizes(&column(&a, &k)?)?;
         // Rows that have had their turn are smaller than all others.
         let size = rows.less(&k)?.select(&constant_like(&size, -1.0)?, &size)?;
         let pivot = size.argmax(-2)?.expand_dims(&[-2])?;
@@ -59,6 +72,7 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
         let pivot_place = at_pivot.select(&permutation, &none)?.sum(&[-2])?.expand_dims(&[-2])?;
         let permutation = at_k.select(&pivot_place, &at_pivot.select(&old_place, &permutation)?)?;
         let odd = odd.xor(&pivot.not_equal(&k)?)?;
+        let pivots = turns.equal(&k)?.select(&pivot, &pivots)?;
 
         let divisor = column(&pivot_row, &k)?;
         // A column of zeros has nothing to subtract.
@@ -68,11 +82,12 @@ pub fn lu(a: &Tensor) -> Result<Lu> {
         let a = a.sub(&factor.mul(&right)?)?;
         let in_column = below.and(&columns.equal(&k)?)?;
         let a = in_column.select(&factor, &a)?;
-        Ok((a, permutation, odd))
+        Ok((a, permutation, pivots, odd))
     })?;
     Ok(Lu {
         factors: factors.narrowed(a.dtype())?,
         permutation: permutation.squeeze(-1)?,
+        pivots: pivots.squeeze(-1)?,
         odd: odd.squeeze(-1)?.squeeze(-1)?,
     })
 }

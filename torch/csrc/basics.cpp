@@ -159,6 +159,14 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_storage(self, std::move(storage), 0, {0}, {1});
 }
 
+// PyTorch's own kernels for these look for one in a list that only its own devices are in.
+at::Tensor& conj_physical_(at::Tensor& self) { return self.is_complex() ? self.copy_(self.conj()) : self; }
+
+at::Tensor& conj_physical_out(const at::Tensor& self, at::Tensor& out) {
+  prepare_target(out, self.scalar_type(), self.sizes(), true);
+  return out.copy_(self.conj());
+}
+
 }  // namespace
 
 void prepare_target(const at::Tensor& target, c10::ScalarType dtype, c10::IntArrayRef dims, bool is_out) {
@@ -203,6 +211,8 @@ void register_basics() {
   library.impl("view", &view);
   library.impl("as_strided", &as_strided);
   library.impl("_reshape_alias", &reshape_alias);
+  library.impl("conj_physical_", &conj_physical_);
+  library.impl("conj_physical.out", &conj_physical_out);
   library.impl("unfold", &at::native::unfold);
   library.impl("alias", &at::native::alias);
   library.impl("view_as_real", &at::native::view_as_real);

@@ -91,7 +91,11 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const c10::ArrayRef<IValue> given(stack->data() + stack->size() - count, count);
   Stack results(given.begin(), given.begin() + plan.inputs);
-  for (size_t at = plan.inputs; at < plan.by->schema().arguments().size(); ++at) results.emplace_back();
+  for (size_t at = plan.inputs; at < plan.by->schema().arguments().size(); ++at) {
+    // A factory makes what it writes to.
+    const bool is_type = plan.by->schema().arguments()[at].name() == "dtype" && given[plan.inputs].isTensor();
+    results.push_back(is_type ? IValue(static_cast<int64_t>(given[plan.inputs].toTensor().scalar_type())) : IValue());
+  }
   running.push_back(name);
   try {
     plan.by->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &results);

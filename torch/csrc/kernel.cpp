@@ -22,6 +22,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -110,7 +111,8 @@ class Kernel final : public c10::OperatorKernel {
   // Null if it was, or why it cannot be: an empty text if the engine's message says it.
   const char* record(const c10::OperatorHandle& op, Stack* stack);
   bool key_of(c10::ArrayRef<IValue> args, Key& key) const;
-  std::shared_ptr<const Outs> infer(c10::ArrayRef<IValue> args);
+  // Of arguments, and for a factory the type of what it writes to.
+  std::shared_ptr<const Outs> infer(c10::ArrayRef<IValue> args, const IValue& dtype);
 
   size_t row_;
   Form form_;
@@ -191,11 +193,11 @@ at::Tensor on_meta(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
 }
 
-std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args) {
+std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IValue& dtype) {
   Stack stack;
   const auto& schema = functional_.schema();
   for (size_t at = 0; at < schema.arguments().size(); ++at) {
-    IValue arg = at < args.size() ? args[at] : IValue();
+    IValue arg = at < args.size() ? args[at] : schema.arguments()[at].name() == "dtype" ? dtype : IValue();
     if (arg.isTensor()) {
       arg = on_meta(arg.toTensor());
     } else if (arg.isTensorList()) {
@@ -237,6 +239,14 @@ std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args) {
     }
   }
   return outs;
+}
+
+// Products and what is made of them get tensors that are conjugated only by a mark: PyTorch resolves that for all others.
+Value with_bits(Value value, const at::Tensor& tensor) {
+  if (!tensor.is_conj() && !tensor.is_neg()) return value;
+  Value plain;
+  check(flt_bits(value.get(), tensor.is_conj(), tensor.is_neg(), plain.out()));
+  return plain;
 }
 
 // Arguments as the engine takes them, and what keeps them alive.
@@ -281,7 +291,7 @@ struct Passed {
   // Null for a tensor that is not there.
   const FltValue* value_of(const at::Tensor& tensor) {
     if (!tensor.defined()) return nullptr;
-    values.push_back(is_ours(tensor) ? read(tensor) : upload(tensor));
+    values.push_back(with_bits(is_ours(tensor) ? read(tensor) : upload(tensor), tensor));
     return values.back().get();
   }
   void add_tensor(const at::Tensor& tensor) {
@@ -353,6 +363,14 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
 
   Key key;
   if (!key_of(args, key)) return "an argument of a kind that is not passed";
+  IValue dtype;
+  // A factory makes what it writes to.
+  const auto& whole = functional_.schema().arguments();
+  const auto is_type = [](const c10::Argument& arg) { return arg.name() == "dtype"; };
+  if (form_ == Form::Out && std::any_of(whole.begin() + inputs_, whole.end(), is_type) && given[inputs_].isTensor()) {
+    dtype = static_cast<int64_t>(given[inputs_].toTensor().scalar_type());
+    key.push_back(dtype.toInt());
+  }
   std::shared_ptr<const Outs> outs;
   {
     std::shared_lock lock(mutex_);
@@ -360,7 +378,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     if (found != known_.end()) outs = found->second;
   }
   if (!outs) {
-    outs = infer(args);
+    outs = infer(args, dtype);
     std::unique_lock lock(mutex_);
     known_.emplace(std::move(key), outs);
   }
@@ -464,7 +482,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     prepare_target(target, out.dtype, out.dims, form_ == Form::Out);
     Value value = std::move(results[next++]);
     if (out.dtype != target.scalar_type()) value = converted(std::move(value), target.scalar_type(), target.sizes());
-    write(target, std::move(value));
+    write(target, with_bits(std::move(value), target));
   }
   torch::jit::drop(*stack, count);
   for (const at::Tensor& target : targets) stack->emplace_back(target);

@@ -53,6 +53,21 @@ class Tensors(Case):
         with self.assertRaises((RuntimeError, NotImplementedError)):
             torch.ones(3, device=DEVICE) + torch.ones(3)
 
+    def test_products_see_what_is_conjugated_by_a_mark(self):
+        x = torch.randn(2, 3, dtype=torch.complex64)
+        self.same(ours(x).mm(ours(x).mH), x.mm(x.mH))
+        self.same(ours(x).conj().mm(ours(x).t()), x.conj().mm(x.t()))
+        self.same(ours(x).conj_physical_(), x.conj())
+
+    def test_factories_make_what_they_write_to(self):
+        for make in (lambda out: torch.linspace(0, 8, 5, out=out), lambda out: torch.eye(3, out=out), lambda out: torch.arange(4, out=out)):
+            for dtype in (torch.int64, torch.float64):
+                self.same(make(torch.empty(0, dtype=dtype, device=DEVICE)), make(torch.empty(0, dtype=dtype)))
+
+    def test_any_byte_but_zero_is_true(self):
+        flags = torch.tensor([0, 1, 7, 255], dtype=torch.uint8).view(torch.bool)
+        self.assertEqual(flags.to(DEVICE).tolist(), [False, True, True, True])
+
     def test_there_is_one_device(self):
         with self.assertRaisesRegex(RuntimeError, "one device"):
             torch.fuseline.set_device(1)

@@ -3,20 +3,27 @@
 The shim asks for one (``fuseline::_decompose``) when a call has no row of the engine's; see ``csrc/decompose.h``.
 """
 
+import functools
+
 import torch
+
+from . import _special
 
 # Those that are not what the op is.
 _NOT = {
     "_scaled_dot_product_flash_attention_for_cpu",  # its results have other sizes
 }
 
+# Those whose steps are rounded to short floats one by one, where the CPU rounds their results.
+_LONG = ("grid_sampler_2d", "grid_sampler_3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "logit", "upsample_")
+
 _library = torch.library.Library("fuseline", "FRAGMENT")
 _decomposed = torch.library.Library("fuseline_decomposed", "DEF")
 _table = None
 
 
-# Of this file: for ops that PyTorch has no decomposition of. Where values say what sizes results have, they are waited for, as on every device.
-_OURS = {}
+# Of this package: for ops that PyTorch has no decomposition of. Where values say what sizes results have, they are waited for, as on every device.
+_OURS = dict(_special.TABLE)
 
 
 def _ours(name):
@@ -202,6 +209,167 @@ for _rank in (1, 2, 3):
     _ours(f"replication_pad{_rank}d_backward")(_replication_pad_backward)
 
 
+@functools.cache
+def _turns(op):
+    """Whether this PyTorch has the factors of the transpose in such a result, for matrices that lie in memory row by row: its derivatives count on it."""
+    a = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    results = op(a, a) if op is torch.ops.aten._linalg_solve_ex.default else op(a)
+    factors = next(result for result in results if result.shape == a.shape and result[0, 0] in (2.0, 3.0))
+    return bool(factors[0, 0] == 2.0)
+
+
+def _factored(op, a):
+    is_turned = a.is_contiguous() and not a.is_complex() and _turns(op)
+    return is_turned, torch.ops.aten.linalg_lu_factor_ex(a.mT if is_turned else a)
+
+
+def _is_odd(pivots):
+    """Whether the number of exchanges is odd."""
+    return (pivots != torch.arange(1, pivots.shape[-1] + 1, device=pivots.device)).sum(-1) % 2 == 1
+
+
+@_ours("_linalg_det")
+def _det(a):
+    _, (factors, pivots, _) = _factored(torch.ops.aten._linalg_det.default, a)
+    product = factors.diagonal(0, -2, -1).prod(-1)
+    return torch.where(_is_odd(pivots), -product, product), factors, pivots
+
+
+@_ours("_linalg_slogdet")
+def _slogdet(a):
+    _, (factors, pivots, _) = _factored(torch.ops.aten._linalg_slogdet.default, a)
+    diagonal = factors.diagonal(0, -2, -1)
+    sign = diagonal.sgn().prod(-1)
+    return torch.where(_is_odd(pivots), -sign, sign), diagonal.abs().log().sum(-1), factors, pivots
+
+
+@_ours("_linalg_solve_ex")
+def _solve_ex(a, b, *, left=True, check_errors=False):
+    if check_errors:
+        raise NotImplementedError
+    is_turned, (factors, pivots, info) = _factored(torch.ops.aten._linalg_solve_ex.default, a)
+    # A vector, or a batch of them, is what has one dimension less.
+    is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    right = b.unsqueeze(-1) if is_vector else b
+    x = torch.ops.aten.linalg_lu_solve(factors, pivots, right, left=left, adjoint=is_turned)
+    return x.squeeze(-1) if is_vector else x, factors, pivots, info
+
+
+@_ours("multilabel_margin_loss_forward")
+def _multilabel_margin_loss(x, target, reduction):
+    """PyTorch's own, but that a loss of one sample has no dimension."""
+    op = torch.ops.aten.multilabel_margin_loss_forward.default
+    loss, is_target = torch._decomp.global_decomposition_table["post_autograd"][op](x, target, reduction)
+    return loss.reshape(()) if x.dim() <= 1 else loss, is_target
+
+
+@_ours("linalg_polar")
+def _polar(a):
+    """A matrix with orthonormal columns, and a positive one."""
+    u, s, vh = torch.linalg.svd(a, full_matrices=False)
+    return u @ vh, (vh.mH * s.unsqueeze(-2)) @ vh
+
+
+@_ours("linalg_matrix_sqrth")
+def _sqrth(a):
+    values, vectors = torch.linalg.eigh(a)
+    return (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mH
+
+
+def _length(difference, p):
+    """The norm over the last dimension."""
+    size = difference.abs()
+    if size.shape[-1] == 0:
+        return size.sum(-1)
+    if p == 0:
+        return (difference != 0).sum(-1).to(difference.dtype)
+    if p == float("inf"):
+        return size.amax(-1)
+    if p == 2:
+        return size.square().sum(-1).sqrt()
+    return size.sum(-1) if p == 1 else size.pow(p).sum(-1).pow(1.0 / p)
+
+
+def _of_length(gradient, difference, length, p):
+    """Its gradient, nothing where there is no difference."""
+    gradient, length = gradient.unsqueeze(-1), length.unsqueeze(-1)
+    if p == 0:
+        return torch.zeros_like(difference)
+    if p == 1:
+        return gradient * difference.sign()
+    if p == float("inf"):
+        return gradient * difference.sign() * (difference.abs() == length)
+    if p == 2:
+        return torch.where(length == 0, 0.0, gradient * difference / length)
+    size = difference.abs()
+    value = gradient * difference.sign() * size.pow(p - 1.0) / length.pow(p - 1.0)
+    return torch.where((length == 0) | (size == 0), 0.0, value)
+
+
+@_ours("_cdist_forward")
+def _cdist(a, b, p, compute_mode):
+    return _length(a.unsqueeze(-2) - b.unsqueeze(-3), p)
+
+
+@_ours("_cdist_backward")
+def _cdist_backward(gradient, a, b, p, length):
+    return _of_length(gradient, a.unsqueeze(-2) - b.unsqueeze(-3), length, p).sum(-2)
+
+
+def _pairs(x):
+    """Places of the first and of the second of all pairs of rows."""
+    return torch.triu_indices(x.shape[0], x.shape[0], 1).to(x.device).unbind(0)
+
+
+@_ours("_pdist_forward")
+def _pdist(x, p=2):
+    first, second = _pairs(x)
+    return _length(x[first] - x[second], p)
+
+
+@_ours("_pdist_backward")
+def _pdist_backward(gradient, x, p, length):
+    first, second = _pairs(x)
+    each = _of_length(gradient, x[first] - x[second], length, p)
+    return torch.zeros_like(x).index_add(0, first, each).index_add(0, second, -each)
+
+
+@_ours("bincount")
+def _bincount(x, weights=None, minlength=0):
+    size = max(int(x.max()) + 1 if x.numel() else 0, minlength)
+    if x.numel() and bool((x < 0).any()):
+        raise NotImplementedError
+    if weights is None:
+        weights = torch.ones_like(x, dtype=torch.int64)
+    elif weights.dtype != torch.float32:
+        weights = weights.double()
+    return torch.zeros(size, dtype=weights.dtype, device=x.device).index_add(0, x.long(), weights)
+
+
+@_ours("repeat_interleave.Tensor")
+def _repeat_interleave(repeats, output_size=None):
+    if repeats.dim() != 1:
+        raise NotImplementedError
+    ends = repeats.cumsum(0)
+    count = output_size if output_size is not None else int(ends[-1]) if ends.numel() else 0
+    return torch.searchsorted(ends, torch.arange(count, device=ends.device, dtype=ends.dtype), right=True).to(repeats.dtype)
+
+
+def _in_long_floats(function):
+    """The same, computed in float32 where tensors are of shorter floats."""
+    short = (torch.float16, torch.bfloat16)
+
+    def computed(*args, **kwargs):
+        types = [x.dtype for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.dtype in short]
+        if not types:
+            return function(*args, **kwargs)
+        change = torch.utils._pytree.tree_map_only
+        args, kwargs = change(torch.Tensor, lambda x: x.float() if x.dtype in short else x, (args, kwargs))
+        return change(torch.Tensor, lambda x: x.to(types[0]) if x.dtype == torch.float32 else x, function(*args, **kwargs))
+
+    return computed
+
+
 def _index():
     """Overloads by name, with the functions that they are made of."""
     table = {}
@@ -224,7 +392,7 @@ def _decompose(name):
     if op is None or name in _NOT or op._schema.is_mutable:
         return False
     _decomposed.define(str(op._schema).removeprefix("aten::"))
-    _decomposed.impl(name, function, "PrivateUse1")
+    _decomposed.impl(name, _in_long_floats(function) if name.startswith(_LONG) else function, "PrivateUse1")
     return True
 
 

@@ -271,8 +271,13 @@ pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Statu
 pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives so many bytes.
-        let bytes = unsafe { list(bytes, len) };
-        let data = Literal::from_bytes(type_of(ty)?, bytes.to_vec());
+        let mut bytes = unsafe { list(bytes, len) }.to_vec();
+        let ty = type_of(ty)?;
+        if ty.dtype() == DType::Bool {
+            // Memory that nobody has written to is anything: whatever is not zero is true, as the CPU takes it.
+            bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        let data = Literal::from_bytes(ty, bytes);
         let data = data.map_err(|error| Fault::Unsupported(error.to_string()))?;
         out.write(device::stream()?.from_literal(&data)?);
         Ok(())

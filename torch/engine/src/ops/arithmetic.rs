@@ -73,7 +73,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "atanh", lower: |call| unary(call, Tensor::atanh) },
     Row { name: "erfinv", lower: |call| unary(call, Tensor::erf_inv) },
     Row { name: "lgamma", lower: |call| unary(call, Tensor::lgamma) },
-    Row { name: "digamma", lower: |call| unary(call, Tensor::digamma) },
+    Row { name: "digamma", lower: |call| unary(call, digamma) },
     Row { name: "frac", lower: |call| unary(call, |x| x - &truncated(x)?) },
     Row { name: "atan2", lower: |call| binary(call, Tensor::atan2) },
     Row { name: "fmod.Tensor", lower: |call| binary(call, Tensor::rem) },
@@ -199,7 +199,7 @@ fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
     if dtype == DType::Bool || given.is_complex() {
         return unsupported(format!("elements of type {given}"));
     }
-    result(call, op(&as_type(call, 0, dtype)?)?)
+    result(call, op(&as_type(call, 0, accumulated(dtype))?)?)
 }
 
 fn any(call: &Call<'_>, op: Unary) -> Result<Results> {
@@ -207,7 +207,7 @@ fn any(call: &Call<'_>, op: Unary) -> Result<Results> {
     if dtype == DType::Bool {
         return unsupported("truth values");
     }
-    result(call, op(&as_type(call, 0, dtype)?)?)
+    result(call, op(&as_type(call, 0, accumulated(dtype))?)?)
 }
 
 /// Of complex numbers the size, which is real.
@@ -346,6 +346,12 @@ fn scaled(call: &Call<'_>, a: usize, b: usize, op: Binary) -> Result<Results> {
     result(call, op(&x, &y)?)
 }
 
+/// Infinite at zero, on the side that its sign says.
+fn digamma(x: &Tensor) -> fuseline::Result<Tensor> {
+    let zero = (x * 0.0)?;
+    x.equal(&zero)?.select(&(zero + -1.0)?.div(x)?, &x.digamma()?)
+}
+
 /// Towards zero.
 fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
     let (down, up) = (x.floor()?, x.ceil()?);
@@ -456,7 +462,8 @@ fn clamp(call: &Call<'_>) -> Result<Results> {
 /// `x + value * op(a, b)`.
 fn combined(call: &Call<'_>, op: Binary) -> Result<Results> {
     let ty = call.out(0)?;
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let wide = accumulated(ty.dtype());
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, wide)?, ty.dims()) };
     let mut product = op(&part(1)?, &part(2)?)?;
     if !call.is_none(3) && call.float(3)? != 1.0 {
         product = product.mul(&part(3)?)?;
@@ -467,7 +474,8 @@ fn combined(call: &Call<'_>, op: Binary) -> Result<Results> {
 /// From the nearer end, as PyTorch computes it.
 fn lerp(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
-    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
+    let wide = accumulated(ty.dtype());
+    let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, wide)?, ty.dims()) };
     let (start, end, weight) = (part(0)?, part(1)?, call.float(2)?);
     let way = end.sub(&start)?;
     let value = if weight.abs() < 0.5 {

@@ -7,10 +7,12 @@ mod arithmetic;
 mod attention;
 mod convolution;
 mod index;
+mod linear_algebra;
 mod networks;
 mod order;
 mod pool;
 mod random;
+mod recurrent;
 mod resize;
 mod scatter;
 mod transforms;
@@ -32,6 +34,8 @@ pub static TABLE: &[&[Row]] = &[
     attention::ROWS,
     convolution::ROWS,
     index::ROWS,
+    linear_algebra::ROWS,
+    recurrent::ROWS,
     resize::ROWS,
     transforms::ROWS,
     networks::ROWS,

@@ -47,6 +47,7 @@ pub(crate) static ROWS: &[Row] = &[
     },
     Row { name: "native_layer_norm", lower: layer_norm },
     Row { name: "native_layer_norm_backward", lower: layer_norm_backward },
+    Row { name: "native_group_norm", lower: group_norm },
     Row { name: "native_batch_norm", lower: batch_norm },
     Row { name: "native_batch_norm_backward", lower: batch_norm_backward },
     Row { name: "index_select", lower: index_select },
@@ -199,6 +200,34 @@ fn layer_norm(call: &Call<'_>) -> Result<Results> {
         if let Some(part) = call.maybe_tensor(at)? {
             let part = cast(&part, x.dtype())?.reshape(&[dims[1]])?;
             y = op(&y, &part.broadcast_to(&dims)?)?;
+        }
+    }
+    Ok(SmallVec::from_iter([
+        fitted(&y, call.out(0)?)?,
+        fitted(&mean, call.out(1)?)?,
+        fitted(&rstd, call.out(2)?)?,
+    ]))
+}
+
+/// Arguments: the batch, factors and summands of channels, the sizes `[batch, channels, places]`, how many groups there are, what is added to variances.
+fn group_norm(call: &Call<'_>) -> Result<Results> {
+    let input = float(call, 0)?;
+    let [batch, channels, places] = [3, 4, 5].map(|at| call.int(at).map(|size| size as u64));
+    let (batch, channels, places, groups) = (batch?, channels?, places?, call.int(6)? as u64);
+    if input.shape().elems().0 == 0 || groups == 0 {
+        return unsupported("groups of nothing");
+    }
+    let dims = [batch * groups, channels / groups * places];
+    let x = input.reshape(&dims)?;
+    let mean = means(call, &x)?;
+    let centred = x.sub(&repeated(&mean, &dims)?)?;
+    let variance = means(call, &centred.square()?)?;
+    let rstd = variance.add(&stretched(&call.number(7, x.dtype())?, variance.dims())?)?.rsqrt()?;
+    let dims = [batch, channels, places];
+    let mut y = centred.mul(&repeated(&rstd, centred.dims())?)?.reshape(&dims)?;
+    for (at, op) in [(1, Tensor::mul as fn(&Tensor, &Tensor) -> _), (2, Tensor::add)] {
+        if let Some(part) = call.maybe_tensor(at)? {
+            y = op(&y, &per_channel(&cast(&part, x.dtype())?, &dims)?)?;
         }
     }
     Ok(SmallVec::from_iter([

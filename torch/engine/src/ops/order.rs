@@ -21,6 +21,7 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "median.dim", lower: |call| ranked_along(call, 1, Rank::Middle) },
     Row { name: "nanmedian.dim", lower: |call| ranked_along(call, 1, Rank::MiddleOfNumbers) },
     Row { name: "kthvalue", lower: |call| ranked_along(call, 2, Rank::At(call.int(1)? - 1)) },
+    Row { name: "mode", lower: mode },
     Row { name: "cummax", lower: |call| running(call, Tensor::cummax) },
     Row { name: "cummin", lower: |call| running(call, Tensor::cummin) },
     Row {
@@ -232,6 +233,27 @@ fn ranked_along(call: &Call<'_>, at: usize, rank: Rank) -> Result<Results> {
     let along = if call.is_none(at) { -1 } else { call.int(at)? };
     let (values, places) = ranked(call, &x, axis(along, x.rank()) as i64, rank)?;
     values_and_places(call, &values, &places)
+}
+
+/// The most frequent element along a dimension, the least of several, and the last of its places.
+fn mode(call: &Call<'_>) -> Result<Results> {
+    let x = at_least_1d(&call.tensor(0)?)?;
+    not_empty(&x)?;
+    if x.dtype().is_complex() {
+        return unsupported("the order of complex numbers");
+    }
+    let along = axis(call.int_or(1, -1)?, x.rank()) as i64;
+    let size = x.dims()[along as usize] as i64;
+    let (values, places) = sorted(&x, along, false)?;
+    let turns = call.stream.iota(DType::I32, x.dims(), along)?;
+    let zero = call.stream.zeros(DType::I32, x.dims())?;
+    // How long the run of equal elements is up to each.
+    let is_new = values.narrow(along, 1, size)?.not_equal(&values.narrow(along, 0, size - 1)?)?;
+    let first = values.narrow(along, 0, 1)?;
+    let is_new = Tensor::concatenate(&[&call.stream.zeros(DType::Bool, first.dims())?, &is_new], along)?;
+    let start = is_new.select(&turns, &zero)?.cummax(along)?;
+    let longest = turns.sub(&start)?.argmax(along)?.unsqueeze(along)?;
+    values_and_places(call, &values.take_along(&longest, along)?, &places.take_along(&longest, along)?)
 }
 
 /// The greatest so far, or the least, and the last place where it was.
