@@ -5,8 +5,8 @@
     python opinfo.py --inplace --out                # in-place and out= forms too
     python opinfo.py --table table.json             # a row for each op: outcome, samples, what the CPU computed instead
 
-Every op runs in a process of its own, so that a crash is one failure. PASS: all samples agree. FAIL: one does not, or fails only here. NONE: nothing was
-compared. An op is native if no call was computed by the CPU; ops that draw random numbers are compared in type and sizes only. Samples are spread evenly
+Every op runs in a process of its own, so that a crash is one failure. PASS: all samples agree. FAIL: one does not, or fails only here. NONE: nothing
+was compared. An op is native if no call was computed by the CPU; ops that draw random numbers are compared in type and sizes only. Samples are spread evenly
 over those that PyTorch has of an op.
 """
 
