@@ -29,6 +29,7 @@
 #include <thread>
 
 #include "collective.h"
+#include "site.h"
 
 namespace fuseline {
 namespace {
