@@ -56,6 +56,17 @@ def losses(model, device, steps=4, is_compiled=False, seed=0):
     return told, model
 
 
+class _Interrupted:
+    """A graph that is interrupted after its first op."""
+
+    def __init__(self, module):
+        self.graph = module.graph
+
+    def __call__(self, x, *_):
+        x + 1
+        raise KeyboardInterrupt
+
+
 class Compiled(unittest.TestCase):
     def setUp(self):
         torch._dynamo.reset()
@@ -144,6 +155,22 @@ class Compiled(unittest.TestCase):
         table = torch.arange(12.0).reshape(4, 3)
         self.same(lambda index: torch.nn.functional.embedding(index, table.to(index.device)), torch.tensor([2, 0, 3]))
         self.nothing_fell_back()
+
+    def test_graphs_without_inputs_and_without_results(self):
+        made = torch.compile(lambda: torch.arange(4, device=DEVICE) * 2)()
+        self.assertEqual(made.tolist(), [0, 2, 4, 6])
+        x = torch.ones(3, device=DEVICE)
+        torch.compile(lambda: x.add_(1))()
+        torch.compile(lambda y: y.mul_(3) and None)(torch.ones(1, device=DEVICE))
+        self.assertEqual(x.tolist(), [2.0, 2.0, 2.0])
+
+    def test_an_interruption_ends_the_recording(self):
+        from torch_fuseline import _compile
+
+        function = torch.compile(lambda x: x * 2)
+        with unittest.mock.patch.object(_compile, "_fit", lambda module: _Interrupted(module)), self.assertRaises(KeyboardInterrupt):
+            function(torch.ones(3, device=DEVICE))
+        self.assertEqual((torch.ones(3, device=DEVICE) + 1).tolist(), [2.0, 2.0, 2.0])
 
     def test_sizes_that_vary_are_one_graph(self):
         # A process whose engine compiles what it meets.

@@ -63,8 +63,9 @@ class _Graph:
             if not found:
                 return self._give_up(inputs, "bug: what was recorded is not found")
         shape = self._shape[tuple(numbers)] if numbers else self._shape[()]
+        # Nothing here holds an input any more when the region ends.
         inputs.clear()
-        del tensors, value
+        tensors = value = None
         flush()
         made = iter(made)
         return [next(made) if is_tensor else constant for is_tensor, constant in shape]
@@ -78,8 +79,10 @@ class _Graph:
                 results = self._module(*arguments)
                 results = list(results) if isinstance(results, (list, tuple)) else [results]
                 _ops.graph_end([value for value in results if isinstance(value, torch.Tensor)])
-        except Exception as error:
+        except BaseException as error:
             _ops.graph_abort()
+            if not isinstance(error, Exception):
+                raise
             return str(error).splitlines()[0] if str(error) else type(error).__name__
         is_tensor = [isinstance(value, torch.Tensor) for value in results]
         self._shape[tuple(numbers)] = [(tensor, None if tensor else value) for tensor, value in zip(is_tensor, results)]
