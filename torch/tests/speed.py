@@ -1,6 +1,7 @@
 """Times training steps of the models in ``models.py``, and what one op costs to dispatch.
 
     python speed.py steps                       # each model: PyTorch's CPU, torch.compile on it; the device, torch.compile on it, strict mode
+    python speed.py steps --xla PYTHON          # PyTorch/XLA too, of an interpreter that has it (it needs an older PyTorch)
     python speed.py steps --models vit --rounds 5
     python speed.py ops                         # nanoseconds of the dispatching thread for an op on one element, from Python
     python speed.py cpp                         # the same from a loop of C++
@@ -33,11 +34,13 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
     import models
 
     torch.manual_seed(0)
-    device = "fuseline" if way in ("fused", "compiled", "strict") else "cpu"
+    device = {"fused": "fuseline", "compiled": "fuseline", "strict": "fuseline", "xla": "xla"}.get(way, "cpu")
+    if way == "xla":
+        import torch_xla
     program = models.ALL[name](device, **({} if is_small else SIZES[name]))
     if way in ("fused", "strict"):
         torch.fuseline.mode(way)
-    step = program.step
+    step = program.step if way != "xla" else lambda: (program.step(), torch_xla.sync())[0]
     if way in ("inductor", "compiled"):
         program.model = torch.compile(program.model)
 
@@ -132,6 +135,7 @@ def main():
     parser.add_argument("what", choices=["steps", "ops", "cpp", "one"])
     parser.add_argument("--models", nargs="*", default=list(SIZES))
     parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--xla", metavar="PYTHON", help="an interpreter with PyTorch/XLA, which is measured too (way xla)")
     parser.add_argument("--small", action="store_true", help="the sizes of the tests")
     parser.add_argument("--warm", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10)
@@ -144,13 +148,15 @@ def main():
         for name, times in (op_times() if args.what == "ops" else cpp_op_times()).items():
             print(f"{name:24} {times['cpu']:10.0f} {times['fuseline']:10.0f}")
     else:
+        args.ways += ["xla"] if args.xla and "xla" not in args.ways else []
         print(f"{'model':12}" + "".join(f"{way:>11}" for way in args.ways) + "  ms a step")
         for name in args.models:
             row = {}
             for way in args.ways:
                 counts = [f"--{word}={getattr(args, word)}" for word in ("warm", "steps", "rounds")]
-                command = [sys.executable, __file__, "one", "--models", name, "--ways", way, *counts, *["--small"][: args.small]]
-                told = subprocess.run(command, env=os.environ, stdout=subprocess.PIPE, text=True)
+                command = [args.xla if way == "xla" else sys.executable, __file__, "one", "--models", name, "--ways", way, *counts, *["--small"][: args.small]]
+                environment = {**os.environ, "PJRT_DEVICE": "CPU"} if way == "xla" else os.environ
+                told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
                 row[way] = json.loads(told.stdout.splitlines()[-1]) if told.returncode == 0 else float("nan")
             print(f"{name:12}" + "".join(f"{row[way]:11.1f}" for way in args.ways), flush=True)
 
