@@ -182,6 +182,22 @@ class Compiled(unittest.TestCase):
         self.assertLess(told["compiles"], 12)
         self.assertGreater(told["padded"], 10)
 
+    def test_a_dimension_that_is_marked_is_a_symbol_at_once(self):
+        from torch._dynamo.testing import CompileCounterWithBackend
+
+        for is_marked, graphs in ((False, 2), (True, 1)):
+            torch._dynamo.reset()
+            counted = CompileCounterWithBackend("fuseline")
+            function = torch.compile(lambda x: x.tanh().sum(1), backend=counted)
+            for size in (3, 5, 9):
+                x = torch.randn(size, 4)
+                given = x.to(DEVICE)
+                if is_marked:
+                    torch.fuseline.mark_dynamic(given, 0)
+                torch.testing.assert_close(function(given).cpu(), x.tanh().sum(1), rtol=1e-5, atol=1e-5)
+            self.assertEqual(counted.frame_count, graphs)
+        self.nothing_fell_back()
+
     def test_what_needs_data_runs_op_by_op(self):
         def function(x):
             return x[x > 0].sum()

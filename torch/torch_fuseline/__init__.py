@@ -194,6 +194,14 @@ def decompositions():
     return _table(_shim.fuseline_torch_decomposed().decode())
 
 
+def mark_dynamic(tensor, dim):
+    """Says that the size of a dimension, or of several, will vary: a graph of ``torch.compile`` has a symbol for it from the first call on.
+
+    Eager code need not be told: regions that come back with other sizes share executables by the engine's buckets (``configure(shape_classes=..)``).
+    """
+    torch._dynamo.mark_dynamic(tensor, dim)
+
+
 def not_recorded():
     """Graphs of ``torch.compile`` whose ops run one by one, with the reason: they need data while they are recorded."""
     from . import _compile
