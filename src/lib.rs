@@ -31,6 +31,7 @@
 //! | [`Stream`] | a program-ordered sequence of ops; any thread may record on it |
 //! | [`Tensor`] | a handle on a value: shape and type known at once, data when somebody asks |
 //! | [`Stream::while_loop`], [`Stream::cond`], [`Stream::scan`], [`Tensor::reduce_with`], [`Tensor::sort_with`], ... | loops, branches and functions of elements on the device, written as closures on [`TensorTree`]s of placeholders |
+//! | [`Stream::begin_function`], [`Function`] | a function recorded once from tensor calls, called as one op |
 //! | [`Stream::promised`], [`Tensor::read_with`] | values that come from outside later, and callbacks that take values there: what collectives between processes are made of |
 //! | [`embed`] | the same engine by ids, plain data and callbacks, for framework backends |
 //! | [`einsum()`] | sums of products by Einstein's convention |
