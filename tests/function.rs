@@ -87,6 +87,7 @@ fn what_is_written_out_ends_where_a_program_drops_it() {
     engine.synchronize().unwrap();
     let before = engine.counters().live_values;
     let results = with_mode(Mode::Strict, || function.write_out(engine.stream(), &[&input])).unwrap();
+    engine.synchronize().unwrap();
     assert_eq!(engine.counters().live_values, before + 1);
     drop(results);
 }
