@@ -14,7 +14,7 @@
 //! - TB1: a lowering returns as many values as there are result types, and exactly of those types; `Row::lower` is checked for it on every call.
 //! - TB2: no panic and no error crosses the border as anything but a status and words (`abi`).
 //! - TB3: everything is recorded on one stream, in the order of the calls, whatever thread they come from; what a thread calls while it records a graph
-//!   goes there ([`graph`]).
+//!   goes there (`graph.rs`).
 
 mod abi;
 pub mod call;
