@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use crate::call::{Result, Results, unsupported};
 use crate::device;
+use crate::ops::APART;
 
 /// What a thread records.
 struct Recording {
@@ -127,7 +128,7 @@ pub(crate) fn forget(number: u64) {
     drop(gone);
 }
 
-/// Records a call as one op, or as those that the graph consists of. `draws` are a seed and a place in its sequence for each draw.
+/// Records a call as one op, or as those that the graph consists of. `draws` are a seed and the number of a call for each draw.
 ///
 /// # Errors
 /// When there is no such graph, or the values are of other types.
@@ -138,7 +139,8 @@ pub(crate) fn call(number: u64, is_apart: bool, inputs: &[&Tensor], draws: &[[u6
         return unsupported(format!("a call that draws {} times, not {}", graph.draws, draws.len()));
     }
     let stream = device::stream()?;
-    let drawn: Vec<Tensor> = draws.iter().flatten().map(|&word| stream.lift(Scalar::new(word))).collect();
+    let state = draws.iter().flat_map(|&[seed, offset]| [seed, offset.wrapping_mul(APART)]);
+    let drawn: Vec<Tensor> = state.map(|word| stream.lift(Scalar::new(word))).collect();
     let operands: Vec<&Tensor> = inputs.iter().copied().chain(&drawn).collect();
     stream.flush();
     let made = match is_apart {

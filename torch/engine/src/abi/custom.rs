@@ -11,7 +11,7 @@ use fuseline::fusion::{CustomOp, TensorType};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::abi::{FltType, Place, Status, guarded, list};
+use crate::abi::{FltType, Place, Status, give, guarded, list};
 use crate::call::{Result, unsupported};
 use crate::device;
 
@@ -103,13 +103,8 @@ pub extern "C" fn flt_custom_call(
         if made.len() != room {
             return unsupported(format!("{} has {} results, not {room}", op.name(), made.len()));
         }
-        if room > 0 {
-            // SAFETY: holds because the shim gives room for so many.
-            let places = unsafe { std::slice::from_raw_parts_mut(results, room) };
-            for (place, value) in places.iter_mut().zip(made) {
-                place.write(value);
-            }
-        }
+        // SAFETY: holds because the shim gives room for so many.
+        unsafe { give(results, made.into_iter()) };
         Ok(())
     })
 }

@@ -118,6 +118,21 @@ pub(crate) unsafe fn list<'a, T>(start: *const T, len: usize) -> &'a [T] {
     unsafe { slice::from_raw_parts(start, len) }
 }
 
+/// Puts values where the shim has room for them.
+///
+/// # Safety
+/// There is room for as many.
+pub(crate) unsafe fn give(places: *mut Place, values: impl ExactSizeIterator<Item = Tensor>) {
+    if values.len() == 0 {
+        return;
+    }
+    // SAFETY: holds because the caller says so.
+    let places = unsafe { slice::from_raw_parts_mut(places, values.len()) };
+    for (place, value) in places.iter_mut().zip(values) {
+        place.write(value);
+    }
+}
+
 fn type_of(ty: &FltType) -> Result<TensorType> {
     // SAFETY: holds because the shim owes as many sizes as it says.
     let dims = unsafe { list(ty.dims, ty.rank as usize) };
@@ -230,11 +245,8 @@ pub extern "C" fn flt_record(
             return unsupported(format!("bug: the lowering of {} gives {types:?} for {outs:?}", row.name));
         }
         *made = values.len();
-        // SAFETY: holds because the shim gives room for so many.
-        let places = unsafe { slice::from_raw_parts_mut(results, room) };
-        for (place, value) in places.iter_mut().zip(values) {
-            place.write(value);
-        }
+        // SAFETY: holds because the shim gives room for more.
+        unsafe { give(results, values.into_iter()) };
         Ok(())
     })
 }
@@ -516,19 +528,12 @@ pub extern "C" fn flt_graph_call(
         let inputs = unsafe { list(inputs, input_count) };
         // SAFETY: holds because the shim gives so many pairs.
         let draws = unsafe { list(draws, draw_count) };
-        let draws: Vec<[u64; 2]> =
-            draws.iter().map(|&[seed, offset]| [seed, offset.wrapping_mul(ops::APART)]).collect();
-        let made = graph::call(number, is_apart, inputs, &draws)?;
+        let made = graph::call(number, is_apart, inputs, draws)?;
         if made.len() != room {
             return unsupported(format!("bug: graph {number} gives {} results for {room}", made.len()));
         }
-        if room > 0 {
-            // SAFETY: holds because the shim gives room for so many.
-            let places = unsafe { slice::from_raw_parts_mut(results, room) };
-            for (place, value) in places.iter_mut().zip(made) {
-                place.write(value);
-            }
-        }
+        // SAFETY: holds because the shim gives room for so many.
+        unsafe { give(results, made.into_iter()) };
         Ok(())
     })
 }
