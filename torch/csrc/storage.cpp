@@ -92,14 +92,31 @@ Buf& buf_of(c10::StorageImpl* storage) {
   return *static_cast<Buf*>(data.get_context());
 }
 
+// Zeros for a storage, in the graph if that is where it was made (SB4).
+Value zeros_for(const Buf& buf, const FltType& type) {
+  Value zeros;
+  check(flt_zeros(&type, buf.recording != 0 && buf.recording == recording(), zeros.out()));
+  return zeros;
+}
+
+// What a storage is after a write through a view, and the sizes that it has then.
+Value written(const Value& base, const FltType& type, const int64_t* strides, int64_t offset, const Value& value,
+              c10::SmallVector<int64_t, 5>& dims) {
+  Value next;
+  std::array<int64_t, FLT_MAX_RANK> sizes;
+  size_t rank = 0;
+  check(flt_write(base.get(), &type, strides, offset, value.get(), next.out(), sizes.data(), &rank));
+  dims.assign(sizes.begin(), sizes.begin() + rank);
+  return next;
+}
+
 // The value of the storage of a tensor; zeros if nobody has written to it. Under the lock.
 const Value& base_of(Buf& buf, const at::Tensor& tensor) {
   if (!buf.value) {
     const int64_t size = tensor.dtype().itemsize();
     buf.dtype = tensor.scalar_type();
     buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
-    FltType type = type_of(buf.dtype, buf.dims);
-    check(flt_zeros(&type, buf.recording != 0 && buf.recording == recording(), buf.value.out()));
+    buf.value = zeros_for(buf, type_of(buf.dtype, buf.dims));
   }
   return buf.value;
 }
@@ -159,15 +176,9 @@ void write(const at::Tensor& tensor, Value value) {
     return;
   }
   if (tensor.numel() == 0) return;
-  FltType type = type_of(tensor.scalar_type(), tensor.sizes());
-  Value next;
-  std::array<int64_t, FLT_MAX_RANK> sizes;
-  size_t rank = 0;
-  check(flt_write(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.get(),
-                  next.out(), sizes.data(), &rank));
-  buf.value = std::move(next);
+  const FltType type = type_of(tensor.scalar_type(), tensor.sizes());
+  buf.value = written(base_of(buf, tensor), type, tensor.strides().data(), tensor.storage_offset(), value, buf.dims);
   buf.dtype = tensor.scalar_type();
-  buf.dims.assign(sizes.begin(), sizes.begin() + rank);
 }
 
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims) {
@@ -211,14 +222,8 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
       check(flt_read(buf.value.get(), &type, one.data(), 0, part.out()));
       c10::SmallVector<int64_t, 5> dims{static_cast<int64_t>(bytes / size)};
       if (dims[0] > kept[0]) {
-        FltType whole = type_of(buf.dtype, dims);
-        Value zeros, grown;
-        check(flt_zeros(&whole, buf.recording != 0 && buf.recording == recording(), zeros.out()));
-        std::array<int64_t, FLT_MAX_RANK> sizes;
-        size_t rank = 0;
-        check(flt_write(zeros.get(), &type, one.data(), 0, part.get(), grown.out(), sizes.data(), &rank));
-        part = std::move(grown);
-        dims.assign(sizes.begin(), sizes.begin() + rank);
+        const Value zeros = zeros_for(buf, type_of(buf.dtype, dims));
+        part = written(zeros, type, one.data(), 0, part, dims);
       }
       buf.value = std::move(part);
       buf.dims = dims;
