@@ -257,19 +257,23 @@ def share(tensor, rank, world):
     return tensor[rank * size : (rank + 1) * size].to(DEVICE)
 
 
+def learn(model, tuner, x, y, clip):
+    """One step; its loss."""
+    tuner.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    if clip is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    tuner.step()
+    return loss
+
+
 def alone(steps=4, clip=None):
     """Losses and weights of the same training in one process, on the CPU."""
     model, losses = network(), []
     tuner = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
-        x, y = samples(step)
-        tuner.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        tuner.step()
-        losses.append(loss.item())
+        losses.append(learn(model, tuner, *samples(step), clip).item())
     return losses, model.state_dict()
 
 
@@ -277,13 +281,7 @@ def train(model, rank, world, steps=4, clip=None):
     tuner, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
     for step in range(steps):
         x, y = (share(part, rank, world) for part in samples(step))
-        tuner.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        tuner.step()
-        mean = loss.detach().clone()
+        mean = learn(model, tuner, x, y, clip).detach().clone()
         dist.all_reduce(mean, dist.ReduceOp.AVG)
         losses.append(mean.item())
     return losses

@@ -62,7 +62,7 @@ class _Graph:
             found, made = _ops.graph_call(self._id, tensors, numbers)
             if not found:
                 return self._give_up(inputs, "bug: what was recorded is not found")
-        shape = self._shape[tuple(numbers)] if numbers else self._shape[()]
+        shape = self._shape[tuple(numbers)]
         # Nothing here holds an input any more when the region ends.
         inputs.clear()
         tensors = value = None
