@@ -1,6 +1,7 @@
 //! Elementwise ops, generated from the op table's lists.
 
 use std::panic::Location;
+use std::sync::LazyLock;
 
 use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Site};
@@ -9,6 +10,18 @@ use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{NO_ATTRS, Tensor, constant_like, here, scalar_as};
 use crate::error::{Error, Result};
 use crate::stream::RecordCall;
+
+/// Attributes of a comparison, which are made once: each call would make them anew.
+fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
+    static MADE: LazyLock<Vec<(Comparison, DType, Attrs)>> = LazyLock::new(|| {
+        let of = |direction| DType::ALL.map(|dtype| (direction, dtype, attrs::compare_for(direction, dtype)));
+        Comparison::ALL.into_iter().flat_map(of).collect()
+    });
+    let at = usize::from(dtype.code()) - usize::from(DType::ALL[0].code());
+    let (of, known, attrs) = &MADE[direction as usize * DType::ALL.len() + at];
+    debug_assert_eq!((*of, *known), (direction, dtype), "bug: attributes of comparisons are out of order");
+    attrs
+}
 
 impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
@@ -85,12 +98,27 @@ impl Tensor {
         stays.then(|| scalar_as(self, number, dtype)).flatten()
     }
 
-    #[track_caller]
-    fn comparison(&self, direction: Comparison, rhs: &Tensor) -> Result<Tensor> {
-        let site = here();
-        let [lhs, rhs] = Tensor::alike(OpCode::Compare.name(), [("lhs", self), ("rhs", rhs)], &site)?;
-        let attrs = attrs::compare_for(direction, lhs.dtype());
-        lhs.record(OpCode::Compare, attrs, &[&lhs, &rhs], site)
+    // As `binary`: what is expected is looked at before the types are.
+    fn comparison(
+        &self,
+        direction: Comparison,
+        rhs: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Result<Tensor> {
+        let (site, operands) = (Site::Rust(at), [self, rhs]);
+        let attrs = comparison_attrs(direction, self.dtype());
+        let call = RecordCall::new(OpCode::Compare, attrs, &operands, &site);
+        match self.stream().record_usual(&call) {
+            Some(result) => Ok(result),
+            None => self.comparison_unusual(direction, rhs, &site),
+        }
+    }
+
+    #[inline(never)]
+    fn comparison_unusual(&self, direction: Comparison, rhs: &Tensor, site: &Site) -> Result<Tensor> {
+        let [lhs, rhs] = Tensor::alike(OpCode::Compare.name(), [("lhs", self), ("rhs", rhs)], site)?;
+        let attrs = comparison_attrs(direction, lhs.dtype());
+        lhs.record_call(&RecordCall::new(OpCode::Compare, attrs, &[&lhs, &rhs], site))
     }
 }
 
@@ -142,7 +170,7 @@ macro_rules! comparison_methods {
                 #[doc = "\n\n# Errors\nWhen the operands do not promote or broadcast."]
                 #[track_caller]
                 pub fn $method(&self, rhs: &Tensor) -> Result<Tensor> {
-                    self.comparison(Comparison::$direction, rhs)
+                    self.comparison(Comparison::$direction, rhs, Location::caller())
                 }
             )*
         }
