@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use super::direct::{self, Effort};
 use super::native;
+use super::reduction::running_axis;
 use crate::dtype::DType;
 use crate::graph::{Graph, Node};
 use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr};
+use crate::op::rules::reduction::reduce_window_dims;
 use crate::op::{Fusibility, OpCode, Signature};
 use crate::shape::TensorType;
 
@@ -78,6 +80,12 @@ fn op(signature: &Signature) -> Option<u64> {
                 let steps = 1 + signature.bodies()[0].graph().nodes().len() as u64 / 2;
                 let each = if direct::reduces_by(signature).is_some() { SUMMED } else { REDUCED * steps };
                 all(operands).saturating_mul(each)
+            }
+            OpCode::ReduceWindow => {
+                let window = reduce_window_dims(&signature.call()).ok()?;
+                running_axis(&window, operands[0].dims())?;
+                let steps = 1 + signature.bodies()[0].graph().nodes().len() as u64 / 2;
+                all(operands).saturating_mul(REDUCED * steps)
             }
             _ => return None,
         },

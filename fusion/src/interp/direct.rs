@@ -394,6 +394,42 @@ mod tests {
 
     /// J3.
     #[test]
+    fn running_sums_are_those_of_the_general_way() {
+        let mut taken = 0;
+        for (dims, axis) in
+            [(&[4u64, 5, 6][..], 0), (&[4, 5, 6], 1), (&[4, 5, 6], 2), (&[9], 0), (&[1, 40], 1)]
+        {
+            // Of the initial values one is none that padding leaves.
+            for (op, init) in [
+                (OpCode::Add, 0.0),
+                (OpCode::Add, 0.5),
+                (OpCode::Multiply, 1.0),
+                (OpCode::Maximum, f32::NEG_INFINITY),
+                (OpCode::Minimum, 0.25),
+            ] {
+                let body = Arc::new(Body::binary(op, TensorType::scalar(DType::F32)).unwrap());
+                let (mut sizes, mut padding) = (vec![1; dims.len()], vec![(0, 0); dims.len()]);
+                (sizes[axis], padding[axis]) = (dims[axis] as i64, (dims[axis] as i64 - 1, 0));
+                // Also one whose window ends elsewhere.
+                let reversed: Vec<_> = padding.iter().map(|&(low, high)| (high, low)).collect();
+                for padding in [padding, reversed] {
+                    let attrs = attrs::reduce_window(&sizes, &vec![1; dims.len()], &padding);
+                    let operands = [data(dims, 3), Arc::new(Literal::scalar(init))];
+                    let graph = node(OpCode::ReduceWindow, attrs, &[body.clone()], &operands).unwrap();
+                    let signature = graph.nodes()[0].signature();
+                    let call = EvalCall { sums: Sums::InOrder, signature, operands: &operands };
+                    let each = reduction::reduce_windows_each(&call).unwrap();
+                    let direct = reduction::reduce_window(&call).unwrap();
+                    assert_eq!(bits(&direct[0]), bits(&each[0]), "{op} from {init}, {dims:?}, {axis}");
+                    taken += usize::from(interp::estimate(&graph).is_some());
+                }
+            }
+        }
+        assert_eq!(taken, 25);
+    }
+
+    /// J3.
+    #[test]
     fn products_are_those_of_the_general_way() {
         let sizes = [[1, 1, 1, 1], [2, 3, 4, 5], [3, 7, 9, 1], [3, 1, 9, 7], [1, 2, 11, 3], [2, 17, 6, 33]];
         for [batch, rows, depth, columns] in sizes.into_iter().chain([[1, 4, 0, 4], [0, 4, 4, 4]]) {

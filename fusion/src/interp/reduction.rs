@@ -11,7 +11,7 @@ use super::number::{Bits, Elements, Store};
 use super::{EvalCall, EvalError, check_steps};
 use crate::literal::Literal;
 use crate::op::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
-use crate::op::rules::window::Window;
+use crate::op::rules::window::{Window, WindowDim};
 use crate::{DType, TensorType};
 
 /// Elements of an operand, converted to the type that the body takes.
@@ -116,12 +116,53 @@ fn window_sizes(call: &EvalCall<'_>, window: &Window, positions: &TensorType) ->
     Ok(sizes)
 }
 
+/// The dimension along which a window of all that came before makes running sums: each result follows from the one before it.
+pub(super) fn running_axis(window: &Window, dims: &[u64]) -> Option<usize> {
+    let is_plain =
+        |dim: &WindowDim| (dim.stride, dim.base_dilation, dim.window_dilation, dim.high) == (1, 1, 1, 0);
+    let mut axes = (0..).zip(window).filter(|(_, dim)| dim.size != 1);
+    let (axis, dim) = axes.next().filter(|_| axes.next().is_none())?;
+    let is_running = dim.size == dims[axis] && dim.low == dim.size as i64 - 1;
+    let others = window.iter().enumerate().filter(|&(other, _)| other != axis);
+    (is_running && window.iter().all(is_plain) && others.clone().all(|(_, dim)| dim.low == 0)).then_some(axis)
+}
+
 /// `reduce_window`. Padding counts as elements with the initial value, as the specification says; XLA leaves it out, which
 /// is the same where the initial value is neutral.
 ///
 /// # Errors
 /// When the body fails, or there are too many window elements to visit.
 pub fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
+    match running(call)? {
+        Some(results) => Ok(results),
+        None => reduce_windows_each(call),
+    }
+}
+
+/// Along a [`running_axis`], if padding leaves the initial values as they are: the same elements are combined in the same order then (J3).
+fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
+    let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
+    let dims = call.operand(0).dims();
+    let Some(axis) = running_axis(&window, dims) else { return Ok(None) };
+    let mut function = Function::new(call.body(0));
+    let (inputs, inits, mut results) = prepare(call, &function.types());
+    let padded = function.call(inits.iter().chain(&inits).copied())?;
+    if padded != inits {
+        return Ok(None);
+    }
+    let step: u64 = dims[axis + 1..].iter().product();
+    for place in 0..call.result().elems().get() {
+        if place as u64 / step % dims[axis] > 0 {
+            let before = place - step as usize;
+            results.iter_mut().for_each(|result| result.set(place, result.get(before)));
+        }
+        combine(&mut function, &mut results, place, inputs.iter().map(|input| input.get(place)))?;
+    }
+    Ok(Some(finish(results)))
+}
+
+/// The general way.
+pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let mut function = Function::new(call.body(0));
     let (inputs, inits, mut results) = prepare(call, &function.types());
