@@ -247,6 +247,10 @@ impl EngineConfig {
     /// It applies to XLA's CPU backend in Fused mode, with one replica, [`Numerics::Fast`] and no comparison of regions. A small
     /// region that is run once is then not compiled. The interpreter rounds each op by itself, so the first results of a region may differ from the later
     /// ones as [`Numerics::Fast`] allows.
+    ///
+    /// On any device, and whether a region is new or not, the interpreter also computes what the host reads of it if that takes a few ops on integers and
+    /// `bool` from nothing but numbers, such as whether a mask is full that was made from a length: who reads it does not wait for the region.
+    /// `counters().foregone` counts these.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;

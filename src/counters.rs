@@ -135,6 +135,8 @@ counters! {
     specialised,
     /// Regions that the interpreter ran because they were new.
     interpreted,
+    /// Values that the host computed when they were read, because they follow from integers that it has.
+    foregone,
     /// Regions that ran padded, by the executable for several sizes.
     padded,
     /// Regions that ran op by op after all.

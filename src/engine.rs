@@ -19,7 +19,7 @@ use crate::custom::CustomOps;
 use crate::device::{Device, DeviceError, Each, Executable, PjrtDevice};
 use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
-use crate::execute::{Classes, ColdRegions, Flow, KnownRegions, is_driving};
+use crate::execute::{Classes, ColdRegions, Flow, Foregone, KnownRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
@@ -72,6 +72,7 @@ pub(crate) struct EngineShared {
     compile: Arc<Workers<Work>>,
     /// What is interpreted until it is compiled, if anything is.
     cold: Option<ColdRegions>,
+    foregone: Option<Foregone>,
     /// What is padded to sizes that have executables, if anything is.
     classes: Option<Classes>,
     /// The thread that does both, and whatever the plugin is not asked for because it crashed. It is started when it is needed, if neither is.
@@ -107,6 +108,8 @@ impl EngineShared {
         });
         let is_near = device.is_near_host();
         let cold = (is_near && config.interprets_cold_regions()).then(ColdRegions::new);
+        let is_apart = device.pjrt().is_some() && config.interprets_cold_regions();
+        let foregone = is_apart.then(Foregone::new);
         let (which, buckets) = config.classes();
         let classes = Classes::new(which, buckets).filter(|_| is_near);
         let is_needed = cold.is_some() || classes.is_some();
@@ -155,6 +158,7 @@ impl EngineShared {
             drive,
             compile,
             cold,
+            foregone,
             classes,
             interpret,
             aside,
@@ -271,6 +275,11 @@ impl EngineShared {
     }
 
     /// The regions that are interpreted before they are compiled, if any are.
+    /// None where the host computes nothing in the place of the device, and where it is the device.
+    pub(crate) fn foregone(&self) -> Option<&Foregone> {
+        self.foregone.as_ref()
+    }
+
     pub(crate) fn cold(&self) -> Option<&ColdRegions> {
         self.cold.as_ref()
     }

@@ -40,6 +40,9 @@ pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 /// Threads of an engine that make calls which somebody waits for with a deadline; further ones wait for these.
 pub(crate) const MAX_ASIDE: usize = 32;
 
+/// Results of regions remembered as ones that the host computes when they are read, or does not.
+pub(crate) const MAX_FOREGONE_RESULTS: usize = 1_024;
+
 /// Regions remembered as interpreted and not yet compiled.
 pub(crate) const MAX_COLD_REGIONS: usize = 4_096;
 

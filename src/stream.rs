@@ -227,18 +227,19 @@ impl StreamShared {
     /// Works on the stream if it still waits for a thread; called by the pool.
     pub(crate) fn run_queued(self: &Arc<Self>) {
         if self.actor.start_queued() {
-            self.run();
+            self.run(false);
         }
     }
 
     /// Works on the stream if nobody else does. If somebody does, they see what was asked for until now.
     fn run_here(self: &Arc<Self>) {
         if self.actor.start() {
-            self.run();
+            self.run(true);
         }
     }
 
-    fn run(self: &Arc<Self>) {
+    /// Works on the stream; as one who waits for a value (`is_reader`) until that is there, and then leaves the rest to the pool.
+    fn run(self: &Arc<Self>, is_reader: bool) {
         // A panic in the driver, which would be a bug of ours, must not leave the stream running for ever.
         struct Finish<'a>(&'a StreamShared);
         impl Drop for Finish<'_> {
@@ -249,15 +250,19 @@ impl StreamShared {
             }
         }
         let finish = Finish(self);
+        let mut is_left = false;
         loop {
-            if let Some(driver) = self.driver.lock().as_mut() {
-                driver.run(self);
+            if let Some(driver) = self.driver.lock().as_mut().filter(|_| !is_left) {
+                is_left = driver.run(is_reader, self);
             }
             if self.actor.finish() == Finished::Idle {
                 break;
             }
         }
         std::mem::forget(finish);
+        if is_left {
+            self.notify();
+        }
     }
 
     /// Puts an entry into the log, and says so if it is waited for. All but the gate of the replay do it by [`Replay::submit`].
@@ -393,6 +398,9 @@ impl StreamShared {
             return;
         }
         if value.needs_boundary() {
+            if why == Boundary::HostRead {
+                value.set_read();
+            }
             self.replay.submit(Entry::Need(value.clone(), why), self);
         }
         self.notify();
@@ -415,6 +423,7 @@ impl StreamShared {
     pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, deadline: Option<Instant>, site: &Site) {
         if value.needs_boundary() {
             self.note_asker(value, site);
+            value.set_read();
             self.replay.submit(Entry::Need(value.clone(), Boundary::HostRead), self);
         }
         if value.outcome().get().is_none() {

@@ -101,6 +101,8 @@ pub(crate) struct ValueCell {
     is_scalar: bool,
     /// Asking for it is no boundary any more: the program has asked for one since the op that makes it.
     settled: AtomicBool,
+    /// The host has asked for its data.
+    read: AtomicBool,
     outcome: Once<Outcome>,
 }
 
@@ -146,6 +148,7 @@ impl ValueCell {
             kind,
             is_scalar,
             settled: AtomicBool::new(settled),
+            read: AtomicBool::new(false),
             outcome,
         }
     }
@@ -179,6 +182,7 @@ impl ValueCell {
         self.id.store(fresh_id().to_raw(), Ordering::Relaxed);
         self.life.make(number);
         self.settled.store(false, Ordering::Relaxed);
+        self.read.store(false, Ordering::Relaxed);
         true
     }
 
@@ -261,6 +265,16 @@ impl ValueCell {
     /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer costs a log entry.
     pub(crate) fn needs_boundary(&self) -> bool {
         !self.settled.load(Ordering::Relaxed)
+    }
+
+    /// The host asks for its data. The entry of the log that says so comes behind.
+    pub(crate) fn set_read(&self) {
+        self.read.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the host has asked for its data.
+    pub(crate) fn is_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// It was in a region that ended where the program asked.

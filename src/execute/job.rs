@@ -62,7 +62,7 @@ pub(super) struct Job {
     pub(super) outputs: Vec<(u32, ValuePromise)>,
     mode: Mode,
     pub(super) effect: Effect,
-    boundary: Boundary,
+    pub(super) boundary: Boundary,
     /// What it was joined from, if it was.
     units: Vec<Unit>,
     /// Their numbers.

@@ -30,6 +30,7 @@ mod cold;
 mod compile;
 mod donated;
 mod flow;
+mod foregone;
 mod guarded;
 mod job;
 mod known;
@@ -64,6 +65,7 @@ pub(crate) use cold::ColdRegions;
 pub(crate) use compile::guarded;
 pub(crate) use donated::Donated;
 pub(crate) use flow::Flow;
+pub(crate) use foregone::Foregone;
 pub(crate) use guarded::Guarded;
 pub(crate) use known::KnownRegions;
 pub(crate) use standing::Standing;
@@ -110,6 +112,8 @@ pub(crate) struct Driver {
     watch: Watch,
     /// Where the host asked for the boundary that is being handled, if it did and that is known.
     asked: Option<Site>,
+    /// What somebody reads is there, and the region that it is part of is not launched yet.
+    has_answered: bool,
 }
 
 /// Why [`Driver::step`] returned.
@@ -156,15 +160,17 @@ impl Driver {
             late,
             watch: Watch::default(),
             asked: None,
+            has_answered: false,
         }
     }
 
-    /// Works until there is nothing left to do, or what is left waits for something that will notify the stream.
-    pub(crate) fn run(&mut self, stream: &Arc<StreamShared>) {
-        without_waiting(|| self.work(stream));
+    /// Works until there is nothing left to do, or what is left waits for something that will notify the stream. For one who reads (`is_reader`) it
+    /// stops as soon as what is read is there, if that is before its region is launched. Whether there is more to do then.
+    pub(crate) fn run(&mut self, is_reader: bool, stream: &Arc<StreamShared>) -> bool {
+        without_waiting(|| self.work(stream, is_reader))
     }
 
-    fn work(&mut self, stream: &Arc<StreamShared>) {
+    fn work(&mut self, stream: &Arc<StreamShared>, is_reader: bool) -> bool {
         let mut reader = stream.log().read();
         loop {
             // Entries first: sealing a region starts its compile, which then runs while earlier ones are launched.
@@ -174,18 +180,21 @@ impl Driver {
                     None => break,
                 }
             }
+            if std::mem::take(&mut self.has_answered) && is_reader {
+                return true;
+            }
             let full = self.queue.len() >= MAX_QUEUED_REGIONS;
             match self.launch(stream) {
-                Launched::Blocked if full => return,
+                Launched::Blocked if full => return false,
                 // Launching made room: go on reading.
                 _ if full => {}
                 // Somebody waits for an entry that is being written this moment: have its writer tell us.
                 _ if reader.place() < stream.demanded() => {
                     if reader.await_next() {
-                        return;
+                        return false;
                     }
                 }
-                _ => return,
+                _ => return false,
             }
         }
     }
@@ -302,6 +311,7 @@ impl Driver {
             if is_observed {
                 self.watch.made(&job, stream);
             }
+            self.has_answered |= job.answer(stream);
             job.prepare(stream);
             self.enqueue(job, stream);
         }
@@ -327,7 +337,8 @@ impl Driver {
             if is_observed {
                 self.watch.sealed(&region.graph);
             }
-            let Some(job) = ready(region, self.asked.clone(), &mut self.seq, stream) else { continue };
+            let Some(mut job) = ready(region, self.asked.clone(), &mut self.seq, stream) else { continue };
+            self.has_answered |= job.answer(stream);
             if is_observed {
                 self.watch.made(&job, stream);
             }

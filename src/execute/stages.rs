@@ -215,11 +215,11 @@ impl Hand {
     pub fn drive(&mut self) {
         let stream = self.stream.shared();
         let Some(driver) = self.drivers.first_mut() else { return };
-        driver.run(stream);
+        driver.run(false, stream);
         // The device has enough for now; who is told when it has not is the stream, which nobody works on.
         while !driver.queue.is_empty() {
             std::thread::yield_now();
-            driver.run(stream);
+            driver.run(false, stream);
         }
     }
 }

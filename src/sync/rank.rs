@@ -62,6 +62,7 @@ ranks! {
         KnownKeys = "the known keys",
         KnownRegions = "the known regions",
         ColdRegions = "the cold regions",
+        Foregone = "the results that the host computes",
         ShapeClasses = "the shape classes",
         Captures = "the capture of an engine",
         CustomOps = "the custom ops",
