@@ -66,7 +66,8 @@ pub fn branches(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 
 /// Checks that replicas which exchange data in a body agree on what they do.
 fn agree<T: PartialEq>(call: &JointCall<'_>, choices: &[T]) -> Result<(), EvalError> {
-    if call.signature.effect() == Effect::Ordered && choices.iter().any(|choice| *choice != choices[0]) {
+    let is_common = || call.signature.effect() == Effect::Ordered || call.signature.exchanges();
+    if choices.iter().any(|choice| *choice != choices[0]) && is_common() {
         return Err(EvalError::Diverged { op: call.signature.def().name });
     }
     Ok(())

@@ -149,7 +149,7 @@ pub enum Effect {
     /// Nothing: it may be removed when nobody uses its results, and moved.
     #[default]
     Pure,
-    /// It talks to the outside or to other devices: it runs even when nobody uses its results, in program order with
+    /// It talks to the outside: it runs even when nobody uses its results, in program order with
     /// the other ordered ops of its stream, and a region never extends across it.
     Ordered,
 }

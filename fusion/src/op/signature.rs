@@ -195,6 +195,13 @@ impl Signature {
         super::rules::collective::named(&self.call())
     }
 
+    /// Whether replicas give each other data: a collective, or control flow with one in its bodies.
+    #[must_use]
+    pub fn exchanges(&self) -> bool {
+        let mut inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
+        self.joint && (self.named_replicas().is_some() || inner.any(|node| node.signature().exchanges()))
+    }
+
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
     #[must_use]
     pub fn encoded(&self) -> &[u8] {

@@ -11,12 +11,12 @@ use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::Literal;
 use crate::op::rules::indexing::IndexDims;
 use crate::op::{
-    Aim, Effect, Fusibility, OPS, OpDef, Replicas, Rounding, SampleOperand, Sampler, Seeded, Signature, fill,
+    Aim, Fusibility, OPS, OpDef, Replicas, Rounding, SampleOperand, Sampler, Seeded, Signature, fill,
 };
 
 /// Whether a collective has a channel.
 fn has_channel(signature: &Signature) -> bool {
-    signature.effect() == Effect::Ordered
+    signature.named_replicas().is_some()
         && signature.attrs().values().iter().any(|value| matches!(value, AttrValue::Struct(_)))
 }
 

@@ -26,7 +26,7 @@ use crate::interp::number::{Bits, Elements, Store, from_f64, joined, parts, to_f
 use crate::literal::Literal;
 use crate::op::rules::chlo::ScanDims;
 use crate::op::rules::contraction::DotDims;
-use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, Rounding, Signature};
+use crate::op::{Fusibility, OPS, OpCode, OpDef, Rounding, Signature};
 use crate::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::shape::TensorType;
 
@@ -175,10 +175,6 @@ impl ProgramSampler {
     pub fn step(&mut self, entropy: &mut dyn Entropy) -> Option<&ProgramOp> {
         let rows: Vec<&'static OpDef> = OPS.iter().filter(|def| (self.options.accepts)(def)).collect();
         let def = *rows.get(entropy.draw(rows.len() as u32) as usize)?;
-        // An op with an effect is a region by itself; few of them leave regions of some size.
-        if def.effect == Effect::Ordered && entropy.draw(8) != 7 {
-            return None;
-        }
         // Only values that the op may take are offered to it.
         let offered: Vec<usize> = (0..self.values.len())
             .filter(|&id| !self.needs_exact(def) || self.values[id].is_exact())

@@ -10,7 +10,7 @@ use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{
-    Bodies, BodyDef, Effect, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
+    Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 use crate::op::expand;
 use crate::op::rules::collective;
@@ -22,11 +22,11 @@ const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
     rule: "two scalars to one, of the operands' type or a wider one",
 }]);
 
-/// Defaults for the rows below but those that only ask where they run.
+/// Defaults for the rows below. Exchanges are no effects: replicas run one program, so they come to each in the same order wherever regions end, and
+/// leave out together what nobody uses.
 const COLLECTIVE: OpDef = OpDef {
     operands: OPERANDS,
     fusibility: Fusibility::Opaque,
-    effect: Effect::Ordered,
     eval: interp::collective::alone,
     ..ROW
 };
@@ -117,7 +117,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "A scalar of type u32.",
         operands: Operands::Fixed(&[]),
         dtypes: DTypeSet::of(&[DType::U32]),
-        effect: Effect::Pure,
         replicas: Replicas::Together(interp::collective::replica_id),
         infer: collective::place,
         sample: sample::collective::place,
@@ -130,7 +129,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "A scalar of type u32.",
         operands: Operands::Fixed(&[]),
         dtypes: DTypeSet::of(&[DType::U32]),
-        effect: Effect::Pure,
         infer: collective::place,
         eval: interp::collective::partition_id,
         sample: sample::collective::place,
