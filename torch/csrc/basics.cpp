@@ -20,6 +20,7 @@
 
 #include "device.h"
 #include "kernel.h"
+#include "replicas.h"
 #include "site.h"
 #include "storage.h"
 
@@ -42,6 +43,7 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
 
 // The elements of a tensor of the device, on the CPU.
 at::Tensor download(const at::Tensor& tensor) {
+  TORCH_CHECK(!is_decomposing() || replicas() == 1, "fuseline: an op reads data to decide what it does, and only that of replica 0 (RP2)");
   at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
   if (tensor.numel() > 0) check(flt_download(read(tensor).get(), cpu.mutable_data_ptr(), cpu.nbytes()));
   return cpu;
@@ -92,6 +94,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  const CallSite site;
+  // RP2: such numbers decide what a program does.
+  if (c10::isIntegralType(self.scalar_type(), true) && replicas() > 1) return agreed(self);
   at::Tensor cpu = at::empty(self.sizes(), self.options().device(c10::kCPU));
   copy_from(self, cpu, false);
   return cpu.item();

@@ -69,6 +69,8 @@ thread_local std::vector<c10::OperatorName> running;
 
 }  // namespace
 
+bool is_decomposing() { return !running.empty(); }
+
 bool decompose(const c10::OperatorHandle& op, Stack* stack) {
   Plan plan;
   {

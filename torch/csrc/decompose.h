@@ -40,6 +40,8 @@ class Counts {
 
 // Computes a call by its decomposition, if there is one that takes such arguments. The stack is as it was if not.
 bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// Whether this thread computes one.
+bool is_decomposing();
 // Calls that were.
 Counts& decomposed();
 

@@ -29,6 +29,7 @@
 #include <thread>
 
 #include "collective.h"
+#include "replicas.h"
 #include "site.h"
 
 namespace fuseline {
@@ -447,6 +448,8 @@ class Gloo final : public c10d::Backend {
 c10::intrusive_ptr<c10d::Work> Gloo::record(const char* name, OpType type, const Tensors& operands, const Tensors& results, Start start,
                                             const std::optional<Tensors>& shown) {
   const CallSite site;
+  TORCH_CHECK(replicas() == 1, "fuseline: ", name, " between processes, each with ", replicas(),
+              " replicas, of which it would move the data of the first: use the group of torch.fuseline.replica_group(), or one replica");
   for (const Tensors* list : {&operands, &results}) {
     for (const at::Tensor& tensor : *list) {
       TORCH_CHECK(is_ours(tensor), "fuseline: ", name, " of a tensor on the device ", tensor.device(),

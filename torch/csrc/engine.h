@@ -72,6 +72,12 @@ struct FltPromise;
 FltStatus flt_promise(const FltType* type, FltValue* out, FltPromise** promise);
 FltStatus flt_keep(FltPromise* promise, const void* bytes, size_t len);
 FltStatus flt_break(FltPromise* promise, const char* why, size_t len);
+// How many replicas there are; before the engine is open, how many are asked for.
+size_t flt_replicas_asked();
+FltStatus flt_replicas(size_t* count);
+// Of and to elements of each replica, one after the other.
+FltStatus flt_upload_replicas(const FltType* type, const void* bytes, size_t len, FltValue* out);
+FltStatus flt_download_replicas(const FltValue* value, void* bytes, size_t len);
 FltStatus flt_read(const FltValue* base, const FltType* type, const int64_t* strides, int64_t offset, FltValue* out);
 FltStatus flt_write(const FltValue* base, const FltType* type, const int64_t* strides, int64_t offset,
                     const FltValue* value, FltValue* out, int64_t* sizes, size_t* rank);

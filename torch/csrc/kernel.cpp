@@ -32,6 +32,7 @@
 #include "decompose.h"
 #include "device.h"
 #include "quick.h"
+#include "replicas.h"
 #include "site.h"
 #include "storage.h"
 
@@ -66,6 +67,8 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
   TORCH_CHECK(may_fall_back(), "fuseline: ", op.operator_name(),
               " has no kernel for such arguments on this device (", why, "), and fallbacks to the CPU are off"
               " (torch.fuseline.set_fallback)");
+  TORCH_CHECK(replicas() == 1, "fuseline: ", op.operator_name(), " would be computed by the CPU (", why, "), and only with the data of replica 0 of ",
+              replicas(), ": compute it of tensors of the CPU, from torch.fuseline.per_replica");
   fallbacks().add(c10::toString(op.operator_name()), why);
   // What draws numbers draws them from a generator of the CPU's that follows from the one given.
   const auto& args = op.schema().arguments();

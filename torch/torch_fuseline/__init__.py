@@ -24,6 +24,7 @@ else:
 from . import _sites  # noqa: E402
 from ._library import check as _check, message as _message, shim as _shim, text as _text  # noqa: E402
 from ._custom import custom_op  # noqa: E402, F401
+from ._replicas import per_replica, replica_count, replica_group, replica_index, shard, unshard  # noqa: E402, F401
 from ._report import cache_stats, profile, warm_cache  # noqa: E402, F401
 from ._sites import call_sites  # noqa: E402, F401
 from ._streams import Event, Stream, current_stream, default_stream, set_stream, stream  # noqa: E402, F401
@@ -136,8 +137,8 @@ def configure(**options):
     ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
     ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
     ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
-    which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. The same by
-    ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
+    which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
+    of XLA's, which run one program (:func:`shard`, :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """
     for name, value in options.items():
         _check(_shim.flt_configure(*_text(name), *_text(str(value))))
@@ -308,7 +309,7 @@ def _register():
     plugin = _plugin()
     if plugin is not None:
         _shim.flt_set_plugin(*_text(plugin))
-    for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics", "shape_classes", "size_buckets"):
+    for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics", "replicas", "shape_classes", "size_buckets"):
         value = os.environ.get(f"FUSELINE_TORCH_{name.upper()}")
         if value is not None:
             configure(**{name: value})

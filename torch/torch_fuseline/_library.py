@@ -22,6 +22,7 @@ FUNCTIONS = {
     "fuseline_torch_sites_want": (ctypes.c_int, [ctypes.c_int]),
     "fuseline_torch_sites_has": (ctypes.c_int, []),
     "fuseline_torch_frames": (SIZE, [ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p), SIZE]),
+    "flt_replicas_asked": (SIZE, []),
     "flt_message": (ctypes.POINTER(ctypes.c_char), [ctypes.POINTER(SIZE)]),
     "flt_flush": (ctypes.c_int, []),
     "flt_set_mode": (ctypes.c_int, [ctypes.c_uint32]),

@@ -66,6 +66,10 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         "manifest" => config.manifest(value),
         "cache" if value == "off" => config.without_disk_cache(),
         "cache" => config.disk_cache(DiskCacheConfig::new().folder(value)),
+        "replicas" => match value.parse() {
+            Ok(count) if count > 0 => config.replicas(count),
+            _ => return unsupported(format!("replicas are a number, 1 or more, not {value}")),
+        },
         "numerics" => match value {
             "fast" => config.numerics(Numerics::Fast),
             "exact" => config.numerics(Numerics::Exact),
@@ -91,7 +95,7 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         },
         _ => {
             return unsupported(format!(
-                "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, shape_classes, size_buckets, and flags of the compiler, xla_.."
+                "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, replicas, shape_classes, size_buckets, and flags of the compiler, xla_.."
             ));
         }
     })
@@ -191,6 +195,14 @@ pub(crate) fn engine() -> Result<&'static Engine> {
         open().map_err(|error| error.to_string())
     });
     engine.as_ref().map_err(|why| Fault::Unsupported(why.clone()))
+}
+
+/// How many replicas there are, or will be if the engine is opened now.
+pub(crate) fn replicas_asked() -> usize {
+    match ENGINE.get() {
+        Some(Ok(engine)) => engine.replicas(),
+        _ => OPTIONS.lock().get("replicas").and_then(|count| count.parse().ok()).unwrap_or(1),
+    }
 }
 
 /// The stream that all ops go to.

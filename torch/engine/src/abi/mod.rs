@@ -13,6 +13,7 @@
 
 mod custom;
 mod event;
+mod replica;
 mod report;
 mod site;
 
@@ -278,18 +279,24 @@ pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Statu
     })
 }
 
+/// The elements that a tensor of the CPU has in these bytes.
+fn elements_of(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
+    match ty.dtype() {
+        // Memory that nobody has written to is anything: whatever is not zero is true, as the CPU takes it.
+        DType::Bool => bytes.iter().map(|&byte| u8::from(byte != 0)).collect(),
+        _ => bytes.to_vec(),
+    }
+}
+
 /// A value of these elements, in row-major order; the bytes are copied.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_upload(ty: &FltType, bytes: *const u8, len: usize, out: &mut Place) -> Status {
     guarded(|| {
         // SAFETY: holds because the shim gives so many bytes.
-        let mut bytes = unsafe { list(bytes, len) }.to_vec();
+        let bytes = unsafe { list(bytes, len) };
         let ty = type_of(ty)?;
-        if ty.dtype() == DType::Bool {
-            // Memory that nobody has written to is anything: whatever is not zero is true, as the CPU takes it.
-            bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
-        }
-        let data = Literal::from_bytes(ty, bytes);
+        let elements = elements_of(&ty, bytes);
+        let data = Literal::from_bytes(ty, elements);
         let data = data.map_err(|error| Fault::Unsupported(error.to_string()))?;
         out.write(device::stream()?.from_literal(&data)?);
         Ok(())

@@ -13,6 +13,7 @@ mod order;
 mod pool;
 mod random;
 mod recurrent;
+mod replicas;
 mod resize;
 mod scatter;
 mod transforms;
@@ -36,6 +37,7 @@ pub static TABLE: &[&[Row]] = &[
     index::ROWS,
     linear_algebra::ROWS,
     recurrent::ROWS,
+    replicas::ROWS,
     resize::ROWS,
     transforms::ROWS,
     networks::ROWS,

@@ -1,0 +1,155 @@
+"""The device as several replicas, each a device of XLA's, which run one program on data of their own (``csrc/replicas.cpp``)."""
+
+import functools
+import sys
+
+import torch
+
+from ._library import shim as _shim
+
+#: The group of the replicas, once it was asked for, and its name.
+_group = None
+_NAME = "fuseline_replicas"
+
+
+def replica_count():
+    """How many replicas the device consists of: what ``configure(replicas=..)`` or ``FUSELINE_TORCH_REPLICAS`` said, or 1."""
+    return _shim.flt_replicas_asked()
+
+
+def replica_index():
+    """A tensor of the device, ``int64`` and without dimensions, that is 0 on the first replica, 1 on the second, and so on."""
+    return torch.ops.fuseline.replica_index(torch.empty(0, device="fuseline"))
+
+
+class _Shard(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, dim):
+        ctx.dim, ctx.is_ours = dim, tensor.device.type == "fuseline"
+        if ctx.is_ours:
+            return torch.ops.fuseline.replica_chunk(tensor, dim)
+        parts = tensor.unflatten(dim, (replica_count(), -1)).movedim(dim, 0)
+        return torch.ops.fuseline.replica_upload(parts)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.is_ours:
+            return torch.ops.fuseline.replica_place(grad, ctx.dim), None
+        return torch.ops.fuseline.replica_all_gather(grad, ctx.dim).cpu(), None
+
+
+class _Unshard(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, dim):
+        ctx.dim = dim
+        return torch.ops.fuseline.replica_all_gather(tensor, dim)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.ops.fuseline.replica_reduce_scatter(grad, "sum", ctx.dim), None
+
+
+def _dimension(tensor, dim, name):
+    """The dimension, counted from the first."""
+    if tensor.dim() == 0:
+        raise ValueError(f"fuseline: {name}: the tensor has no dimension along which the replicas could have parts")
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise IndexError(f"fuseline: {name}: there is no dimension {dim}, the tensor has {tensor.dim()}")
+    return dim % tensor.dim()
+
+
+def shard(tensor, dim=0):
+    """A tensor of the device whose data on replica ``i`` is part ``i`` of ``tensor``, cut into equal parts along ``dim``.
+
+    A tensor of the CPU is uploaded in parts. Of one of the device, each replica takes its part of what it has. Gradients are those of the sum of what
+    the replicas compute: a tensor of the CPU gets the parts of all; one of the device gets, on each replica, that of its own part, and zeros.
+    """
+    dim = _dimension(tensor, dim, "shard")
+    if tensor.device.type not in ("cpu", "fuseline"):
+        raise ValueError(f"fuseline: shard: a tensor on the device {tensor.device}; it is for those of the CPU and of fuseline")
+    count = replica_count()
+    if tensor.size(dim) % count != 0:
+        raise ValueError(
+            f"fuseline: shard: dimension {dim} has {tensor.size(dim)} elements, which {count} replicas cannot share equally:"
+            f" pad it or cut it to a multiple of {count}"
+        )
+    return _Shard.apply(tensor, dim)
+
+
+def unshard(tensor, dim=0):
+    """The data of all replicas one after the other along ``dim``, on every replica. The gradient of each part is the sum of all replicas' for it."""
+    if tensor.device.type != "fuseline":
+        raise ValueError(f"fuseline: unshard: a tensor on the device {tensor.device} is no replicas'")
+    return _Unshard.apply(tensor, _dimension(tensor, dim, "unshard"))
+
+
+def per_replica(tensor):
+    """The data of each replica, as tensors of the CPU; waits for it."""
+    return list(torch.ops.fuseline.replica_download(tensor.detach()).unbind())
+
+
+def replica_group():
+    """A process group whose ranks are the replicas, for ``DistributedDataParallel(model, process_group=..)`` and collectives.
+
+    Its collectives are ops of the program, which run inside of its executables. They need no ``init_process_group``. The program is one: its own rank is
+    0, so what gives each rank another part by its number (``DeviceMesh``, FSDP, ``ZeroRedundancyOptimizer``, ``DistributedSampler``) would have all
+    replicas do what rank 0 does. The first three are refused; data is given to replicas by :func:`shard`.
+    """
+    from torch.distributed import distributed_c10d as c10d
+
+    global _group
+    _refuse_ranks()
+    if _group is None:
+        store = torch.distributed.HashStore()
+        group = c10d.ProcessGroup(store, 0, replica_count())
+        torch.ops.fuseline.add_replicas(group.boxed())
+        group._set_group_name(_NAME)
+        group._set_group_desc("replicas of the device fuseline")
+        _group = group, store
+    group, store = _group
+    # The end of a world takes all groups out of these tables.
+    world = c10d._world
+    if group not in world.pg_map:
+        world.pg_map[group] = ("fuseline", store)
+        world.pg_names[group] = _NAME
+        world.pg_backend_config[group] = "fuseline:fuseline"
+        world.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}
+        world.pg_to_tag[group] = f"ptd:{_NAME}"
+        world.tags_to_pg.setdefault(f"ptd:{_NAME}", []).append(group)
+        c10d._register_process_group(_NAME, group)
+    return group
+
+
+#: What gives each rank another part by the program's own rank: a module, a class in it, a function of that, and which argument is the group.
+_BY_RANK = (
+    ("torch.distributed.device_mesh", "DeviceMesh", "from_group", 0),
+    ("torch.distributed.fsdp", "FullyShardedDataParallel", "__init__", 2),
+    ("torch.distributed.optim.zero_redundancy_optimizer", "ZeroRedundancyOptimizer", "__init__", None),
+)
+
+
+def _refuse_ranks():
+    """Has what is in the list refuse the group of the replicas. Who has not imported it yet cannot use it with a group that was made already."""
+    for module, name, function, place in _BY_RANK:
+        owner = getattr(sys.modules.get(module), name, None)
+        if owner is None or hasattr(getattr(owner, function), "_is_fuselines"):
+            continue
+        refusing = _refusing(getattr(owner, function), name, place)
+        setattr(owner, function, staticmethod(refusing) if function == "from_group" else refusing)
+
+
+def _refusing(plain, name, place):
+    @functools.wraps(plain)
+    def refusing(*args, **kwargs):
+        given = kwargs.get("process_group", kwargs.get("group"))
+        if given is None and place is not None and len(args) > place:
+            given = args[place]
+        if _group is not None and any(one is _group[0] for one in (given if isinstance(given, (list, tuple)) else [given])):
+            raise RuntimeError(
+                f"fuseline: {name} of the replicas: the one program is at rank 0, and all of them would get what is for rank 0. Use"
+                " DistributedDataParallel and torch.fuseline.shard, or a process for each device"
+            )
+        return plain(*args, **kwargs)
+
+    refusing._is_fuselines = True
+    return refusing
