@@ -383,11 +383,14 @@ fn a_region_has_several_exchanges() {
                     let parts: Vec<Tensor> = (1..=6)
                         .map(|factor| {
                             let part = (&own * f64::from(factor))?;
-                            (&part.matmul(&start)?.all_reduce(OpCode::Add, None)? / size as f64)?.matmul(&start)
+                            (&part.matmul(&start)?.all_reduce(OpCode::Add, None)? / size as f64)?
+                                .matmul(&start)
                         })
                         .collect::<Result<_>>()?;
                     let refs: Vec<&Tensor> = parts.iter().collect();
-                    let all = Tensor::concatenate(&refs, 0)?.all_gather(0, None)?.all_reduce(OpCode::Maximum, None)?;
+                    let all = Tensor::concatenate(&refs, 0)?
+                        .all_gather(0, None)?
+                        .all_reduce(OpCode::Maximum, None)?;
                     let sum: usize = (0..replicas).sum();
                     let data = all.to_vec::<f32>()?;
                     assert_eq!(data.len() as u64, 6 * size * size * replicas as u64);
@@ -536,7 +539,11 @@ fn replicas_exchange_inside_loops_and_branches() {
             )?;
             assert_eq!(each(&y), [[3.0], [4.0]]);
             let regions = log.regions();
-            assert_eq!(regions.len(), 1, "a loop that exchanges is in the region of its neighbours: {regions:?}");
+            assert_eq!(
+                regions.len(),
+                1,
+                "a loop that exchanges is in the region of its neighbours: {regions:?}"
+            );
             // So many rounds as the number of the replica says, and a branch that one of them takes.
             let place = stream.replica_id()?.convert(DType::I32)?;
             let (_, z) = stream.while_loop(

@@ -9,9 +9,7 @@ use crate::dtype::{DType, DTypeSet};
 use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
-use crate::op::def::{
-    Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
-};
+use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
 use crate::op::expand;
 use crate::op::rules::collective;
 use crate::op::sample;
@@ -24,12 +22,8 @@ const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
 
 /// Defaults for the rows below. Exchanges are no effects: replicas run one program, so they come to each in the same order wherever regions end, and
 /// leave out together what nobody uses.
-const COLLECTIVE: OpDef = OpDef {
-    operands: OPERANDS,
-    fusibility: Fusibility::Opaque,
-    eval: interp::collective::alone,
-    ..ROW
-};
+const COLLECTIVE: OpDef =
+    OpDef { operands: OPERANDS, fusibility: Fusibility::Opaque, eval: interp::collective::alone, ..ROW };
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {

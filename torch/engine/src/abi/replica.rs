@@ -33,9 +33,14 @@ pub extern "C" fn flt_upload_replicas(ty: &FltType, bytes: *const u8, len: usize
         let ty = type_of(ty)?;
         let (engine, size) = (device::engine()?, ty.bytes().0 as usize);
         if size.checked_mul(engine.replicas()) != Some(len) {
-            return unsupported(format!("{len} bytes for a value of {size} on each of {} replicas", engine.replicas()));
+            return unsupported(format!(
+                "{len} bytes for a value of {size} on each of {} replicas",
+                engine.replicas()
+            ));
         }
-        let part = |replica: usize| Literal::from_bytes(ty.clone(), elements_of(&ty, &bytes[replica * size..][..size]));
+        let part = |replica: usize| {
+            Literal::from_bytes(ty.clone(), elements_of(&ty, &bytes[replica * size..][..size]))
+        };
         let parts: Result<Vec<Literal>, _> = (0..engine.replicas()).map(part).collect();
         let parts = parts.map_err(|error| Fault::Unsupported(error.to_string()))?;
         out.write(device::stream()?.from_literals(&parts)?);
@@ -50,7 +55,10 @@ pub extern "C" fn flt_download_replicas(value: &Tensor, bytes: *mut u8, len: usi
         let parts = value.read_replicas()?;
         let size = value.ty().bytes().0 as usize;
         if size.checked_mul(parts.len()) != Some(len) {
-            return unsupported(format!("{len} bytes for a value of {size} on each of {} replicas", parts.len()));
+            return unsupported(format!(
+                "{len} bytes for a value of {size} on each of {} replicas",
+                parts.len()
+            ));
         }
         if len == 0 {
             return Ok(());

@@ -80,7 +80,8 @@ fn broadcast(call: &Call<'_>) -> Result<Results> {
 
 /// Where the replica's own part of a tensor begins, with parts of this size along a dimension.
 fn own(call: &Call<'_>, rank: usize, axis: i64, size: u64) -> Result<Vec<Tensor>> {
-    let begin = call.stream.replica_id()?.convert(DType::I64)?.mul(&call.constant(size as f64, DType::I64)?)?;
+    let begin =
+        call.stream.replica_id()?.convert(DType::I64)?.mul(&call.constant(size as f64, DType::I64)?)?;
     let zero = call.constant(0.0, DType::I64)?;
     Ok((0..rank as i64).map(|at| if at == axis { begin.clone() } else { zero.clone() }).collect())
 }
