@@ -442,8 +442,8 @@ mod tests {
         let ty = TensorType::of(DType::F32, &[3]).expect("small");
         let whole = Signature::infer(OpCode::AllReduce, attrs::all_reduce(Groups::all(2)), &[sum], &[ty]);
         let whole = whole.expect("a sum");
-        assert_eq!((whole.effect(), whole.is_joint()), (Effect::Pure, true));
+        assert_eq!((whole.effect(), whole.is_joint(), whole.exchanges()), (Effect::Pure, true, true));
         let place = Signature::infer(OpCode::ReplicaId, Attrs::none(), &[], &[]).expect("a number");
-        assert_eq!((place.effect(), place.is_joint()), (Effect::Pure, true));
+        assert_eq!((place.effect(), place.is_joint(), place.exchanges()), (Effect::Pure, true, false));
     }
 }
