@@ -22,7 +22,7 @@ use calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
 use compare::{Brought, Case, Outcome, run};
 use exceptions::EXCEPTIONS;
 use fuseline::fusion::DTypeClass;
-use fuseline::fusion::op::{Fusibility, Replicas};
+use fuseline::fusion::op::Fusibility;
 use fuseline::{Engine, OpCode};
 
 /// Pairs that one test compares.
@@ -192,7 +192,7 @@ const MOST_CONSTANT: usize = 3;
 /// XLA computes with constants while it compiles, by other code than what it generates.
 #[test]
 fn constants() {
-    let folded = |pair: &Pair| !matches!(pair.def.replicas, Replicas::Together(_));
+    let folded = |pair: &Pair| !pair.def.exchanges();
     let Some((engine, pairs, all)) = start(folded) else { return };
     let mut findings = Findings::default();
     // All types of an op in one region, since compiles are dear.

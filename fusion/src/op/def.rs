@@ -236,6 +236,12 @@ pub struct OpDef {
 }
 
 impl OpDef {
+    /// Whether replicas give each other data in it, which is more than to ask where it runs.
+    #[must_use]
+    pub fn exchanges(&self) -> bool {
+        matches!(self.replicas, Replicas::Together(_)) && self.code != OpCode::ReplicaId
+    }
+
     /// Number of operands in words, for messages.
     #[must_use]
     pub fn operand_words(&self) -> String {

@@ -199,7 +199,7 @@ impl Signature {
     #[must_use]
     pub fn exchanges(&self) -> bool {
         let mut inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
-        self.joint && (self.named_replicas().is_some() || inner.any(|node| node.signature().exchanges()))
+        self.joint && (self.def().exchanges() || inner.any(|node| node.signature().exchanges()))
     }
 
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.

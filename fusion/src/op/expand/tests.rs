@@ -16,7 +16,7 @@ use crate::op::{
 
 /// Whether a collective has a channel.
 fn has_channel(signature: &Signature) -> bool {
-    signature.named_replicas().is_some()
+    signature.def().exchanges()
         && signature.attrs().values().iter().any(|value| matches!(value, AttrValue::Struct(_)))
 }
 

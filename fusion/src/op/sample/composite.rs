@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Sample, Sampler};
 use crate::attr::Attrs;
 use crate::graph::{Body, Graph, Ref};
-use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, Replicas, Rounding, attrs};
+use crate::op::{Fusibility, OPS, OpCode, OpDef, Replicas, Rounding, attrs};
 use crate::shape::TensorType;
 
 /// Whether a portable program may have the op inside a composite, where [`super::ProgramSampler`] does not see it. What it
@@ -22,7 +22,7 @@ pub(in crate::op) fn composite(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let fits = |def: &&'static OpDef| {
         let is_composite = def.code == OpCode::Composite;
         let alone = sampler.depth == 0 || !matches!(def.replicas, Replicas::Together(_));
-        !is_composite && alone && def.effect == Effect::Pure && (!portable || is_simple(def))
+        !is_composite && alone && !def.exchanges() && (!portable || is_simple(def))
     };
     let rows: Vec<&'static OpDef> = OPS.iter().filter(fits).collect();
     let def = sampler.one_of(&rows)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Domain, SampleOperand, Sampler, fill};
 use crate::graph::{Body, Graph, Ref};
 use crate::literal::Literal;
-use crate::op::{Effect, Fusibility, OPS, OpCode, OpDef, Replicas, attrs};
+use crate::op::{Fusibility, OPS, OpCode, OpDef, Replicas, attrs};
 use crate::shape::TensorType;
 
 /// Most ops that a body is given.
@@ -61,13 +61,13 @@ impl Sampler<'_> {
                 Ops::Scalar => def.fusibility == Fusibility::Elementwise && def.bodies.is_empty(),
             };
             // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into bodies for them.
-            // Replicas may run the body of a loop or a branch in step, and nothing inside.
+            // Replicas may run the body of a loop or a branch in step, and nothing inside. They go different ways, so they exchange nothing there.
             let alone = match def.replicas {
                 Replicas::Together(_) => self.depth == 0 && matches!(self.def.replicas, Replicas::InStep(_)),
                 _ => true,
             };
             let bitcast = self.portable() && def.code == OpCode::BitcastConvert;
-            kind && alone && def.effect == Effect::Pure && !bitcast
+            kind && alone && !def.exchanges() && !bitcast
         };
         let rows: Vec<&'static OpDef> = OPS.iter().filter(fits).collect();
         let def = self.one_of(&rows)?;
