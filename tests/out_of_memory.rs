@@ -10,8 +10,8 @@ use std::sync::mpsc;
 
 use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::{
-    Budgets, Bytes, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, OpCode, Remedy, Result,
-    Stage, Tensor, TensorType,
+    Budgets, Bytes, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, Remedy, Result, Stage,
+    Tensor, TensorType,
 };
 use support::{Log, block_on, close, on_engines, plugin_for, vector, wait_until};
 
@@ -350,14 +350,34 @@ fn a_background_compile_that_ran_out_of_memory_is_tried_again() {
 fn an_effect_is_not_repeated() -> Result<()> {
     let log = Log::default();
     let faults = first(1, |point| matches!(point, FaultPoint::Execute { .. }));
-    let engine =
-        support::config().replicas(2).event_sink(log.sink()).inject_faults(faults).build_reference()?;
-    let x = engine.tensor_per_replica(&[&[1.0f32], &[2.0]], &[1])?;
-    let reduce = |x: &Tensor| x.all_reduce(OpCode::Add, None);
-    is_exhausted(&reduce(&x)?.to_vec::<f32>().unwrap_err(), &["all_reduce", "no memory today"]);
+    let engine = support::config().event_sink(log.sink()).inject_faults(faults).build_reference()?;
+    let target = handler::register("test.tells", Tells).unwrap();
+    let x = vector(&engine, &[3.0]);
+    let tell = |x: &Tensor| -> Result<Tensor> {
+        Ok(engine.stream().call_handler(target, &[x], Config::none())?[0].clone())
+    };
+    is_exhausted(&tell(&x)?.to_vec::<f32>().unwrap_err(), &["custom_call", "no memory today"]);
     assert_eq!(done(&log.take()), (0, Vec::new(), 1));
-    assert_eq!(reduce(&x)?.to_vec::<f32>()?, [3.0]);
+    assert_eq!(tell(&x)?.to_vec::<f32>()?, [3.0]);
     Ok(())
+}
+
+/// Copies, and says that somebody else hears of it.
+struct Tells;
+
+impl Handler for Tells {
+    fn results(&self, operands: &[TensorType], _: &Config) -> std::result::Result<Vec<TensorType>, String> {
+        Ok(operands.to_vec())
+    }
+
+    fn run(&self, call: HandlerCall<'_>) -> std::result::Result<(), String> {
+        call.results[0].bytes.copy_from_slice(call.operands[0].bytes);
+        Ok(())
+    }
+
+    fn has_side_effect(&self) -> bool {
+        true
+    }
 }
 
 /// What was to be donated is there when the region is tried again, and when it runs in parts.

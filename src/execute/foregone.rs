@@ -68,20 +68,20 @@ impl Foregone {
 }
 
 impl Job {
-    /// Computes what somebody reads, if it follows from what the host has. Whether it has.
-    pub(super) fn answer(&mut self, stream: &StreamShared) -> bool {
+    /// Computes what somebody reads, if it follows from what the host has.
+    pub(super) fn answer(&mut self, stream: &StreamShared) {
         let engine = stream.engine();
         let foregone = engine.foregone().filter(|_| self.boundary == Boundary::HostRead && self.is_fused());
         let Some(foregone) =
             foregone.filter(|_| self.effect == Effect::Pure && engine.device().replicas() == 1)
         else {
-            return false;
+            return;
         };
-        let before = self.outputs.len();
         for (result, promise) in std::mem::take(&mut self.outputs) {
             let buffer = promise.holder().is_read().then(|| self.foregone(result, foregone, stream));
             match buffer.flatten() {
                 Some(buffer) => {
+                    self.has_answered = true;
                     engine.counters().foregone.add(1);
                     let maker = Some(Maker { region: self.info.clone(), result });
                     drop(promise.resolve(Outcome::Data { buffer, maker }));
@@ -89,7 +89,6 @@ impl Job {
                 None => self.outputs.push((result, promise)),
             }
         }
-        self.outputs.len() < before
     }
 
     fn foregone(&self, result: u32, foregone: &Foregone, stream: &StreamShared) -> Option<Buffer> {

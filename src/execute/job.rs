@@ -75,6 +75,8 @@ pub(super) struct Job {
     waits: Option<(Wait, Instant)>,
     /// Whether it was interpreted, or would have been.
     pub(super) was_cold: bool,
+    /// Whether somebody who reads of it has what they read.
+    pub(super) has_answered: bool,
     /// What the region needs as a whole that this one was cut from for that.
     pub(super) part_of: Option<Bytes>,
     /// Whether it is kept from the compiler, because it crashed a process or may have.
@@ -207,6 +209,7 @@ impl Job {
             awaits: None,
             waits: None,
             was_cold: false,
+            has_answered: false,
             part_of: None,
             shelter: Shelter::None,
             may_free: true,

@@ -112,8 +112,6 @@ pub(crate) struct Driver {
     watch: Watch,
     /// Where the host asked for the boundary that is being handled, if it did and that is known.
     asked: Option<Site>,
-    /// What somebody reads is there, and the region that it is part of is not launched yet.
-    has_answered: bool,
 }
 
 /// Why [`Driver::step`] returned.
@@ -160,7 +158,6 @@ impl Driver {
             late,
             watch: Watch::default(),
             asked: None,
-            has_answered: false,
         }
     }
 
@@ -180,7 +177,8 @@ impl Driver {
                     None => break,
                 }
             }
-            if std::mem::take(&mut self.has_answered) && is_reader {
+            let is_answer = |work: &Work| matches!(work, Work::Job(job) if job.has_answered);
+            if is_reader && self.queue.iter().any(is_answer) {
                 return true;
             }
             let full = self.queue.len() >= MAX_QUEUED_REGIONS;
@@ -311,7 +309,7 @@ impl Driver {
             if is_observed {
                 self.watch.made(&job, stream);
             }
-            self.has_answered |= job.answer(stream);
+            job.answer(stream);
             job.prepare(stream);
             self.enqueue(job, stream);
         }
@@ -338,7 +336,7 @@ impl Driver {
                 self.watch.sealed(&region.graph);
             }
             let Some(mut job) = ready(region, self.asked.clone(), &mut self.seq, stream) else { continue };
-            self.has_answered |= job.answer(stream);
+            job.answer(stream);
             if is_observed {
                 self.watch.made(&job, stream);
             }

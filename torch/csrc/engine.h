@@ -94,6 +94,8 @@ FltStatus flt_graph_call(uint64_t number, bool is_apart, const FltValue* const* 
 void flt_retain(const FltValue* value, FltValue* out);
 FltStatus flt_quick_number(size_t op, const FltValue* a, double b, FltValue* out);
 FltStatus flt_quick_one(size_t op, const FltValue* a, FltValue* out);
+FltStatus flt_quick_sum(const FltValue* a, const int64_t* axes, size_t count, bool keeps, FltValue* out);
+FltStatus flt_quick_where(const FltValue* condition, const FltValue* a, const FltValue* b, FltValue* out);
 FltStatus flt_quick(size_t op, const FltValue* a, const FltValue* b, FltValue* out);
 void flt_release(FltValue* value);
 FltStatus flt_event_record(bool is_timed, uint64_t* event);

@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "site.h"
 #include "storage.h"
@@ -45,6 +46,15 @@ Common& common_in_place() {
 }
 template <One op>
 Common& common_of_one() {
+  static Common& one = *new Common;
+  return one;
+}
+
+Common& common_of_sum() {
+  static Common& one = *new Common;
+  return one;
+}
+Common& common_of_where() {
   static Common& one = *new Common;
   return one;
 }
@@ -149,6 +159,52 @@ at::Tensor of_one(const at::Tensor& a) {
   return common_of_one<op>()(a).toTensor();
 }
 
+at::Tensor sum(const at::Tensor& a, at::OptionalIntArrayRef dim, bool keeps, std::optional<c10::ScalarType> dtype) {
+  const c10::ScalarType own = a.scalar_type();
+  if (is_plain_float(own) && dtype.value_or(own) == own) {
+    const CallSite site;
+    const int64_t rank = a.dim();
+    const c10::IntArrayRef given = dim.value_or(c10::IntArrayRef());
+    // Over all dimensions if none is given. Those of no dimensions are for the common way, and so are errors.
+    std::array<bool, FLT_MAX_RANK> is_summed{};
+    c10::SmallVector<int64_t, 6> axes, sizes;
+    bool is_right = rank > 0 || given.empty();
+    for (int64_t axis : given) {
+      axis += axis < 0 ? rank : 0;
+      is_right = is_right && 0 <= axis && axis < rank && !std::exchange(is_summed[axis], true);
+    }
+    for (int64_t axis = 0; axis < rank; ++axis) {
+      if (given.empty() || is_summed[axis]) {
+        axes.push_back(axis);
+        if (keeps) sizes.push_back(1);
+      } else {
+        sizes.push_back(a.size(axis));
+      }
+    }
+    if (const Value x = is_right ? read_whole(a) : Value()) {
+      Value value;
+      check(flt_quick_sum(x.get(), axes.data(), axes.size(), keeps, value.out()));
+      return make(std::move(value), own, sizes);
+    }
+  }
+  return common_of_sum()(a, dim, keeps, dtype).toTensor();
+}
+
+at::Tensor where(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b) {
+  const bool is_alike = is_ours(condition) && is_ours(a) && is_ours(b) && condition.scalar_type() == c10::ScalarType::Bool &&
+                        a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.sizes() == condition.sizes();
+  if (is_alike) {
+    const Value which = read_whole(condition), x = read_whole(a), y = read_whole(b);
+    if (which && x && y) {
+      const CallSite site;
+      Value value;
+      check(flt_quick_where(which.get(), x.get(), y.get(), value.out()));
+      return make(std::move(value), a.scalar_type(), a.sizes());
+    }
+  }
+  return common_of_where()(condition, a, b).toTensor();
+}
+
 struct Entry {
   std::string_view name;
   Common& (*common)();
@@ -182,6 +238,8 @@ const std::array kEntries = {
     Entry QUICK("cos", common_of_one<kCos>, of_one<kCos>),
     Entry QUICK("tanh", common_of_one<kTanh>, of_one<kTanh>),
     Entry QUICK("sigmoid", common_of_one<kSigmoid>, of_one<kSigmoid>),
+    Entry QUICK("sum.dim_IntList", common_of_sum, sum),
+    Entry QUICK("where.self", common_of_where, where),
 };
 
 }  // namespace

@@ -59,6 +59,22 @@ class Tensors(Case):
         self.same(ours(x).conj().mm(ours(x).t()), x.conj().mm(x.t()))
         self.same(ours(x).conj_physical_(), x.conj())
 
+    def test_sums_and_choices_have_their_short_ways_and_their_long_ones(self):
+        x, y = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+        views = (lambda t: t, lambda t: t.transpose(0, 2), lambda t: t[:, 1:], lambda t: t.double(), lambda t: t.half(), lambda t: t.long())
+        for view in views:
+            there = view(ours(x))
+            for dims, keeps in itertools.product((None, (), (0,), (-1, 0), (2, 1, 0)), (False, True)):
+                self.same(there.sum(dims, keepdim=keeps), view(x).sum(dims, keepdim=keeps))
+            self.same(there.sum(dtype=torch.float64), view(x).sum(dtype=torch.float64))
+            self.same(torch.where(there < view(ours(y)), there, view(ours(y))), torch.where(view(x) < view(y), view(x), view(y)))
+            self.same(torch.where(there < 0, there, 0), torch.where(view(x) < 0, view(x), 0))
+        self.same(torch.tensor(3.0, device=DEVICE).sum(0, keepdim=True), torch.tensor(3.0).sum(0, keepdim=True))
+        for dims in ((3,), (0, 0), (0, -3)):
+            for tensor in (x, ours(x)):
+                with self.assertRaises((IndexError, RuntimeError)):
+                    tensor.sum(dims)
+
     def test_factories_make_what_they_write_to(self):
         for make in (lambda out: torch.linspace(0, 8, 5, out=out), lambda out: torch.eye(3, out=out), lambda out: torch.arange(4, out=out)):
             for dtype in (torch.int64, torch.float64):

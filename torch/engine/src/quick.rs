@@ -2,6 +2,7 @@
 //! a list is the number at the border.
 
 use fuseline::Tensor;
+use smallvec::SmallVec;
 
 type Result = fuseline::Result<Tensor>;
 
@@ -36,3 +37,14 @@ pub(crate) const ONE: [fn(&Tensor) -> Result; 9] = [
     Tensor::tanh,
     Tensor::logistic,
 ];
+
+/// The sum over dimensions, which stay with size 1 if it keeps them.
+pub(crate) fn sum(x: &Tensor, axes: &[i64], keeps: bool) -> Result {
+    let sum = x.sum(axes)?;
+    if !keeps {
+        return Ok(sum);
+    }
+    let dims: SmallVec<[u64; 6]> =
+        (0..).zip(x.dims()).map(|(axis, &size)| if axes.contains(&axis) { 1 } else { size }).collect();
+    sum.reshape(&dims)
+}

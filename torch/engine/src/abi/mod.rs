@@ -279,6 +279,31 @@ pub extern "C" fn flt_quick_one(op: usize, a: &Tensor, out: &mut Place) -> Statu
     })
 }
 
+/// Records the sum of a tensor of floats over dimensions, counted from the first. With `keeps` they stay, of size 1.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick_sum(
+    a: &Tensor,
+    axes: *const i64,
+    count: usize,
+    keeps: bool,
+    out: &mut Place,
+) -> Status {
+    guarded(|| {
+        // SAFETY: holds because the shim gives so many numbers.
+        out.write(quick::sum(a, unsafe { list(axes, count) }, keeps)?);
+        Ok(())
+    })
+}
+
+/// Records the choice between the elements of two tensors of one type and shape, by one of `bool` in that shape.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_quick_where(condition: &Tensor, a: &Tensor, b: &Tensor, out: &mut Place) -> Status {
+    guarded(|| {
+        out.write(condition.select(a, b)?);
+        Ok(())
+    })
+}
+
 /// The elements that a tensor of the CPU has in these bytes.
 fn elements_of(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
     match ty.dtype() {
