@@ -1,5 +1,5 @@
 //! What follows from integers that the host has is read without waiting for the region that it is part of.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod support;
 

@@ -48,8 +48,11 @@ struct Cone {
     result: u32,
 }
 
+/// A result of a region.
+type ResultOf = (RegionKey, u32);
+
 /// Which results of regions are computed so: a bounded number, the oldest are forgotten.
-pub(crate) struct Foregone(Mutex<Recent<(RegionKey, u32), Option<Arc<Cone>>>>);
+pub(crate) struct Foregone(Mutex<Recent<ResultOf, Option<Arc<Cone>>>>);
 
 impl Foregone {
     pub(crate) fn new() -> Foregone {

@@ -152,7 +152,7 @@ fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
     }
     let step: u64 = dims[axis + 1..].iter().product();
     for place in 0..call.result().elems().get() {
-        if place as u64 / step % dims[axis] > 0 {
+        if !(place as u64 / step).is_multiple_of(dims[axis]) {
             let before = place - step as usize;
             results.iter_mut().for_each(|result| result.set(place, result.get(before)));
         }
