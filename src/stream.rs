@@ -21,7 +21,7 @@ use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
 use crate::record::replay::{Dropped, End, Replay, Replayed, TakeResults};
 use crate::record::{Entry, Fence, Fenced, caller, scoped_mode};
-use crate::schedule::actor::{Actor, Finished, Notified};
+use crate::schedule::actor::{Actor, Finished, Notified, Unwinding};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::fork::{is_forked, keep_in_child};
 use crate::sync::{Mutex, Rank};
@@ -240,16 +240,8 @@ impl StreamShared {
 
     /// Works on the stream; as one who waits for a value (`is_reader`) until that is there, and then leaves the rest to the pool.
     fn run(self: &Arc<Self>, is_reader: bool) {
-        // A panic in the driver, which would be a bug of ours, must not leave the stream running for ever.
-        struct Finish<'a>(&'a StreamShared);
-        impl Drop for Finish<'_> {
-            fn drop(&mut self) {
-                if std::thread::panicking() {
-                    while self.0.actor.finish() == Finished::Again {}
-                }
-            }
-        }
-        let finish = Finish(self);
+        // A panic in the driver would be a bug of ours.
+        let unwinding = Unwinding(&self.actor);
         let mut is_left = false;
         loop {
             if let Some(driver) = self.driver.lock().as_mut().filter(|_| !is_left) {
@@ -259,7 +251,7 @@ impl StreamShared {
                 break;
             }
         }
-        std::mem::forget(finish);
+        std::mem::forget(unwinding);
         if is_left {
             self.notify();
         }

@@ -55,6 +55,17 @@ pub(crate) enum Finished {
     Again,
 }
 
+/// Dropped by a panic of whoever works on it, it leaves the actor as one that nobody works on, rather than one that runs for ever.
+pub(crate) struct Unwinding<'a>(pub(crate) &'a Actor);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            while self.0.finish() == Finished::Again {}
+        }
+    }
+}
+
 impl Actor {
     pub(crate) fn new() -> Actor {
         Actor(AtomicU32::new(IDLE))
