@@ -274,12 +274,12 @@ impl EngineShared {
         pool.push((move || task(Some(engine))).into());
     }
 
-    /// The regions that are interpreted before they are compiled, if any are.
-    /// None where the host computes nothing in the place of the device, and where it is the device.
+    /// The results that the host computes when they are read. None where it computes nothing in the place of the device, and where it is the device.
     pub(crate) fn foregone(&self) -> Option<&Foregone> {
         self.foregone.as_ref()
     }
 
+    /// The regions that are interpreted before they are compiled, if any are.
     pub(crate) fn cold(&self) -> Option<&ColdRegions> {
         self.cold.as_ref()
     }

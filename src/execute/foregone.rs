@@ -1,6 +1,6 @@
 //! Results that follow from what the host has.
 //!
-//! Programs look at numbers that depend on nothing the device computes: whether a mask is full, how long the longest of some texts is. Such a read ends a
+//! Programs look at numbers that depend on nothing the device computes: whether a mask that was made from a length is full. Such a read ends a
 //! region, and that may be a whole training step: whoever reads would wait for it and for all that runs before it, and record nothing meanwhile. So when
 //! a read has ended a region, what is read of it is computed by the interpreter if that takes integers and `bool` alone, from nothing but numbers that are
 //! lifted. The region is launched as ever, and nobody waits for it.

@@ -7,24 +7,22 @@ use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Shape, Site};
 use smallvec::SmallVec;
 
 use super::promote::{broadcast_shapes, common_dtype};
-use super::{Tensor, here};
+use super::{AttrsByType, Tensor, here};
 use crate::error::Result;
 use crate::stream::RecordCall;
 
 /// The attributes of the product of two matrices, which are the same every time.
 fn of_matrices(dtype: DType) -> &'static Attrs {
-    static MADE: LazyLock<Vec<(DType, Attrs)>> = LazyLock::new(|| {
+    static MADE: LazyLock<AttrsByType> = LazyLock::new(|| {
         let numbers = DotDimensionNumbers {
             lhs_batching: &[],
             rhs_batching: &[],
             lhs_contracting: &[1],
             rhs_contracting: &[0],
         };
-        DType::ALL.iter().map(|&dtype| (dtype, attrs::dot_general(numbers, dtype))).collect()
+        AttrsByType::new(|dtype| attrs::dot_general(numbers, dtype))
     });
-    let (known, attrs) = &MADE[usize::from(dtype.code()) - usize::from(DType::ALL[0].code())];
-    debug_assert_eq!(*known, dtype, "bug: element types are not in the order of their codes");
-    attrs
+    MADE.of(dtype)
 }
 
 /// Number of dimensions before those of the matrix or vector.

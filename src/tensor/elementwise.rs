@@ -7,20 +7,16 @@ use fuseline_fusion::op::{Comparison, attrs};
 use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Site};
 
 use super::promote::{Number, common_dtype, common_shape, promote_number};
-use super::{NO_ATTRS, Tensor, constant_like, here, scalar_as};
+use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
 use crate::error::{Error, Result};
 use crate::stream::RecordCall;
 
 /// Attributes of a comparison, which are made once: each call would make them anew.
 fn comparison_attrs(direction: Comparison, dtype: DType) -> &'static Attrs {
-    static MADE: LazyLock<Vec<(Comparison, DType, Attrs)>> = LazyLock::new(|| {
-        let of = |direction| DType::ALL.map(|dtype| (direction, dtype, attrs::compare_for(direction, dtype)));
-        Comparison::ALL.into_iter().flat_map(of).collect()
+    static MADE: LazyLock<[AttrsByType; Comparison::ALL.len()]> = LazyLock::new(|| {
+        Comparison::ALL.map(|direction| AttrsByType::new(|dtype| attrs::compare_for(direction, dtype)))
     });
-    let at = usize::from(dtype.code()) - usize::from(DType::ALL[0].code());
-    let (of, known, attrs) = &MADE[direction as usize * DType::ALL.len() + at];
-    debug_assert_eq!((*of, *known), (direction, dtype), "bug: attributes of comparisons are out of order");
-    attrs
+    MADE[direction as usize].of(dtype)
 }
 
 impl Tensor {

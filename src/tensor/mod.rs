@@ -38,6 +38,21 @@ use crate::value::ValueCell;
 /// Of most elementwise ops.
 static NO_ATTRS: Attrs = Attrs::NONE;
 
+/// Attributes that an op has for each element type, made once: each call would make them anew.
+struct AttrsByType([(DType, Attrs); DType::ALL.len()]);
+
+impl AttrsByType {
+    fn new(of: impl Fn(DType) -> Attrs) -> AttrsByType {
+        AttrsByType(DType::ALL.map(|dtype| (dtype, of(dtype))))
+    }
+
+    fn of(&self, dtype: DType) -> &Attrs {
+        let (known, attrs) = &self.0[usize::from(dtype.code()) - usize::from(DType::ALL[0].code())];
+        debug_assert_eq!(*known, dtype, "bug: element types are not in the order of their codes");
+        attrs
+    }
+}
+
 /// A handle on a value: an n-dimensional array of elements of one type, computed or about to be.
 ///
 /// Values never change; an op makes a new one. Cloning a handle is cheap and shares the value. When the last handle is

@@ -58,6 +58,8 @@ fn op(signature: &Signature) -> Option<u64> {
     if !signature.bodies().iter().all(|body| body.graph().nodes().iter().all(is_plain)) {
         return None;
     }
+    // For an element that bodies combine with what there is.
+    let combined = || REDUCED * (1 + signature.bodies()[0].graph().nodes().len() as u64 / 2);
     let elements = match signature.def().fusibility {
         Fusibility::Source => all(results).saturating_mul(MOVED),
         Fusibility::Elementwise => {
@@ -77,15 +79,13 @@ fn op(signature: &Signature) -> Option<u64> {
         },
         Fusibility::Reduction => match signature.op() {
             OpCode::Reduce => {
-                let steps = 1 + signature.bodies()[0].graph().nodes().len() as u64 / 2;
-                let each = if direct::reduces_by(signature).is_some() { SUMMED } else { REDUCED * steps };
+                let each = if direct::reduces_by(signature).is_some() { SUMMED } else { combined() };
                 all(operands).saturating_mul(each)
             }
             OpCode::ReduceWindow => {
                 let window = reduce_window_dims(&signature.call()).ok()?;
                 running_axis(&window, operands[0].dims())?;
-                let steps = 1 + signature.bodies()[0].graph().nodes().len() as u64 / 2;
-                all(operands).saturating_mul(REDUCED * steps)
+                all(operands).saturating_mul(combined())
             }
             _ => return None,
         },
