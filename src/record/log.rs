@@ -217,7 +217,7 @@ impl<T> Log<T> {
     /// Appends an entry. `when_full` is called if the log is full, before parking, with the place of the entry: it must see to it that the
     /// consumer runs, and that it awaits each entry before this one that is not written when it comes to it. What it returns is dropped
     /// when there is room.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
         self.push_within(entry, |ticket, _| (when_full(ticket), None), |entry| entry)
     }

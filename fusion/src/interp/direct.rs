@@ -415,7 +415,8 @@ mod tests {
                 for padding in [padding, reversed] {
                     let attrs = attrs::reduce_window(&sizes, &vec![1; dims.len()], &padding);
                     let operands = [data(dims, 3), Arc::new(Literal::scalar(init))];
-                    let graph = node(OpCode::ReduceWindow, attrs, &[body.clone()], &operands).unwrap();
+                    let graph =
+                        node(OpCode::ReduceWindow, attrs, std::slice::from_ref(&body), &operands).unwrap();
                     let signature = graph.nodes()[0].signature();
                     let call = EvalCall { sums: Sums::InOrder, signature, operands: &operands };
                     let each = reduction::reduce_windows_each(&call).unwrap();
