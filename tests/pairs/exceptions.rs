@@ -88,6 +88,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
             OpCode::Sqrt,
             OpCode::Zeta,
             OpCode::ReduceWindow,
+            OpCode::SelectAndScatter,
         ],
         dtypes: DTypeSet::of(&[DType::F8E8M0FNU]),
         excuses: is_about_zero,

@@ -132,6 +132,16 @@ impl Findings {
         }
     }
 
+    /// Runs the calls of some pairs in one region, and takes what became of them.
+    fn add_all(&mut self, engine: &Engine, made: &[(&Pair, Vec<Call>)], brought: Brought) {
+        let flat: Vec<&Call> = made.iter().flat_map(|(_, calls)| calls).collect();
+        let mut outcomes = run(engine, &flat, brought).into_iter();
+        for (pair, calls) in made.iter().filter(|(_, calls)| !calls.is_empty()) {
+            self.add(pair, outcomes.by_ref().take(calls.len()).collect());
+        }
+        engine.clear_cache();
+    }
+
     /// An exception that no element of an op needed is wrong too.
     fn needs_all_exceptions(&mut self) {
         for (&index, uses) in &self.covered {
@@ -144,14 +154,39 @@ impl Findings {
     }
 }
 
-/// The engine, the pairs to compare and whether those are all, or nothing where there is no plugin.
-fn start(wanted: impl Fn(&Pair) -> bool) -> Option<(Engine, Vec<Pair>, bool)> {
-    let engine = support::plugin_for("every op on every element type", support::config())?;
+/// Pairs of one op whose calls are in one region: most of a small compile is what every compile takes.
+const TOGETHER: usize = 16;
+
+/// Engines that compile at the two levels at which regions are compiled.
+struct Engines {
+    best: Engine,
+    quick: Engine,
+}
+
+impl Engines {
+    fn new() -> Option<Engines> {
+        let config = || support::config().compiler_flag("xla_cpu_parallel_codegen_split_count", 1i64);
+        let quick = config().compiler_flag("xla_backend_optimization_level", 0i64);
+        let plugin = |config| support::plugin_for("every op on every element type", config);
+        Some(Engines { best: plugin(config())?, quick: plugin(quick)? })
+    }
+
+    /// LLVM takes half of the time of what moves and combines, so that every second region of these goes without. Elementwise ops have vectors at the
+    /// higher level only, and of the opaque ones some are in one region.
+    fn in_turns(&self, family: Family) -> impl Iterator<Item = &Engine> {
+        let often = matches!(family, Family::Moved | Family::Indexed | Family::Combined);
+        [&self.best, if often { &self.quick } else { &self.best }].into_iter().cycle()
+    }
+}
+
+/// The engines, the pairs to compare and whether those are all, or nothing where there is no plugin.
+fn start(wanted: impl Fn(&Pair) -> bool) -> Option<(Engines, Vec<Pair>, bool)> {
+    let engines = Engines::new()?;
     let only = env::var("FUSELINE_PAIRS").ok();
     let is_asked =
         |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));
     let pairs = pairs().into_iter().filter(|pair| wanted(pair) && is_asked(pair)).collect();
-    Some((engine, pairs, only.is_none()))
+    Some((engines, pairs, only.is_none()))
 }
 
 /// Notes what is under test.
@@ -163,21 +198,20 @@ fn note(what: &dyn Display) {
 
 /// Compares the pairs of a family, of which there must be so many at least.
 fn compare(family: Family, least: usize) {
-    let Some((engine, pairs, all)) = start(|pair| Family::of(pair) == family) else { return };
+    let Some((engines, pairs, all)) = start(|pair| Family::of(pair) == family) else { return };
     let mut findings = Findings::default();
-    for pair in &pairs {
-        note(pair);
-        let calls = calls(*pair, MOST);
-        if calls.is_empty() {
+    let groups = pairs.chunk_by(|a, b| a.def.code == b.def.code).flat_map(|same| same.chunks(TOGETHER));
+    for (group, engine) in groups.zip(engines.in_turns(family)) {
+        note(&group[0]);
+        let made: Vec<(&Pair, Vec<Call>)> = group.iter().map(|pair| (pair, calls(*pair, MOST))).collect();
+        for (pair, _) in made.iter().filter(|(_, calls)| calls.is_empty()) {
             // Not every type is the bits of every other, or the sum of its products.
             let may_be = dtype_attr(pair.def).is_some() && pair.def.fusibility != Fusibility::Elementwise;
             if !may_be {
                 let _ = writeln!(findings.failures, "{pair}: no call can be made");
             }
-            continue;
         }
-        findings.add(pair, run(&engine, &calls.iter().collect::<Vec<_>>(), Brought::Uploaded));
-        engine.clear_cache();
+        findings.add_all(engine, &made, Brought::Uploaded);
     }
     findings.needs_all_exceptions();
     let Findings { pairs, calls, failures, .. } = findings;
@@ -187,13 +221,13 @@ fn compare(family: Family, least: usize) {
 }
 
 /// Most calls of a pair that are made with constants, and so many again whose operands are one number each: compiles are dear.
-const MOST_CONSTANT: usize = 3;
+const MOST_CONSTANT: usize = 2;
 
 /// XLA computes with constants while it compiles, by other code than what it generates.
 #[test]
 fn constants() {
     let folded = |pair: &Pair| !pair.def.exchanges();
-    let Some((engine, pairs, all)) = start(folded) else { return };
+    let Some((engines, pairs, all)) = start(folded) else { return };
     let mut findings = Findings::default();
     // All types of an op in one region, since compiles are dear.
     for pairs in pairs.chunk_by(|a, b| a.def.code == b.def.code) {
@@ -209,13 +243,8 @@ fn constants() {
             }
             calls
         };
-        let calls: Vec<(&Pair, Vec<Call>)> = pairs.iter().map(|pair| (pair, with_splats(*pair))).collect();
-        let flat: Vec<&Call> = calls.iter().flat_map(|(_, calls)| calls).collect();
-        let mut outcomes = run(&engine, &flat, Brought::AsConstants).into_iter();
-        for (pair, calls) in calls.iter().filter(|(_, calls)| !calls.is_empty()) {
-            findings.add(pair, outcomes.by_ref().take(calls.len()).collect());
-        }
-        engine.clear_cache();
+        let made: Vec<(&Pair, Vec<Call>)> = pairs.iter().map(|pair| (pair, with_splats(*pair))).collect();
+        findings.add_all(&engines.best, &made, Brought::AsConstants);
     }
     let Findings { pairs, calls, failures, .. } = findings;
     println!("constants: {pairs} pairs, {calls} calls");
