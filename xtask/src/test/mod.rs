@@ -2,6 +2,9 @@
 //!
 //! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the run. What could not run
 //! here is skipped with a reason, and the summary repeats every reason, so that a skip never looks like a success.
+//!
+//! Where time is short, `FUSELINE_TEST_MINUTES` says how much there is: a stage that would not end in it is skipped too, so that a
+//! slow machine costs the last stages and not the results of the others.
 
 mod abort;
 mod api;
@@ -15,11 +18,16 @@ mod tidy;
 mod torch;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
 
 use crate::host::Host;
 use crate::time;
 use tally::{Summary, Tally};
+
+/// The variable that says how many minutes a run may take.
+const LIMIT: &str = "FUSELINE_TEST_MINUTES";
 
 /// A part of a test run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +40,7 @@ pub(crate) enum Stage {
     Api,
     Nextest,
     Doctest,
+    Torch,
     Features,
     PanicAbort,
     Loom,
@@ -39,7 +48,6 @@ pub(crate) enum Stage {
     Shuttle,
     Tsan,
     Asan,
-    Torch,
 }
 
 /// Which stages to run.
@@ -61,6 +69,7 @@ impl Stage {
         Stage::Api,
         Stage::Nextest,
         Stage::Doctest,
+        Stage::Torch,
         Stage::Features,
         Stage::PanicAbort,
         Stage::Loom,
@@ -68,7 +77,6 @@ impl Stage {
         Stage::Shuttle,
         Stage::Tsan,
         Stage::Asan,
-        Stage::Torch,
     ];
 
     /// Its name on the command line.
@@ -104,7 +112,7 @@ impl Stage {
             Stage::Nextest => "unit and integration tests, each in its own process",
             Stage::Doctest => "examples in the documentation",
             Stage::Features => {
-                "the crate builds without warnings with none, each, every two and all of its features"
+                "the crate builds without warnings with sets of features: every two together and apart"
             }
             Stage::PanicAbort => {
                 "the library where panics end the process, and how one in the user's code does"
@@ -117,6 +125,19 @@ impl Stage {
             Stage::Torch => {
                 "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
             }
+        }
+    }
+
+    /// How long it takes on two slow cores, in whole minutes, in a run that had nothing built before.
+    fn minutes(self) -> u64 {
+        match self {
+            Stage::Fmt | Stage::Tidy | Stage::Deny => 0,
+            Stage::Doctest | Stage::Api | Stage::LoomWeakened => 1,
+            Stage::Doc | Stage::Features | Stage::PanicAbort => 2,
+            Stage::Loom | Stage::Shuttle => 5,
+            Stage::Clippy | Stage::Tsan | Stage::Asan => 6,
+            Stage::Torch => 14,
+            Stage::Nextest => 30,
         }
     }
 
@@ -169,18 +190,22 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
         Selection::Quick => Stage::ALL.into_iter().filter(|stage| stage.is_quick()).collect(),
         Selection::These(stages) => stages.clone(),
     };
+    let limit = limit(host)?;
     let mut summary = Summary::default();
-    let start = Instant::now();
+    let begin = Instant::now();
     let set_up = crate::set_up(host);
     if let Err(error) = &set_up {
         eprintln!("{error:#}");
-        summary.add("set-up", Tally::failed("set-up", format!("{error:#}")), start.elapsed());
+        summary.add("set-up", Tally::failed("set-up", format!("{error:#}")), begin.elapsed());
     }
     for stage in stages {
         println!("\n=== {}: {}", stage.name(), stage.what());
         let start = Instant::now();
         let tally = if set_up.is_err() && stage.needs_setup() {
             Tally::skipped(stage.name(), "set-up failed")
+        } else if let Some(why) = limit.and_then(|limit| too_late(stage, begin.elapsed(), limit)) {
+            println!("{why}");
+            Tally::skipped(stage.name(), why)
         } else {
             stage.run(host)
         };
@@ -189,4 +214,49 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
     }
     print!("\n{summary}");
     Ok(if summary.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How long the run may take, if that is said.
+fn limit(host: &Host) -> anyhow::Result<Option<Duration>> {
+    let Some(text) = host.var(LIMIT) else { return Ok(None) };
+    let minutes = text.to_str().and_then(|text| text.parse().ok());
+    let minutes: u64 =
+        minutes.with_context(|| format!("{LIMIT} is {}, no number of minutes", text.display()))?;
+    Ok(Some(Duration::from_secs(minutes * 60)))
+}
+
+/// Why a stage is not begun, if it would not end in time.
+fn too_late(stage: Stage, gone: Duration, limit: Duration) -> Option<String> {
+    let takes = Duration::from_secs(stage.minutes() * 60);
+    (gone + takes > limit).then(|| {
+        let (gone, takes, limit) = (time::human(gone), time::human(takes), time::human(limit));
+        format!("no time: it may take {takes}, and {gone} of {limit} are gone ({LIMIT})")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_not_end_in_time_is_not_begun() {
+        let minutes = |minutes| Duration::from_secs(60 * minutes);
+        let takes = Stage::Torch.minutes();
+        assert_eq!(too_late(Stage::Torch, minutes(10), minutes(10 + takes)), None);
+        let why = too_late(Stage::Torch, minutes(11), minutes(10 + takes)).expect("it is too late");
+        assert!(why.contains("11 min 00 s") && why.contains(LIMIT), "{why}");
+        assert_eq!(too_late(Stage::Tidy, minutes(9), minutes(10)), None);
+    }
+
+    #[test]
+    fn a_limit_is_a_number_of_minutes() {
+        let mut host = Host::detect().expect("this machine");
+        for (text, wanted) in
+            [(None, Ok(None)), (Some("2"), Ok(Some(Duration::from_secs(120)))), (Some("2m"), Err(()))]
+        {
+            host.vars.remove(std::ffi::OsStr::new(LIMIT));
+            host.vars.extend(text.map(|text| (LIMIT.into(), text.into())));
+            assert_eq!(limit(&host).map_err(|_| ()), wanted, "{text:?}");
+        }
+    }
 }
