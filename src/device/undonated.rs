@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::lower::Aliases;
 use fuseline_fusion::{Bytes, Ref, TensorType};
 use smallvec::SmallVec;
 
@@ -74,11 +75,9 @@ impl Undonated {
         let types = outputs.iter().filter_map(|&output| graph.type_of(Ref::Result(output)));
         let mut fresh = types.cloned().collect();
         reused.iter().for_each(|&param| drop(take(&mut fresh, &graph.params()[param as usize])));
-        let is_missed = |param: &u32| {
-            let (ty, is_lifted) = (&graph.params()[*param as usize], region.lifted()[*param as usize]);
-            !is_lifted && !reused.contains(param) && fresh.contains(ty)
-        };
-        let params: Box<[u32]> = (0..graph.params().len() as u32).filter(is_missed).collect();
+        let is_missed =
+            |param: &u32| !reused.contains(param) && fresh.contains(&graph.params()[*param as usize]);
+        let params: Box<[u32]> = Aliases::possible(region, outputs).into_iter().filter(is_missed).collect();
         (!params.is_empty()).then(|| Undonated {
             fresh,
             params,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_cache::{Hit, Key};
+use fuseline_fusion::lower::Aliases;
 
 use super::cold::compile_time;
 use super::compile::{Compile, Otherwise};
@@ -22,10 +23,15 @@ impl Job {
         let compile = || compile_time(canon.graph());
         let Some(wider) = undonated.note(canon, |param| self.may_reuse(param), compile) else { return };
         let (region, inputs, executions) = (self.info.reference, wider.params.clone(), wider.executions);
-        stream.engine().emit(|| Event::Widened { region, inputs, executions });
         let mut dying = wider.params;
         dying.extend(hit.artifact.reusable().iter().map(|&(_, param)| param));
         dying.sort_unstable();
+        // Two may have been asked for that the same result could be written over.
+        let aliases = Aliases::pair(canon, hit.artifact.outputs(), &dying);
+        if aliases.pairs().len() <= hit.artifact.reusable().len() {
+            return;
+        }
+        stream.engine().emit(|| Event::Widened { region, inputs, executions });
         self.replace(hit.artifact.clone(), dying, stream);
     }
 

@@ -20,6 +20,7 @@
 //!   ([`ScalarPack`]);
 //! - returned are the asked-for results, in the order of their numbers.
 
+mod aliases;
 mod columns;
 mod exact;
 mod fixed;
@@ -33,6 +34,7 @@ mod verify;
 
 use std::fmt;
 
+pub use aliases::Aliases;
 pub use exact::unsteady_op;
 pub use fixed::{Fixable, fixable};
 pub use scalars::ScalarPack;
@@ -43,7 +45,7 @@ use crate::graph::Body;
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 8;
+pub const LOWERING: u32 = 9;
 
 /// What a region keeps of the numbers that its ops would give one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -74,77 +76,6 @@ pub enum Target {
     Any,
     /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart, and scalars travel apart where that costs nothing.
     Cpu,
-}
-
-/// Which inputs may be reused for which results. An executable compiled with an alias may still be run without using
-/// it, so the choice is no part of the key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Aliases(Vec<(u32, u32)>);
-
-impl Aliases {
-    /// No reuse.
-    #[must_use]
-    pub fn none() -> Aliases {
-        Aliases::default()
-    }
-
-    /// Each parameter with the position of the result, among those returned, that may have its memory; ascending.
-    #[must_use]
-    pub fn pairs(&self) -> &[(u32, u32)] {
-        &self.0
-    }
-
-    /// Pairs the given candidates with returned results of the same type, each once.
-    ///
-    /// `outputs` are the returned results; `candidates` the parameters (by index in the region) that may be reused. A result gets the memory of
-    /// the parameter that was used last before it is made, so that it can be written in place: a state goes where the state before it was. What is
-    /// left is paired in order; there the compiler has to copy, but the memory is as much.
-    #[must_use]
-    pub fn pair(region: &CanonRegion, outputs: &[u32], candidates: &[u32]) -> Aliases {
-        let graph = region.graph();
-        let mut last_uses = vec![None; graph.params().len()];
-        for (index, node) in graph.nodes().iter().enumerate() {
-            for operand in node.operands() {
-                if let crate::Ref::Param(param) = *operand {
-                    last_uses[param as usize] = Some(index);
-                }
-            }
-        }
-        let of_param = |param: u32| &graph.params()[param as usize];
-        let mut left: Vec<u32> =
-            candidates.iter().copied().filter(|&param| !region.lifted()[param as usize]).collect();
-        let mut pairs = Vec::new();
-        let mut free = Vec::new();
-        for (position, &output) in (0u32..).zip(outputs) {
-            let result = crate::Ref::Result(output);
-            let (maker, ty) = (graph.maker(result), graph.type_of(result));
-            let fits = |&place: &usize| {
-                last_uses[left[place] as usize] <= maker && ty == Some(of_param(left[place]))
-            };
-            // Of those used last by the same op, the first.
-            let latest = |&place: &usize| (last_uses[left[place] as usize], std::cmp::Reverse(place));
-            match (0..left.len()).filter(fits).max_by_key(latest) {
-                Some(place) => pairs.push((left.remove(place), position)),
-                None => free.push((position, ty)),
-            }
-        }
-        for param in left {
-            if let Some(place) = free.iter().position(|&(_, ty)| ty == Some(of_param(param))) {
-                pairs.push((param, free.remove(place).0));
-            }
-        }
-        pairs.sort_unstable();
-        Aliases(pairs)
-    }
-
-    /// Parameters that have an alias, ascending.
-    pub fn params(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().map(|&(param, _)| param)
-    }
-
-    fn of(&self, param: u32) -> Option<u32> {
-        self.0.iter().find(|&&(p, _)| p == param).map(|&(_, output)| output)
-    }
 }
 
 /// A StableHLO module, as text.
@@ -279,27 +210,5 @@ mod tests {
         assert!(nodes[first..=last].iter().all(Option::is_some), "{nodes:?}");
         assert!(nodes[first..=last].is_sorted(), "{nodes:?}");
         assert!(nodes[..first].iter().chain(&nodes[last + 1..]).all(Option::is_none), "{nodes:?}");
-    }
-
-    /// Momentum: the speed is made before the value, and each lies where it lay, whichever parameter comes first.
-    #[test]
-    fn a_state_lies_where_it_lay() {
-        let mut graph = Graph::new();
-        let ty = TensorType::of(DType::F32, &[4]).unwrap();
-        let [value, target, speed, other] = [0; 4].map(|_| graph.param(ty.clone()));
-        let mut add = |a: Ref, b: Ref| graph.push(OpCode::Add, Attrs::none(), &[], &[a, b]).unwrap()[0];
-        let gradient = add(value, target);
-        let faster = add(speed, gradient);
-        let moved = add(value, faster);
-        add(moved, other);
-        let (Ref::Result(faster), Ref::Result(moved)) = (faster, moved) else { panic!("they are results") };
-        let region = CanonRegion::new(graph, Box::new([false; 4]));
-        let pairs = |candidates: &[u32]| Aliases::pair(&region, &[faster, moved], candidates).0;
-        // Parameters by number, outputs by place.
-        assert_eq!(pairs(&[0, 2]), [(0, 1), (2, 0)]);
-        // Used by neither before it is made: paired all the same, as what is left.
-        assert_eq!(pairs(&[3]), [(3, 0)]);
-        assert_eq!(pairs(&[0, 3]), [(0, 1), (3, 0)]);
-        assert_eq!(pairs(&[]), []);
     }
 }
