@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::attr::Attrs;
     use crate::dtype::DType;
-    use crate::graph::{Body, Graph, Ref};
+    use crate::graph::{Body, Graph};
     use crate::literal::Literal;
     use crate::op::{OpCode, attrs};
     use crate::shape::TensorType;
