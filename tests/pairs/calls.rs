@@ -303,7 +303,7 @@ impl Maker {
 /// operands, as scalars and as vectors in turn, another op on the first element of each operand of numbers that round.
 pub(crate) fn splats(call: &Call) -> Vec<Call> {
     /// Most of them of an elementwise op.
-    const SPLATS: usize = 10;
+    const SPLATS: usize = 4;
     let signature = &call.signature;
     let def = signature.def();
     let again = |operands: Vec<Arc<Literal>>| {
