@@ -334,7 +334,11 @@ pub(crate) fn splats(call: &Call) -> Vec<Call> {
         };
         again(call.operands.iter().map(splat).collect())
     };
-    (0..count).step_by(step).filter_map(of).collect()
+    // `exp` of two f16 NaN that are constants was 0.77 once (XLA's CPU plugin, API 0.81, all code of a module in one piece), most likely because LLVM
+    // folds the polynomial, and a NaN converted to an integer on the way may be anything. Among other numbers NaN is tried for every op, above.
+    let may_be_anything =
+        |call: &Call| def.rounding == Rounding::Rounded && call.operands.iter().any(|data| data.has_nan());
+    (0..count).step_by(step).filter_map(of).filter(|call| !may_be_anything(call)).collect()
 }
 
 /// One element of a literal.

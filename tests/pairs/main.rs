@@ -165,10 +165,11 @@ struct Engines {
 
 impl Engines {
     fn new() -> Option<Engines> {
-        let config = || support::config().compiler_flag("xla_cpu_parallel_codegen_split_count", 1i64);
-        let quick = config().compiler_flag("xla_backend_optimization_level", 0i64);
+        let quick = support::config()
+            .compiler_flag("xla_backend_optimization_level", 0i64)
+            .compiler_flag("xla_cpu_parallel_codegen_split_count", 1i64);
         let plugin = |config| support::plugin_for("every op on every element type", config);
-        Some(Engines { best: plugin(config())?, quick: plugin(quick)? })
+        Some(Engines { best: plugin(support::config())?, quick: plugin(quick)? })
     }
 
     /// LLVM takes half of the time of what moves and combines, so that every second region of these goes without. Elementwise ops have vectors at the
