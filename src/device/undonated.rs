@@ -38,7 +38,7 @@ const LARGE_BYTES_PER_NANO: u64 = 24;
 pub(crate) struct Undonated {
     /// The types of its results that have no memory of an input.
     fresh: Vec<TensorType>,
-    /// Parameters of such a type whose memory is not reused, ascending.
+    /// Parameters whose memory is not reused and that such a result could be written over, ascending.
     params: Box<[u32]>,
     state: Mutex<State>,
 }
@@ -73,8 +73,12 @@ impl Undonated {
         let graph = region.graph();
         let reused: SmallVec<[u32; 16]> = reused.collect();
         let types = outputs.iter().filter_map(|&output| graph.type_of(Ref::Result(output)));
-        let mut fresh = types.cloned().collect();
+        let mut fresh: Vec<TensorType> = types.cloned().collect();
         reused.iter().for_each(|&param| drop(take(&mut fresh, &graph.params()[param as usize])));
+        // The usual case of a steady loop, and each executable that is loaded comes by here.
+        if fresh.is_empty() {
+            return None;
+        }
         let is_missed =
             |param: &u32| !reused.contains(param) && fresh.contains(&graph.params()[*param as usize]);
         let params: Box<[u32]> = Aliases::possible(region, outputs).into_iter().filter(is_missed).collect();
