@@ -4,7 +4,7 @@
 //! values of the element types (`tests/support/special.rs`). Elementwise ops get them in all combinations. A pair of which
 //! no call can be made is a failure, and so is an exception that is not needed any more.
 //!
-//! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the pair under test, for when
+//! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the first of the pairs under test, for when
 //! the plugin takes the process down.
 #![allow(missing_docs, clippy::print_stdout, reason = "a test")]
 
@@ -23,7 +23,7 @@ use compare::{Brought, Case, Outcome, run};
 use exceptions::EXCEPTIONS;
 use fuseline::fusion::DTypeClass;
 use fuseline::fusion::op::Fusibility;
-use fuseline::{Engine, OpCode};
+use fuseline::{Engine, EngineConfig, OpCode};
 
 /// Pairs that one test compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,37 +157,30 @@ impl Findings {
 /// Pairs of one op whose calls are in one region: most of a small compile is what every compile takes.
 const TOGETHER: usize = 16;
 
-/// Engines that compile at the two levels at which regions are compiled.
-struct Engines {
-    best: Engine,
-    quick: Engine,
+fn plugin(config: EngineConfig) -> Option<Engine> {
+    support::plugin_for("every op on every element type", config)
 }
 
-impl Engines {
-    fn new() -> Option<Engines> {
+/// What the regions of a family are compiled by, in turns. LLVM takes half of the time of what moves and combines, so that every second region of these
+/// goes without. Elementwise ops have vectors at the higher level only, and of the opaque ones some are in one region.
+fn engines(family: Family) -> Option<Vec<Engine>> {
+    let mut engines = vec![plugin(support::config())?];
+    if matches!(family, Family::Moved | Family::Indexed | Family::Combined) {
         let quick = support::config()
             .compiler_flag("xla_backend_optimization_level", 0i64)
             .compiler_flag("xla_cpu_parallel_codegen_split_count", 1i64);
-        let plugin = |config| support::plugin_for("every op on every element type", config);
-        Some(Engines { best: plugin(support::config())?, quick: plugin(quick)? })
+        engines.push(plugin(quick)?);
     }
-
-    /// LLVM takes half of the time of what moves and combines, so that every second region of these goes without. Elementwise ops have vectors at the
-    /// higher level only, and of the opaque ones some are in one region.
-    fn in_turns(&self, family: Family) -> impl Iterator<Item = &Engine> {
-        let often = matches!(family, Family::Moved | Family::Indexed | Family::Combined);
-        [&self.best, if often { &self.quick } else { &self.best }].into_iter().cycle()
-    }
+    Some(engines)
 }
 
-/// The engines, the pairs to compare and whether those are all, or nothing where there is no plugin.
-fn start(wanted: impl Fn(&Pair) -> bool) -> Option<(Engines, Vec<Pair>, bool)> {
-    let engines = Engines::new()?;
+/// The pairs to compare, and whether those are all.
+fn asked(wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
     let only = env::var("FUSELINE_PAIRS").ok();
     let is_asked =
         |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));
     let pairs = pairs().into_iter().filter(|pair| wanted(pair) && is_asked(pair)).collect();
-    Some((engines, pairs, only.is_none()))
+    (pairs, only.is_none())
 }
 
 /// Notes what is under test.
@@ -199,10 +192,11 @@ fn note(what: &dyn Display) {
 
 /// Compares the pairs of a family, of which there must be so many at least.
 fn compare(family: Family, least: usize) {
-    let Some((engines, pairs, all)) = start(|pair| Family::of(pair) == family) else { return };
+    let Some(engines) = engines(family) else { return };
+    let (pairs, all) = asked(|pair| Family::of(pair) == family);
     let mut findings = Findings::default();
     let groups = pairs.chunk_by(|a, b| a.def.code == b.def.code).flat_map(|same| same.chunks(TOGETHER));
-    for (group, engine) in groups.zip(engines.in_turns(family)) {
+    for (group, engine) in groups.zip(engines.iter().cycle()) {
         note(&group[0]);
         let made: Vec<(&Pair, Vec<Call>)> = group.iter().map(|pair| (pair, calls(*pair, MOST))).collect();
         for (pair, _) in made.iter().filter(|(_, calls)| calls.is_empty()) {
@@ -228,7 +222,8 @@ const MOST_CONSTANT: usize = 2;
 #[test]
 fn constants() {
     let folded = |pair: &Pair| !pair.def.exchanges();
-    let Some((engines, pairs, all)) = start(folded) else { return };
+    let Some(engine) = plugin(support::config()) else { return };
+    let (pairs, all) = asked(folded);
     let mut findings = Findings::default();
     // All types of an op in one region, since compiles are dear.
     for pairs in pairs.chunk_by(|a, b| a.def.code == b.def.code) {
@@ -245,7 +240,7 @@ fn constants() {
             calls
         };
         let made: Vec<(&Pair, Vec<Call>)> = pairs.iter().map(|pair| (pair, with_splats(*pair))).collect();
-        findings.add_all(&engines.best, &made, Brought::AsConstants);
+        findings.add_all(&engine, &made, Brought::AsConstants);
     }
     let Findings { pairs, calls, failures, .. } = findings;
     println!("constants: {pairs} pairs, {calls} calls");
