@@ -606,6 +606,20 @@ fn a_loop_without_boundaries_is_replayed() {
     }
 }
 
+/// A loop that reads something at the same place of every ninth round is replayed between, from the first round behind a read on.
+#[test]
+fn a_loop_that_reads_now_and_then_is_replayed() {
+    for (seed, ops, at) in [(3, 300, 150), (4, 530, 529), (5, 700, 0), (6, 1_100, 400), (7, 2_300, 2_200)] {
+        let rounds = 81 + 9 * (20_000 / 9 / ops);
+        let reads: Vec<(usize, usize, Odd)> =
+            (0..rounds).filter(|round| round % 9 == 8).map(|round| (round, at, Odd::Reads)).collect();
+        let (regions, replayed) =
+            both(Budgets::default(), |engine| endless(engine, seed, ops, &reads, rounds));
+        println!("{ops} ops: {replayed} of about {} replayed, {} regions", ops * rounds, regions.len());
+        assert!(replayed as usize > ops * rounds * 3 / 5, "{ops} ops: {replayed}");
+    }
+}
+
 /// It goes astray anywhere, and may come back.
 #[test]
 fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay() {

@@ -110,8 +110,16 @@ impl Recorder {
     }
 
     fn round(&mut self, body: &[BodyOp]) {
+        self.round_with(body, None);
+    }
+
+    /// A round; in front of the op `asks` the program asks for a boundary.
+    fn round_with(&mut self, body: &[BodyOp], asks: Option<usize>) {
         let mut values: Vec<ValueId> = self.carried.iter().chain(&self.fixed).copied().collect();
-        for op in body {
+        for (at, op) in body.iter().enumerate() {
+            if asks == Some(at) {
+                self.builder.seal(Boundary::Flush, &mut self.sealed);
+            }
             let result = ValueId::from_raw(self.next).expect("not zero");
             self.next += 1;
             let op_of = |operand: &usize| Operand::Tensor(values[*operand]);
@@ -318,6 +326,46 @@ fn nothing_is_taken_unseen_where_a_round_is_expected() {
     recorder.builder.seal(Boundary::Flush, &mut recorder.sealed);
     assert!(recorder.builder.pending() == 0 && print.is_some_and(|print| recorder.builder.expects(print)));
     assert!(!recorder.builder.replay(40, &[], Boundary::Flush));
+}
+
+/// A loop that asks for a boundary at the same place of every eleventh round is cut there, and into rounds behind it, from the third time on.
+#[test]
+fn rounds_begin_where_the_program_asks() {
+    for (ops, at) in [(600, 0), (600, 1), (700, 699), (1_100, 400), (2_300, 1_999), (2_300, 0)] {
+        let body = body(6, ops);
+        let mut recorder = Recorder::new(1, 0);
+        let mut keys: HashSet<RegionKey> = HashSet::new();
+        for round in 0..100 {
+            recorder.round_with(&body, (round % 11 == 10).then_some(at));
+            let regions = told(recorder.sealed.drain(..).collect());
+            // The first two find out where; then the round is a new region, once.
+            let is_settled = round > 3 * 11;
+            for (key, len, _) in regions {
+                let is_new = keys.insert(key);
+                assert!(
+                    !is_settled || (len == ops && !is_new),
+                    "{ops} ops, {at}: {len} ops in round {round}"
+                );
+            }
+        }
+        let expected = recorder.builder.expects_next();
+        assert!(expected.is_none(), "{ops} ops, {at}: something is pending");
+    }
+}
+
+/// Where a program asks at other places each time, rounds begin where the rule says, and nothing is compiled for each place.
+#[test]
+fn rounds_are_not_turned_to_each_place() {
+    let ops = 700;
+    let body = body(6, ops);
+    let mut recorder = Recorder::new(1, 0);
+    for round in 0..400 {
+        recorder.round_with(&body, (round % 9 == 8).then_some(37 * round % ops));
+    }
+    let regions = told(recorder.sealed);
+    let rounds: HashSet<RegionKey> =
+        regions.iter().filter(|(_, len, _)| *len == ops).map(|&(key, _, _)| key).collect();
+    assert!(rounds.len() <= 2, "{} rounds", rounds.len());
 }
 
 /// A joined region is what its units are, one after the other.

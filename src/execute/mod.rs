@@ -235,6 +235,9 @@ impl Driver {
         self.asked = asked;
         self.submit(stream);
         let asked = self.asked.take();
+        if let Some(round) = self.builder.expects_next() {
+            stream.replay().invite_again(round, self.passed);
+        }
         if stream.engine().is_observed() {
             self.watch.boundary(asked, stream);
         }

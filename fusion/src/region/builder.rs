@@ -27,6 +27,8 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     expected: Option<Expected>,
     /// The round that was expected last.
     round: Option<Arc<Round>>,
+    /// Where in a round the program last asked for a boundary.
+    asked_at: Option<(RoundPrint, usize)>,
     /// Mode of the pending ops, which all have the same.
     mode: Mode,
     /// Living results of the regions that ended for a reason of ours since the program last asked for a boundary.
@@ -46,6 +48,7 @@ impl<R: TraceResult> RegionBuilder<R> {
             held_bytes: 0,
             expected: None,
             round: None,
+            asked_at: None,
             mode: Mode::Fused,
             recent: FxHashSet::default(),
         }
@@ -174,6 +177,7 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Seals all pending ops, if there are any.
     pub fn seal(&mut self, reason: Boundary, sealed: &mut Vec<Region<R>>) {
+        let within = self.expected.as_ref().map(|expected| (expected.round.clone(), expected.place()));
         while self.expected.is_some() {
             self.give_up_rounds(sealed);
             self.look(sealed);
@@ -200,9 +204,21 @@ impl<R: TraceResult> RegionBuilder<R> {
         if reason.is_asked_for() {
             self.recent.clear();
         }
-        // Where more lies between such boundaries than a region can have, it begins again behind one what was repeated before it.
-        if let Some(round) = self.round.clone().filter(|_| since > self.budgets.joined_ops) {
-            self.expect(round);
+        // Where more lies between such boundaries than a region can have, what was repeated before one goes on behind it.
+        if since > self.budgets.joined_ops {
+            if let Some((round, place)) = within.filter(|&(_, place)| place > 0 && reason.is_asked_for()) {
+                self.turn(&round, place);
+            }
+            if let Some(round) = self.round.clone() {
+                self.expect(round);
+            }
+        }
+    }
+
+    /// The program has asked for a boundary within a round. If it did so at the same place the time before, there is where the round begins.
+    fn turn(&mut self, round: &Round, place: usize) {
+        if self.asked_at.replace((round.print, place)) == Some((round.print, place)) {
+            self.round = round.turned(place).or(self.round.take());
         }
     }
 
@@ -242,6 +258,14 @@ impl<R: TraceResult> RegionBuilder<R> {
     #[must_use]
     pub fn expects(&self, print: RoundPrint) -> bool {
         self.expected.as_ref().is_some_and(|expected| expected.round.print == print)
+    }
+
+    /// The round that is expected from the next op on, if nothing is pending.
+    #[must_use]
+    pub fn expects_next(&self) -> Option<RoundPrint> {
+        let expected =
+            self.expected.as_ref().filter(|expected| self.window.is_empty() && expected.is_between())?;
+        Some(expected.round.print)
     }
 
     /// Whether these ops are what is expected, and whole rounds of them are all that is pending.
@@ -302,7 +326,10 @@ impl<R: TraceResult> RegionBuilder<R> {
     fn round_of(&self, last: Passed, reason: Boundary) -> Option<Arc<Round>> {
         let last = Unit { ops: last.ops, boundary: reason, print: last.print };
         let units = self.held.iter().copied().chain([last]).collect();
-        Round::of(&self.window, units, self.budgets.bytes)
+        let round = Round::of(&self.window, units, self.budgets.bytes)?;
+        // What is known of it goes with it.
+        let known = self.round.as_ref().filter(|known| known.print == round.print);
+        Some(known.cloned().unwrap_or(round))
     }
 
     /// Does what the plans say with the unit that ends, if there is one, and with those that are held back. False if what they would have as one

@@ -8,15 +8,21 @@
 //!
 //! If something else comes, the rounds that are complete are regions, and the rule sees the ops behind them, as if a boundary stood there.
 //!
+//! A program that repeats a step and reads something behind every hundredth asks for a boundary at one place of the round, mostly not
+//! where the rule had it begin. What comes behind it is the round *turned* to begin there ([`Round::turned`]), which is expected from the first
+//! op on if the program has asked at the same place before: so a read costs one cut, not some steps in which the rule finds the round again.
+//!
 //! Invariants:
 //! - P4: where rounds end follows from the ops alone; which results live on, from the frees before the place where a round is sealed.
 //! - P5: `matched` ops of the window, from its first on, are those of rounds; no unit is held back, and the rule has seen none.
 //! - P6: two complete rounds at most are pending.
+//! - P7: a turned round has the tokens that it would have if it had been found where it begins: which operands were mentioned in the round before
+//!   is known once a round has been sealed behind another ([`Round::see_cycle`]), and none is taken unseen before that.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::token::Token;
-use super::window::Window;
+use super::window::{Mentioned, Window};
 use super::{Boundary, TraceResult, Unit};
 use crate::shape::Bytes;
 
@@ -32,6 +38,23 @@ pub(super) struct Round {
     pub(super) units: Vec<Unit>,
     /// A hash of each op.
     tokens: Vec<u64>,
+    /// Each op, where the round follows itself.
+    cycle: OnceLock<Cycle>,
+}
+
+/// The ops of a round that another one like it comes before.
+#[derive(Debug)]
+struct Cycle {
+    ops: Vec<Mentioned>,
+}
+
+impl Cycle {
+    /// The token of the op at a place, in a round that begins at `start`.
+    fn token(&self, at: usize, start: usize) -> u64 {
+        let ops = self.ops.len();
+        let since = (at + ops - start) % ops;
+        self.ops[at].token(since)
+    }
 }
 
 impl Round {
@@ -46,9 +69,35 @@ impl Round {
             return None;
         }
         let tokens: Vec<u64> = (0..ops).map(|at| window.token(at, 0)).collect();
-        let mut print = Token::new(ops as u64);
+        Some(Arc::new(Round::new(units, tokens)))
+    }
+
+    fn new(units: Vec<Unit>, tokens: Vec<u64>) -> Round {
+        let mut print = Token::new(tokens.len() as u64);
         tokens.iter().for_each(|&token| print.add(token));
-        Some(Arc::new(Round { print: RoundPrint(print.get()), units, tokens }))
+        Round { print: RoundPrint(print.get()), units, tokens, cycle: OnceLock::new() }
+    }
+
+    /// Notes how ops mention values of the round before: the window begins with two rounds.
+    fn see_cycle<R: TraceResult>(&self, window: &Window<R>) {
+        let ops = self.ops();
+        self.cycle.get_or_init(|| Cycle { ops: (ops..2 * ops).map(|at| window.mentioned(at)).collect() });
+    }
+
+    /// Whether it has been seen to follow itself.
+    fn is_cycle(&self) -> bool {
+        self.cycle.get().is_some()
+    }
+
+    /// The round that begins at another place of this one. `None` if this was not seen to follow itself.
+    pub(super) fn turned(&self, start: usize) -> Option<Arc<Round>> {
+        let (cycle, ops) = (self.cycle.get()?, self.ops());
+        let places = || (start..ops).chain(0..start);
+        let tokens = places().map(|at| cycle.token(at, start)).collect();
+        let turned = Round::new(turned_units(&self.units, start), tokens);
+        let cycle = Cycle { ops: places().map(|at| cycle.ops[at].clone()).collect() };
+        turned.cycle.get_or_init(|| cycle);
+        Some(Arc::new(turned))
     }
 
     pub(super) fn ops(&self) -> usize {
@@ -64,6 +113,30 @@ impl Round {
     pub(super) fn joined(&self) -> Vec<Unit> {
         if self.units.len() > 1 { self.units.clone() } else { Vec::new() }
     }
+}
+
+/// The units of a round from the op `start` on. What is left and right of it within a unit are two.
+fn turned_units(units: &[Unit], start: usize) -> Vec<Unit> {
+    let (mut before, mut behind, mut first) = (Vec::new(), Vec::new(), 0);
+    for &unit in units {
+        let end = first + unit.ops;
+        if first >= start {
+            behind.push(unit);
+        } else if end <= start {
+            before.push(unit);
+        } else {
+            let part = |ops: usize, side: u64| {
+                let mut print = Token::new(unit.print);
+                [ops as u64, side].into_iter().for_each(|word| print.add(word));
+                Unit { ops, print: print.get(), ..unit }
+            };
+            before.push(part(start - first, 0));
+            behind.push(part(end - start, 1));
+        }
+        first = end;
+    }
+    behind.extend(before);
+    behind
 }
 
 /// What is expected.
@@ -95,6 +168,7 @@ impl Expected {
         let ops = self.round.ops();
         while self.matched < window.len() {
             if self.matched == 2 * ops {
+                self.round.see_cycle(window);
                 return Came::Round;
             }
             let from = if self.matched < ops { 0 } else { ops };
@@ -116,9 +190,14 @@ impl Expected {
         self.matched -= self.round.ops();
     }
 
-    /// Whether all that is pending are complete rounds; all of it was compared.
+    /// How many ops of a round have come that is not complete; all that is pending was compared.
+    pub(super) fn place(&self) -> usize {
+        self.matched % self.round.ops()
+    }
+
+    /// Whether all that is pending are complete rounds of one that was seen to follow itself; all of it was compared.
     pub(super) fn is_between(&self) -> bool {
-        self.matched.is_multiple_of(self.round.ops())
+        self.place() == 0 && self.round.is_cycle()
     }
 
     /// Whether two rounds are complete.

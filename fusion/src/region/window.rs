@@ -108,6 +108,27 @@ pub struct Mention {
 /// How the operands of a recorded op were mentioned before.
 pub type Mentions = SmallVec<[Mention; 3]>;
 
+/// What an op computes, and how far ago its operands were mentioned.
+#[derive(Clone, Debug)]
+pub(super) struct Mentioned {
+    signature: u64,
+    /// For each operand how many ops ago it was mentioned, one more than that, or 0 if it was not; and whether it is lifted, in the lowest bit.
+    uses: SmallVec<[u64; 3]>,
+}
+
+impl Mentioned {
+    /// A hash of it, where what was mentioned more than `since` ops ago is an input, whichever it is.
+    pub(super) fn token(&self, since: usize) -> u64 {
+        token(self.signature, self.uses.iter().copied(), since)
+    }
+}
+
+fn token(signature: u64, uses: impl Iterator<Item = u64>, since: usize) -> u64 {
+    let mut token = Token::new(signature);
+    uses.for_each(|word| token.add(if word >> 1 > 1 + since as u64 { word & 1 } else { word }));
+    token.get()
+}
+
 /// What has become of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -277,17 +298,21 @@ impl<R: TraceResult> Window<R> {
     /// the place `from` on.
     pub(super) fn token(&self, at: usize, from: usize) -> u64 {
         let op = &self.ops[at];
-        let from = Place(self.start.0 + from as u64);
+        token(op.signature.token(), self.words(at), at - from)
+    }
+
+    /// The op at this place of the window, as far as tokens go.
+    pub(super) fn mentioned(&self, at: usize) -> Mentioned {
+        Mentioned { signature: self.ops[at].signature.token(), uses: self.words(at).collect() }
+    }
+
+    /// How far ago the operands of the op at this place were mentioned, as in [`Mentioned::uses`].
+    fn words(&self, at: usize) -> impl Iterator<Item = u64> + '_ {
         let here = Place(self.start.0 + at as u64);
-        let mut token = Token::new(op.signature.token());
-        for operand in &op.uses {
-            // What was mentioned before is an input, whichever it is.
-            let before = operand.before.filter(|&before| before >= from);
-            token.add(
-                before.map_or(0, |before| 1 + here.since(before) as u64) << 1 | u64::from(operand.lifted),
-            );
-        }
-        token.get()
+        self.ops[at].uses.iter().map(move |operand| {
+            let ago = operand.before.map_or(0, |before| 1 + here.since(before) as u64);
+            ago << 1 | u64::from(operand.lifted)
+        })
     }
 
     /// A hash of the first `len` ops of the unit: equal for equal ones wherever they stand, and hardly ever for others.

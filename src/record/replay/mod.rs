@@ -41,7 +41,7 @@ use std::time::Instant;
 
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Mode, Unit};
+use fuseline_fusion::region::{Boundary, Mode, RoundPrint, Unit};
 use smallvec::SmallVec;
 
 use self::gate::{Gate, State};
@@ -244,7 +244,8 @@ impl Replay {
         }
         let Some(mut held) = self.gate.hold(from) else { return Replayed::No };
         let session = held.inside();
-        let is_recorded = self.begin(session, from == State::Fresh, call, stream, results);
+        let is_recorded = self.begin(session, from == State::Fresh, call, stream, results)
+            || self.begin_round(session, call, stream, results);
         self.note_place(session);
         let next = if is_recorded { State::Closed } else { State::Open };
         held.release(next, |session, entry| self.see_to(session, entry, stream));
@@ -671,6 +672,15 @@ impl Replay {
         library.invite(template, start);
         // That it is not there yet, and where it is, whoever records finds out.
         self.due.store(0, Ordering::Relaxed);
+    }
+
+    /// Behind a boundary that the program has asked for a round is expected that may be known. If it is, a tape begins there.
+    pub(crate) fn invite_again(&self, round: RoundPrint, start: Passed) {
+        let mut library = self.library.lock();
+        if let Some(template) = library.of_round(round) {
+            library.invite(template, start);
+            self.due.store(0, Ordering::Relaxed);
+        }
     }
 
     /// A tape that went into the log as a round is none: others record at the same time, or what was expected is not any more.

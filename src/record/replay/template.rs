@@ -253,6 +253,13 @@ impl Library {
         true
     }
 
+    /// The template of a round.
+    pub(crate) fn of_round(&self, print: RoundPrint) -> Option<Arc<Template>> {
+        let known =
+            self.known.iter().find(|known| known.template.round.is_some_and(|round| round.print == print))?;
+        Some(known.template.clone())
+    }
+
     /// The round `template` is what is recorded, and one began at `start`.
     pub(crate) fn invite(&mut self, template: Arc<Template>, start: Passed) {
         self.invited = Some((template, start));
