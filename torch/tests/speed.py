@@ -7,7 +7,8 @@
     python speed.py cpp                         # the same from a loop of C++
 
 Each way runs in a process of its own, which warms up for ``--warm`` rounds, until nothing is compiled any more and then as many again, and times ``--rounds``
-rounds of ``--steps`` steps, each ended by reading the loss; the best one counts. All ways use the same number of threads.
+rounds of ``--steps`` steps, each ended by reading the loss; the best one counts. All ways use the same number of threads. On a machine whose clock
+changes, ``--turns`` has all ways run so often, one after the other, and tells the best of each and all in their order.
 """
 
 import argparse
@@ -65,15 +66,27 @@ def step_time(name, way, warm, steps, rounds, is_small=False):
     return best * 1e3
 
 
+def in_turns(time_on, rounds=40):
+    """The least of what ``time_on`` says of each device, which are asked in turns: a processor's clock changes."""
+    import torch
+
+    best = {"cpu": float("inf"), "fuseline": float("inf")}
+    for _ in range(rounds):
+        for device in best:
+            best[device] = min(best[device], time_on(device))
+        torch.fuseline.synchronize()
+    return best
+
+
 def op_times():
     """Nanoseconds of CPU time that the calling thread spends on an op."""
     import torch
 
     torch.set_num_threads(1)
-    times = {}
-    for device in ("cpu", "fuseline"):
+
+    def ops_on(device):
         x, y = torch.ones(1, device=device), torch.ones(1, device=device)
-        ops = {
+        return {
             "x + y": lambda: x + y,
             "x * 2.0": lambda: x * 2.0,
             "x < y": lambda: x < y,
@@ -84,17 +97,16 @@ def op_times():
             "x.view(1, 1)": lambda: x.view(1, 1),
             "torch.where(m, x, y)": lambda: torch.where(x < y, x, y),
         }
-        for name, op in ops.items():
-            best = float("inf")
-            for _ in range(15):
-                start = time.thread_time()
-                for _ in range(1000):
-                    op()
-                best = min(best, (time.thread_time() - start) / 1000)
-                if device == "fuseline":
-                    torch.fuseline.synchronize()
-            times.setdefault(name, {})[device] = best * 1e9
-    return times
+
+    ops = {device: ops_on(device) for device in ("cpu", "fuseline")}
+
+    def time_of(op):
+        start = time.thread_time()
+        for _ in range(300):
+            op()
+        return (time.thread_time() - start) / 300 * 1e9
+
+    return {name: in_turns(lambda device: time_of(ops[device][name])) for name in ops["cpu"]}
 
 
 # As dispatch.cpp has them.
@@ -117,17 +129,10 @@ def cpp_op_times():
         subprocess.run([os.environ.get("CXX", "c++"), here / "dispatch.cpp", *flags, "-o", library], check=True)
         time_of = ctypes.CDLL(library).dispatch_time
     time_of.restype, time_of.argtypes = ctypes.c_double, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
-    times = {}
     with torch.no_grad():
-        for which, name in enumerate(CPP_OPS):
-            for device in ("cpu", "fuseline"):
-                best = float("inf")
-                for _ in range(15):
-                    best = min(best, time_of(device.encode(), which, 1000))
-                    if device == "fuseline":
-                        torch.fuseline.synchronize()
-                times.setdefault(name, {})[device] = best
-    return times
+        return {
+            name: in_turns(lambda device: time_of(device.encode(), which, 300)) for which, name in enumerate(CPP_OPS)
+        }
 
 
 def main():
@@ -140,6 +145,7 @@ def main():
     parser.add_argument("--warm", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=1)
     args = parser.parse_args()
     if args.what == "one":
         print(json.dumps(step_time(args.models[0], args.ways[0], args.warm, args.steps, args.rounds, args.small)))
@@ -152,13 +158,16 @@ def main():
         print(f"{'model':12}" + "".join(f"{way:>11}" for way in args.ways) + "  ms a step")
         for name in args.models:
             row = {}
-            for way in args.ways:
+            for way in args.ways * args.turns:
                 counts = [f"--{word}={getattr(args, word)}" for word in ("warm", "steps", "rounds")]
                 command = [args.xla if way == "xla" else sys.executable, __file__, "one", "--models", name, "--ways", way, *counts, *["--small"][: args.small]]
                 environment = {**os.environ, "PJRT_DEVICE": "CPU"} if way == "xla" else os.environ
                 told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-                row[way] = json.loads(told.stdout.splitlines()[-1]) if told.returncode == 0 else float("nan")
-            print(f"{name:12}" + "".join(f"{row[way]:11.1f}" for way in args.ways), flush=True)
+                row.setdefault(way, []).append(json.loads(told.stdout.splitlines()[-1]) if told.returncode == 0 else float("nan"))
+            print(f"{name:12}" + "".join(f"{min(row[way]):11.1f}" for way in args.ways), flush=True)
+            if args.turns > 1:
+                for way in args.ways:
+                    print(f"  {way:10}" + "".join(f"{turn:11.1f}" for turn in row[way]), flush=True)
 
 
 if __name__ == "__main__":
