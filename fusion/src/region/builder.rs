@@ -25,14 +25,20 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     held_bytes: u64,
     /// What the pending ops are compared with.
     expected: Option<Expected>,
-    /// The round that was expected last.
-    round: Option<Arc<Round>>,
-    /// Where in a round the program last asked for a boundary.
-    asked_at: Option<(RoundPrint, usize)>,
+    /// What was expected last; in a box, since most streams have none.
+    latest: Option<Box<Latest>>,
     /// Mode of the pending ops, which all have the same.
     mode: Mode,
     /// Living results of the regions that ended for a reason of ours since the program last asked for a boundary.
     recent: FxHashSet<ValueId>,
+}
+
+/// The round that was expected last.
+#[derive(Debug)]
+struct Latest {
+    round: Arc<Round>,
+    /// Where in a round the program last asked for a boundary.
+    asked_at: Option<(RoundPrint, usize)>,
 }
 
 impl<R: TraceResult> RegionBuilder<R> {
@@ -47,8 +53,7 @@ impl<R: TraceResult> RegionBuilder<R> {
             held: Vec::new(),
             held_bytes: 0,
             expected: None,
-            round: None,
-            asked_at: None,
+            latest: None,
             mode: Mode::Fused,
             recent: FxHashSet::default(),
         }
@@ -135,7 +140,10 @@ impl<R: TraceResult> RegionBuilder<R> {
     fn expect(&mut self, round: Arc<Round>) {
         self.rule.reset();
         self.window.unsee();
-        self.round = Some(round.clone());
+        match &mut self.latest {
+            Some(latest) => latest.round = round.clone(),
+            None => self.latest = Some(Box::new(Latest { round: round.clone(), asked_at: None })),
+        }
         self.expected = Some(Expected::new(round));
     }
 
@@ -150,7 +158,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         if region.inputs.iter().filter(|input| !input.lifted).count() <= self.budgets.joined_inputs {
             self.deliver(Region { units: round.joined(), round: Some(round.print), ..region }, sealed);
         } else {
-            (self.expected, self.round) = (None, None);
+            (self.expected, self.latest) = (None, None);
             let region = Region { units: round.joined(), ..region };
             region.into_units().into_iter().for_each(|unit| self.deliver(unit, sealed));
         }
@@ -209,16 +217,19 @@ impl<R: TraceResult> RegionBuilder<R> {
             if let Some((round, place)) = within.filter(|&(_, place)| place > 0 && reason.is_asked_for()) {
                 self.turn(&round, place);
             }
-            if let Some(round) = self.round.clone() {
-                self.expect(round);
+            if let Some(latest) = &self.latest {
+                self.expect(latest.round.clone());
             }
         }
     }
 
     /// The program has asked for a boundary within a round. If it did so at the same place the time before, there is where the round begins.
     fn turn(&mut self, round: &Round, place: usize) {
-        if self.asked_at.replace((round.print, place)) == Some((round.print, place)) {
-            self.round = round.turned(place).or(self.round.take());
+        let Some(latest) = &mut self.latest else { return };
+        if latest.asked_at.replace((round.print, place)) == Some((round.print, place))
+            && let Some(turned) = round.turned(place)
+        {
+            latest.round = turned;
         }
     }
 
@@ -294,7 +305,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         if !self.window.is_empty() {
             self.seal_round(sealed);
         }
-        if let Some(round) = self.round.clone() {
+        if let Some(round) = self.latest.as_ref().map(|latest| latest.round.clone()) {
             self.pass_round(&round);
         }
         for value in dying {
@@ -328,7 +339,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         let units = self.held.iter().copied().chain([last]).collect();
         let round = Round::of(&self.window, units, self.budgets.bytes)?;
         // What is known of it goes with it.
-        let known = self.round.as_ref().filter(|known| known.print == round.print);
+        let known =
+            self.latest.as_ref().map(|latest| &latest.round).filter(|known| known.print == round.print);
         Some(known.cloned().unwrap_or(round))
     }
 
