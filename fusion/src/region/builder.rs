@@ -147,6 +147,10 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.expected = Some(Expected::new(round));
     }
 
+    fn latest_round(&self) -> Option<&Arc<Round>> {
+        self.latest.as_ref().map(|latest| &latest.round)
+    }
+
     /// Makes a region of the first round that is complete.
     fn seal_round(&mut self, sealed: &mut Vec<Region<R>>) {
         let Some(expected) = &mut self.expected else { return };
@@ -217,8 +221,8 @@ impl<R: TraceResult> RegionBuilder<R> {
             if let Some((round, place)) = within.filter(|&(_, place)| place > 0 && reason.is_asked_for()) {
                 self.turn(&round, place);
             }
-            if let Some(latest) = &self.latest {
-                self.expect(latest.round.clone());
+            if let Some(round) = self.latest_round().cloned() {
+                self.expect(round);
             }
         }
     }
@@ -305,7 +309,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         if !self.window.is_empty() {
             self.seal_round(sealed);
         }
-        if let Some(round) = self.latest.as_ref().map(|latest| latest.round.clone()) {
+        if let Some(round) = self.latest_round().cloned() {
             self.pass_round(&round);
         }
         for value in dying {
@@ -339,8 +343,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         let units = self.held.iter().copied().chain([last]).collect();
         let round = Round::of(&self.window, units, self.budgets.bytes)?;
         // What is known of it goes with it.
-        let known =
-            self.latest.as_ref().map(|latest| &latest.round).filter(|known| known.print == round.print);
+        let known = self.latest_round().filter(|known| known.print == round.print);
         Some(known.cloned().unwrap_or(round))
     }
 

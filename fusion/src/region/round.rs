@@ -39,22 +39,7 @@ pub(super) struct Round {
     /// A hash of each op.
     tokens: Vec<u64>,
     /// Each op, where the round follows itself.
-    cycle: OnceLock<Cycle>,
-}
-
-/// The ops of a round that another one like it comes before.
-#[derive(Debug)]
-struct Cycle {
-    ops: Vec<Mentioned>,
-}
-
-impl Cycle {
-    /// The token of the op at a place, in a round that begins at `start`.
-    fn token(&self, at: usize, start: usize) -> u64 {
-        let ops = self.ops.len();
-        let since = (at + ops - start) % ops;
-        self.ops[at].token(since)
-    }
+    cycle: OnceLock<Vec<Mentioned>>,
 }
 
 impl Round {
@@ -81,7 +66,7 @@ impl Round {
     /// Notes how ops mention values of the round before: the window begins with two rounds.
     fn see_cycle<R: TraceResult>(&self, window: &Window<R>) {
         let ops = self.ops();
-        self.cycle.get_or_init(|| Cycle { ops: (ops..2 * ops).map(|at| window.mentioned(at)).collect() });
+        self.cycle.get_or_init(|| (ops..2 * ops).map(|at| window.mentioned(at)).collect());
     }
 
     /// Whether it has been seen to follow itself.
@@ -91,13 +76,11 @@ impl Round {
 
     /// The round that begins at another place of this one. `None` if this was not seen to follow itself.
     pub(super) fn turned(&self, start: usize) -> Option<Arc<Round>> {
-        let (cycle, ops) = (self.cycle.get()?, self.ops());
-        let places = || (start..ops).chain(0..start);
-        let tokens = places().map(|at| cycle.token(at, start)).collect();
-        let turned = Round::new(turned_units(&self.units, start), tokens);
-        let cycle = Cycle { ops: places().map(|at| cycle.ops[at].clone()).collect() };
-        turned.cycle.get_or_init(|| cycle);
-        Some(Arc::new(turned))
+        let mut cycle = self.cycle.get()?.clone();
+        cycle.rotate_left(start);
+        let tokens = cycle.iter().enumerate().map(|(since, op)| op.token(since)).collect();
+        let round = Round::new(turned_units(&self.units, start), tokens);
+        Some(Arc::new(Round { cycle: cycle.into(), ..round }))
     }
 
     pub(super) fn ops(&self) -> usize {

@@ -676,10 +676,9 @@ impl Replay {
 
     /// Behind a boundary that the program has asked for a round is expected that may be known. If it is, a tape begins there.
     pub(crate) fn invite_again(&self, round: RoundPrint, start: Passed) {
-        let mut library = self.library.lock();
-        if let Some(template) = library.of_round(round) {
-            library.invite(template, start);
-            self.due.store(0, Ordering::Relaxed);
+        let template = self.library.lock().of_round(round);
+        if let Some(template) = template {
+            self.invite(template, start);
         }
     }
 
