@@ -84,7 +84,7 @@ fn sample(
 fn wanted(signature: &Signature, operands: &[Vec<Arc<Literal>>], replicas: usize) -> Vec<Vec<Literal>> {
     let of = |replica: usize| operands.iter().map(|each| each[replica].clone()).collect();
     let operands: Vec<Vec<Arc<Literal>>> = (0..replicas).map(of).collect();
-    interp::call_replicated(signature, &operands).expect("runs")
+    interp::call_replicated(interp::Arithmetic::REFERENCE, signature, &operands).expect("runs")
 }
 
 /// How the results of the replicas differ from what is wanted by more than rounding.

@@ -277,10 +277,12 @@ impl fmt::Display for DType {
 }
 
 /// A set of element types, as the op table states which ones an operand may have.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DTypeSet(u32);
 
 impl DTypeSet {
+    /// No type.
+    pub const NONE: DTypeSet = DTypeSet(0);
     /// `bool` only.
     pub const BOOL: DTypeSet = DTypeSet(1 << DType::Bool.code());
     /// `i2` to `i64`.
@@ -384,6 +386,7 @@ impl fmt::Display for DTypeSet {
     /// Words for messages: `a float`, `an integer or bool`, or the list of names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
+            (DTypeSet::NONE, "no type"),
             (DTypeSet::ANY, "any type"),
             (DTypeSet::ORDERED, "a real type"),
             (DTypeSet::NUMBER, "a number"),

@@ -28,7 +28,7 @@ fn functions_from_jax_compute_what_jax_computed() {
     assert!(exported.len() >= 16);
     for function in &exported {
         let inputs: Vec<Arc<Literal>> = function.inputs.iter().cloned().map(Arc::new).collect();
-        let results = interp::run_body(function.module.main(), &inputs)
+        let results = interp::run_body(interp::Arithmetic::REFERENCE, function.module.main(), &inputs)
             .unwrap_or_else(|error| panic!("{}: {error}", function.name));
         for (index, (actual, expected)) in results.iter().zip(&function.outputs).enumerate() {
             check(actual, expected)
@@ -97,7 +97,7 @@ fn constants_are_read_in_every_spelling() {
             format!("%0 = \"stablehlo.constant\"() {{value = {spelling} : {ty}}} : () -> {ty} // and so on"),
         ] {
             let module = parse(&source(&line, &ty));
-            let results = interp::run_body(module.main(), &[]).expect("runs");
+            let results = interp::run_body(interp::Arithmetic::REFERENCE, module.main(), &[]).expect("runs");
             assert_eq!(*results[0], wanted, "{line}");
         }
     }

@@ -14,7 +14,7 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
 use fuseline_fusion::op::Rounding;
-use fuseline_fusion::{Body, OpCode, Signature};
+use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
 
 use super::{DeviceError, How, Result};
 use crate::error::Stage;
@@ -218,7 +218,7 @@ impl Compiler {
             options
         });
         let has_quick = cpu && !named(OPTIMIZATION) && takes(&quickly(&base)).is_ok();
-        let target = if cpu { Target::Cpu } else { Target::Any };
+        let target = if cpu { Target::CPU } else { Target::Any };
         Ok(Compiler { machine, numerics, target, options, has_quick })
     }
 
@@ -229,6 +229,18 @@ impl Compiler {
     /// Whom modules are written for.
     pub(super) fn target(&self) -> Target {
         self.target
+    }
+
+    /// The options of a small region.
+    pub(super) fn plain_options(&self) -> &CompileOptions {
+        &self.options[0]
+    }
+
+    /// Takes note of the floats whose subnormal numbers a device that is here counts as zero.
+    pub(super) fn set_flushed(&mut self, flushed: DTypeSet) {
+        if let Target::Cpu { flushed: known } = &mut self.target {
+            *known = flushed;
+        }
     }
 
     pub(super) fn has_quick_compiles(&self) -> bool {
@@ -259,6 +271,7 @@ impl Compiler {
             out.bytes(format!("{value:?}").as_bytes());
         }
         out.bytes(self.numerics.to_string().as_bytes());
+        out.bytes(self.target.flushed().to_string().as_bytes());
         out.len(devices.len());
         for (id, kind) in devices {
             out.bytes(kind.as_bytes());
@@ -278,6 +291,7 @@ impl Compiler {
             ("platform version".to_owned(), version.clone()),
             ("PJRT version".to_owned(), plugin.api_version().to_string()),
             ("numerics".to_owned(), self.numerics.to_string()),
+            ("subnormal numbers are zero in".to_owned(), self.target.flushed().to_string()),
         ];
         for (name, value) in plugin.attributes() {
             parts.push((format!("plugin's {name}"), format!("{value:?}")));

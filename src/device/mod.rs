@@ -17,6 +17,7 @@ mod habit;
 mod memory;
 mod packed;
 mod pjrt;
+mod probe;
 mod reference;
 mod surplus;
 mod trial;
@@ -581,7 +582,7 @@ impl Device {
         outputs: &[u32],
     ) -> Result<Vec<Arc<Literal>>> {
         self.execute_fault(graph)?;
-        interp::run_for(graph, operands, outputs, Sums::AnyOrder)
+        interp::run_for(graph, operands, outputs, self.target().arithmetic(Sums::AnyOrder))
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 
@@ -597,7 +598,7 @@ impl Device {
             return Ok(results.into_iter().map(|result| Each::from_iter([result])).collect());
         }
         self.execute_fault(graph)?;
-        let results = interp::run_replicated(graph, operands)
+        let results = interp::run_replicated(self.target().arithmetic(Sums::InOrder), graph, operands)
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))?;
         let each = |&output: &u32| results.iter().map(|all| all[output as usize].clone()).collect();
         Ok(outputs.iter().map(each).collect())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fuseline_cache::Record;
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::lower::{Aliases, Numerics};
+use fuseline_fusion::lower::{Aliases, Numerics, Target};
 use fuseline_fusion::{DType, Ref, TensorType};
 use smallvec::SmallVec;
 
@@ -12,6 +12,7 @@ use super::buffer::Data;
 use super::compiler::{Compiler, Machine};
 use super::memory::{Holdings, MemoryPlan};
 use super::packed::Words;
+use super::probe;
 use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
@@ -62,7 +63,13 @@ impl PjrtDevice {
         let client = devices[0].client();
         let machine = Machine::here(client, &devices);
         let asked = |module: &str, options: &CompileOptions| client.compile(module, options).map(drop);
-        let compiler = Compiler::new(machine, flags, numerics, asked)?;
+        let mut compiler = Compiler::new(machine, flags, numerics, asked)?;
+        if compiler.target() != Target::Any && devices.len() == 1 {
+            // A plugin that does not run the question is taken for what is known of its platform.
+            if let Ok(flushed) = probe::flushed(client, &devices[0], compiler.plain_options()) {
+                compiler.set_flushed(flushed);
+            }
+        }
         Ok(PjrtDevice { devices, launch: Mutex::new(Rank::Launch, 0), compiler })
     }
 

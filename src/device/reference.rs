@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::interp::EvalError;
+use fuseline_fusion::interp::{Arithmetic, EvalError};
 use fuseline_fusion::{Literal, Scalar, TensorType, interp};
 
 use super::buffer::Data;
@@ -49,13 +49,14 @@ pub(super) fn execute(
     let scalars: Vec<Scalar> = scalars.collect();
     let params = (0..replicas).map(|replica| params(region, args, &scalars, replica));
     let params = params.collect::<Result<Vec<_>>>()?;
-    let results = interp::run_replicated(region.graph(), &params).map_err(|error| {
-        let cause = match error {
-            EvalError::TooLarge { .. } => Cause::Memory,
-            _ => Cause::Other,
-        };
-        DeviceError { cause, ..DeviceError::new(Stage::Execute, error.to_string()) }
-    })?;
+    let results =
+        interp::run_replicated(Arithmetic::REFERENCE, region.graph(), &params).map_err(|error| {
+            let cause = match error {
+                EvalError::TooLarge { .. } => Cause::Memory,
+                _ => Cause::Other,
+            };
+            DeviceError { cause, ..DeviceError::new(Stage::Execute, error.to_string()) }
+        })?;
     let data = |output: u32| results.iter().map(|each| each[output as usize].clone()).collect();
     let output = |&output: &u32| Buffer::of(Data::Reference(data(output)), live);
     Ok(Executed { outputs: outputs.iter().map(output).collect(), done: None, mark: None })

@@ -98,15 +98,15 @@ impl Job {
         let canon = &self.info.canon;
         let cone = foregone.cone(self.info.reference.key, canon.graph(), canon.lifted(), result)?;
         let device = stream.engine().device();
+        let arithmetic = device.target().arithmetic(Sums::AnyOrder);
         let operand = |&at: &u32| match self.inputs.get(at as usize)?.value.0.outcome().get() {
             Some(Outcome::Scalar(scalar)) => Some(Arc::new(scalar.to_literal())),
             _ => None,
         };
         let operands = cone.params.iter().map(operand).collect::<Option<Vec<_>>>()?;
         let run = || -> Result<Buffer, DeviceError> {
-            let made: Vec<Arc<Literal>> =
-                interp::run_for(&cone.graph, &operands, &[cone.result], Sums::AnyOrder)
-                    .map_err(|error| failed(error.to_string()))?;
+            let made: Vec<Arc<Literal>> = interp::run_for(&cone.graph, &operands, &[cone.result], arithmetic)
+                .map_err(|error| failed(error.to_string()))?;
             let data = made.first().ok_or_else(|| failed("bug: a cone makes nothing"))?;
             device.upload(data.ty(), data.bytes())
         };

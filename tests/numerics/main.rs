@@ -11,6 +11,7 @@ mod support;
 mod expressions;
 mod programs;
 mod steady;
+mod tiers;
 
 use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{DType, Engine, Literal, Numerics, Result, Tensor};

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use fuseline::fusion::interp;
+use fuseline::fusion::interp::{self, Sums};
+use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::{Fusibility, Rounding, rounding, rounding_class};
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 
 use crate::calls::{Call, element};
-use crate::support::judge::{Float, NEAR_ZERO, READS_ZERO, Rule, Verdict};
+use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict};
 
 /// An element of a result that is not what it should be.
 pub(crate) struct Case {
@@ -49,17 +50,6 @@ fn floats(dtype: DType, bytes: &[u8]) -> Vec<Float> {
     bytes.chunks_exact(dtype.size()).map(float).collect()
 }
 
-/// The operand with zeros in place of the subnormal numbers that are taken for it.
-fn flushed(data: &Arc<Literal>) -> Arc<Literal> {
-    if !data.dtype().part().is_float() {
-        return data.clone();
-    }
-    let size = data.dtype().part().size();
-    let bytes = |float: Float| float.flushed().bits.to_le_bytes().into_iter().take(size);
-    let bytes = floats(data.dtype(), data.bytes()).into_iter().flat_map(bytes).collect();
-    Arc::new(Literal::from_bytes(data.ty().clone(), bytes).expect("as many bytes"))
-}
-
 /// The parts of an element; none of an integer.
 fn parts(literal: &Literal, index: usize) -> Vec<Float> {
     floats(literal.dtype(), element(literal, index))
@@ -88,11 +78,9 @@ fn unit(dtype: DType) -> f64 {
 /// The elements of a call's results that differ.
 fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     let signature = &call.signature;
-    let run =
-        |operands: &[Arc<Literal>]| interp::call(signature, operands).expect("the interpreter runs samples");
-    let wanted = run(&call.operands);
-    let zeros: Vec<Arc<Literal>> = call.operands.iter().map(flushed).collect();
-    let at_zero = if zeros == call.operands { wanted.clone() } else { run(&zeros) };
+    let arithmetic = Target::CPU.arithmetic(Sums::InOrder);
+    let wanted =
+        interp::call_by(arithmetic, signature, &call.operands).expect("the interpreter runs samples");
     let elementwise = signature.def().fusibility == Fusibility::Elementwise;
     let op = signature.op();
     let allowed = if elementwise {
@@ -104,18 +92,17 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     for (result, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
         assert_eq!(found.ty(), wanted.ty(), "{signature:?}");
         let count = if wanted.dtype().is_complex() { 2 } else { 1 };
-        let all = [found, wanted, &at_zero[result]].map(|data| floats(data.dtype(), data.bytes()));
+        let all = [found, wanted].map(|data| floats(data.dtype(), data.bytes()));
         let dtype = wanted.dtype().part();
         for index in 0..wanted.ty().elems().get() {
             let mut rule = Rule {
                 rounding: rounding_class(signature),
                 steps: if elementwise { steps(dtype) } else { 4 },
                 absolute: NEAR_ZERO.iter().find(|(near, ..)| *near == op).map_or(0.0, |&(_, most, _)| most),
-                reads_zero: READS_ZERO.iter().any(|(reads, _)| *reads == op),
             };
             let at = |which: usize| all[which].get(index * count..(index + 1) * count);
-            let off = match (at(0), at(1), at(2)) {
-                (Some(found), Some(right), Some(at_zero)) => {
+            let off = match (at(0), at(1)) {
+                (Some(found), Some(right)) => {
                     let size = right.iter().map(|part| part.value().abs()).fold(0.0, f64::max);
                     let differs = (0..count).any(|part| {
                         if let Some(&most) = allowed[result].get(index * count + part) {
@@ -124,7 +111,7 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
                             // The parts of a complex number are rounded beside each other.
                             rule.absolute = rule.steps as f64 * unit(dtype) * size;
                         }
-                        rule.judge(found[part], right[part], at_zero[part]) == Verdict::Wrong
+                        rule.judge(found[part], right[part]) == Verdict::Wrong
                     });
                     let distance = |part: usize| (found[part].value() - right[part].value()).abs();
                     let steps = (0..count).map(distance).fold(0.0, f64::max) / (unit(dtype) * size);

@@ -24,57 +24,22 @@ impl Exception {
     }
 }
 
-/// Floats whose subnormal numbers XLA's CPU backend reads as zero.
-const FLUSHED: DTypeSet = DTypeSet::of(&[DType::BF16, DType::F32, DType::F64]);
-
 /// Floats that are no longer than the type they are computed in.
 const LONG: DTypeSet = DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX);
 
 pub(crate) const EXCEPTIONS: &[Exception] = &[
     Exception {
-        ops: &[
-            OpCode::Atan2,
-            OpCode::Compare,
-            OpCode::Convert,
-            OpCode::Divide,
-            OpCode::Multiply,
-            OpCode::NextAfter,
-            OpCode::Polygamma,
-            OpCode::Power,
-            OpCode::Remainder,
-            OpCode::Zeta,
-        ],
-        dtypes: FLUSHED,
-        excuses: has_subnormal,
-        why: "subnormal operands are read as zero",
-    },
-    Exception {
-        ops: &[
-            OpCode::Acos,
-            OpCode::Acosh,
-            OpCode::Atan,
-            OpCode::Atan2,
-            OpCode::Atanh,
-            OpCode::Compare,
-            OpCode::Convert,
-            OpCode::Divide,
-            OpCode::Log,
-            OpCode::LogPlusOne,
-            OpCode::Maximum,
-            OpCode::Minimum,
-            OpCode::Multiply,
-            OpCode::Power,
-            OpCode::Rsqrt,
-        ],
+        ops: &[OpCode::Maximum, OpCode::Minimum],
         dtypes: DTypeSet::COMPLEX,
         excuses: has_subnormal,
-        why: "subnormal parts of operands are read as zero",
+        why: "parts are compared with subnormal numbers as zero, and one of the operands is the result, as it is",
     },
     Exception {
         ops: &[
             OpCode::Add,
             OpCode::Asin,
             OpCode::Atan2,
+            OpCode::Cbrt,
             OpCode::Convert,
             OpCode::Divide,
             OpCode::DynamicIota,
@@ -107,7 +72,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
             OpCode::Cosh,
             OpCode::Cosine,
             OpCode::Divide,
-            OpCode::Exponential,
             OpCode::ExponentialMinusOne,
             OpCode::Log,
             OpCode::LogPlusOne,

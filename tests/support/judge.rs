@@ -3,11 +3,9 @@
 //! An op that rounds may be off by some units in the last place, any other op gives the same number. NaN equals NaN, and
 //! where the table calls an op exact, the sign of zero counts.
 //!
-//! XLA's CPU backend reads subnormal numbers of `bf16`, `f32` and `f64` as zero and writes zero in their place, also of what
-//! it computes on the way; the shorter floats it computes in longer ones, in which all of theirs are normal. So a result of
-//! subnormal operands may be anything between the right one and that of zeros of their signs where these two are next to
-//! each other, or where a list says that the op is far off; and for a result below four times the least normal number any
-//! smaller one of its sign will do.
+//! XLA's CPU backend counts subnormal numbers of `bf16`, `f32` and `f64` as zero, and so does the interpreter where it stands in
+//! for it. What an op computes on the way is flushed too: where a rounded result is next to the least normal number, zero of its
+//! sign will do, and the other way around.
 
 use fuseline::fusion::FloatFormat;
 use fuseline::fusion::op::Rounding;
@@ -18,20 +16,6 @@ pub(crate) const NEAR_ZERO: &[(OpCode, f64, &str)] = &[
     (OpCode::Digamma, 1e-6, "near its zeros it is a difference of large terms in f32"),
     (OpCode::Lgamma, 2e-6, "near its zeros it is a difference of large terms in f32"),
 ];
-
-/// Ops of one operand that are far off for subnormal operands, which are read as zero, with what becomes of them.
-pub(crate) const READS_ZERO: &[(OpCode, &str)] = &[
-    (OpCode::Cbrt, "9e-16 at most in place of up to 2e-13"),
-    (OpCode::Digamma, "the NaN of the pole in place of numbers past 8e37"),
-    (OpCode::Lgamma, "the infinity of the pole in place of 87 to 92"),
-    (OpCode::Log, "the negative infinity in place of -87 to -92, and in place of NaN"),
-    (OpCode::Rsqrt, "an infinity in place of 9e18 to 1e20, and in place of NaN"),
-    (OpCode::Sign, "zero in place of one"),
-    (OpCode::Sqrt, "zero in place of up to 1e-19, and in place of NaN"),
-];
-
-/// How far the results for a subnormal operand and for zero may be apart to count as next to each other.
-const NEXT: f64 = 1e-30;
 
 /// Whether XLA's CPU backend takes subnormal numbers of a type for zero.
 pub(crate) fn is_flushed(dtype: DType) -> bool {
@@ -75,22 +59,6 @@ impl Float {
         }
     }
 
-    /// The number, or zero of its sign in place of a subnormal one that is taken for it. There is no zero to take for the
-    /// least `f8E8M0FNU`.
-    pub(crate) fn flushed(self) -> Float {
-        if self.is_subnormal() && self.dtype != DType::F8E8M0FNU {
-            Float { bits: self.bits & self.format().sign(), ..self }
-        } else {
-            self
-        }
-    }
-
-    /// Whether it lies between two others, or is one of them.
-    fn is_between(self, a: Float, b: Float) -> bool {
-        let (low, high) = (a.value().min(b.value()), a.value().max(b.value()));
-        (low..=high).contains(&self.value()) || [a, b].iter().any(|end| self.steps(*end) == Some(0))
-    }
-
     /// Number of steps from one number to another; `None` when one of them is NaN and the other is not.
     pub(crate) fn steps(self, other: Float) -> Option<u64> {
         let (a, b) = (self.magnitude(), other.magnitude());
@@ -111,8 +79,6 @@ pub(crate) struct Rule {
     pub(crate) steps: u64,
     /// How far it may be off in absolute terms.
     pub(crate) absolute: f64,
-    /// Whether subnormal operands may count as zero however far off the result is then.
-    pub(crate) reads_zero: bool,
 }
 
 /// What is to say of a result.
@@ -120,44 +86,40 @@ pub(crate) struct Rule {
 pub(crate) enum Verdict {
     /// Right, but for rounding by so many units in the last place.
     Right(u64),
-    /// Right with a subnormal number read or written as zero.
+    /// Next to the least normal number, and one of the two is flushed.
     Flushed,
-    /// Right only because of [`Rule::absolute`] or [`Rule::reads_zero`].
+    /// Right only because of [`Rule::absolute`].
     Excepted,
     Wrong,
 }
 
 impl Rule {
-    /// Compares a result with the right one, and with that of zeros in place of subnormal operands.
-    pub(crate) fn judge(&self, found: Float, right: Float, at_zero: Float) -> Verdict {
-        let passes = |right: Float| {
-            let steps = found.steps(right);
-            match self.rounding {
-                Rounding::Exact => steps == Some(0),
-                Rounding::Step => steps == Some(0) || found.value() == right.value(),
-                Rounding::Rounded => steps.is_some_and(|steps| steps <= self.steps),
-            }
+    /// Compares a result with the right one.
+    pub(crate) fn judge(&self, found: Float, right: Float) -> Verdict {
+        let steps = found.steps(right);
+        let passes = match self.rounding {
+            Rounding::Exact => steps == Some(0),
+            Rounding::Step => steps == Some(0) || found.value() == right.value(),
+            Rounding::Rounded => steps.is_some_and(|steps| steps <= self.steps),
         };
-        if passes(right) {
-            let steps = if self.rounding == Rounding::Rounded { found.steps(right) } else { None };
-            return Verdict::Right(steps.unwrap_or(0));
+        if passes {
+            return Verdict::Right(if self.rounding == Rounding::Rounded { steps.unwrap_or(0) } else { 0 });
         }
-        let is_next = (at_zero.value() - right.value()).abs() <= NEXT;
-        let as_zero =
-            at_zero.steps(right) != Some(0) && (found.is_between(at_zero, right) || passes(at_zero));
         // Zero becomes NaN in the type without zero.
-        let written_as_zero = match right.dtype {
+        let is_flushed = match right.dtype {
             DType::F8E8M0FNU => right.bits == 0 && found.value().is_nan(),
-            _ => {
-                is_flushed(right.dtype)
-                    && right.magnitude() < 3 * right.least_normal()
-                    && found.magnitude() <= right.magnitude()
+            dtype => {
+                let sizes = [found.magnitude(), right.magnitude()];
+                self.rounding == Rounding::Rounded
+                    && is_flushed(dtype)
+                    && sizes.contains(&0)
+                    && sizes.iter().all(|&size| size < 3 * right.least_normal())
                     && found.is_negative() == right.is_negative()
             }
         };
-        if (as_zero && is_next) || written_as_zero {
+        if is_flushed {
             Verdict::Flushed
-        } else if (as_zero && self.reads_zero) || (found.value() - right.value()).abs() <= self.absolute {
+        } else if (found.value() - right.value()).abs() <= self.absolute {
             Verdict::Excepted
         } else {
             Verdict::Wrong

@@ -184,7 +184,7 @@ pub fn scan(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
         let mut arguments: Vec<Arc<Literal>> =
             call.operands[..dims.inputs].iter().zip(params).map(slice).collect();
         arguments.append(&mut carried);
-        let mut returned = run_body(body, &arguments)?;
+        let mut returned = run_body(call.arithmetic.in_order(), body, &arguments)?;
         carried = returned.split_off(dims.outputs);
         for ((ty, store), slice) in stores.iter_mut().zip(&returned) {
             let elements = Elements::of(slice);

@@ -25,7 +25,11 @@ pub fn alone(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let Replicas::Together(joint) = call.signature.def().replicas else {
         unreachable!("bug: {:?} is no collective", call.signature)
     };
-    let mut each = joint(&JointCall { signature: call.signature, operands: &[call.operands.to_vec()] })?;
+    let mut each = joint(&JointCall {
+        arithmetic: call.arithmetic,
+        signature: call.signature,
+        operands: &[call.operands.to_vec()],
+    })?;
     Ok(each.pop().unwrap_or_default())
 }
 
@@ -83,7 +87,7 @@ pub fn all_gather(call: &JointCall<'_>) -> Result<Each, EvalError> {
 
 /// Operand `index` of the replicas of a group, combined.
 fn combined(call: &JointCall<'_>, group: &[usize], index: usize) -> Result<Literal, EvalError> {
-    let mut function = Function::new(&call.signature.bodies()[0]);
+    let mut function = Function::new(&call.signature.bodies()[0], call.arithmetic);
     let dtype = function.types()[0];
     let operands = group.iter().map(|&from| &*call.operands[from][index]);
     let operands = converted(operands, &vec![dtype; group.len()]);
@@ -200,7 +204,7 @@ mod tests {
     use crate::dtype::{DType, Element};
     use crate::graph::Body;
     use crate::groups::Groups;
-    use crate::interp::call_replicated;
+    use crate::interp::{Arithmetic, call_replicated};
 
     fn literal<T: Element>(dims: &[u64], data: &[T]) -> Vec<Arc<Literal>> {
         vec![Arc::new(Literal::from_slice(dims, data).expect("fits"))]
@@ -212,7 +216,7 @@ mod tests {
         let body = body.map(|op| Body::binary(op, TensorType::scalar(types[0].dtype())).expect("a body"));
         let bodies: Vec<Arc<Body>> = body.into_iter().map(Arc::new).collect();
         let signature = Signature::infer(op, attrs, &bodies, &types).expect("accepted");
-        call_replicated(&signature, operands).expect("runs")
+        call_replicated(Arithmetic::REFERENCE, &signature, operands).expect("runs")
     }
 
     fn check<T: Element + PartialEq + std::fmt::Debug>(each: &Each, dims: &[u64], wanted: &[&[T]]) {
@@ -283,7 +287,8 @@ mod tests {
         let types = [operands[0][0].ty().clone()];
         let signature =
             Signature::infer(OpCode::AllReduce, attrs::all_reduce(Groups::all(2)), &[Arc::new(body)], &types);
-        let each = call_replicated(&signature.expect("accepted"), &operands).expect("runs");
+        let each =
+            call_replicated(Arithmetic::REFERENCE, &signature.expect("accepted"), &operands).expect("runs");
         check(&each, &[1], &[&[128i32][..]; 2]);
     }
 
@@ -301,7 +306,8 @@ mod tests {
         let types = [operands[0][0].ty().clone()];
         let four = Signature::infer(OpCode::AllGather, attrs::all_gather(Groups::all(4), 0), &[], &types);
         let four = four.expect("accepted");
-        let error = call_replicated(&four, &operands).expect_err("two are there").to_string();
+        let error =
+            call_replicated(Arithmetic::REFERENCE, &four, &operands).expect_err("two are there").to_string();
         assert_eq!(
             error,
             "all_gather: its groups name 4 replicas, the program runs on 2; every replica of the program must be in a \
@@ -311,7 +317,8 @@ mod tests {
         assert!(call(&four, &operands[0]).is_err() && four.check_replicas(4).is_ok());
         let far = attrs::collective_permute(&[(0, 5)]);
         let far = Signature::infer(OpCode::CollectivePermute, far, &[], &types).expect("accepted");
-        let error = call_replicated(&far, &operands).expect_err("two are there").to_string();
+        let error =
+            call_replicated(Arithmetic::REFERENCE, &far, &operands).expect_err("two are there").to_string();
         assert!(
             error.contains("it names replica 5, the program runs on 2; its replicas are 0 to 1"),
             "{error}"

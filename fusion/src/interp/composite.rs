@@ -10,7 +10,7 @@ use crate::literal::Literal;
 /// # Errors
 /// As the ops of the body.
 pub fn composite(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let results = run_body(call.body(0), call.operands)?;
+    let results = run_body(call.arithmetic.in_order(), call.body(0), call.operands)?;
     Ok(results.into_iter().map(Arc::unwrap_or_clone).collect())
 }
 
@@ -19,6 +19,7 @@ pub fn composite(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 /// # Errors
 /// As the ops of the body.
 pub fn in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
-    let results = run_body_replicated(&call.signature.bodies()[0], call.operands)?;
+    let results =
+        run_body_replicated(call.arithmetic.in_order(), &call.signature.bodies()[0], call.operands)?;
     Ok(results.into_iter().map(|each| each.into_iter().map(Arc::unwrap_or_clone).collect()).collect())
 }

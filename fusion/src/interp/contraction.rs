@@ -222,7 +222,7 @@ const FEW: usize = 4;
 fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let ([lhs, rhs], [batch, rows, depth, columns]) = Side::both(call)?;
     let ty = call.result();
-    if call.sums == Sums::AnyOrder && native::pays([rows, depth, columns]) {
+    if call.arithmetic.sums == Sums::AnyOrder && native::pays([rows, depth, columns]) {
         let results =
             native::product(&lhs.matrices(true), &rhs.matrices(false), [batch, rows, depth, columns]);
         return Ok(vec![direct::of_floats(ty, results.into_iter())]);
@@ -270,7 +270,7 @@ pub fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let kernel = call.operand(1).dims();
     let summed: Vec<u64> = dims.kernel_spatial.iter().map(|&axis| kernel[axis]).collect();
     check_steps(call, &[call.result().dims(), &summed, &[kernel[dims.kernel_input_feature]]])?;
-    if call.sums == Sums::AnyOrder && is_f32(call) {
+    if call.arithmetic.sums == Sums::AnyOrder && is_f32(call) {
         return Ok(vec![native::convolution(call)]);
     }
     contract!(convolve, call)

@@ -31,15 +31,16 @@ pub fn while_loop(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 }
 
 fn bounded_loop(call: &EvalCall<'_>, most: u64) -> Result<Vec<Literal>, EvalError> {
+    let arithmetic = call.arithmetic.in_order();
     let (cond, body) = (call.body(0), call.body(1));
     let mut carried = call.operands.to_vec();
     let mut steps = 0;
-    while Elements::of(&run_body(cond, &carried)?[0]).get(0) != 0 {
+    while Elements::of(&run_body(arithmetic, cond, &carried)?[0]).get(0) != 0 {
         steps += steps_of(call.signature.bodies());
         if steps > most {
             return Err(EvalError::TooLong { op: call.signature.def().name, steps: steps.into() });
         }
-        carried = run_body(body, &carried)?;
+        carried = run_body(arithmetic, body, &carried)?;
     }
     Ok(owned(carried))
 }
@@ -61,7 +62,7 @@ fn branch(signature: &Signature, selector: &Literal) -> usize {
 /// When the branch fails.
 pub fn branches(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let branch = branch(call.signature, call.operand(0));
-    Ok(owned(run_body(call.body(branch), &call.operands[1..])?))
+    Ok(owned(run_body(call.arithmetic.in_order(), call.body(branch), &call.operands[1..])?))
 }
 
 /// Checks that replicas which exchange data in a body agree on what they do.
@@ -78,11 +79,11 @@ fn agree<T: PartialEq>(call: &JointCall<'_>, choices: &[T]) -> Result<(), EvalEr
 /// # Errors
 /// As [`while_loop`], and when replicas that exchange data in a body take different numbers of steps.
 pub fn while_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
-    let bodies = call.signature.bodies();
+    let (arithmetic, bodies) = (call.arithmetic.in_order(), call.signature.bodies());
     let mut carried = call.operands.to_vec();
     let mut steps = 0;
     loop {
-        let more = run_body_replicated(&bodies[0], &carried)?;
+        let more = run_body_replicated(arithmetic, &bodies[0], &carried)?;
         let more: Vec<bool> = more.iter().map(|more| Elements::of(&more[0]).get(0) != 0).collect();
         agree(call, &more)?;
         if !more.contains(&true) {
@@ -92,7 +93,7 @@ pub fn while_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalErro
         if steps > MAX_STEPS {
             return Err(EvalError::TooLong { op: call.signature.def().name, steps: steps.into() });
         }
-        let next = run_body_replicated(&bodies[1], &carried)?;
+        let next = run_body_replicated(arithmetic, &bodies[1], &carried)?;
         let each = carried.iter_mut().zip(next).zip(more);
         each.filter(|(_, more)| *more).for_each(|((carried, next), _)| *carried = next);
     }
@@ -112,7 +113,7 @@ pub fn branches_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalE
     for (branch, body) in
         call.signature.bodies().iter().enumerate().filter(|(branch, _)| chosen.contains(branch))
     {
-        let returned = run_body_replicated(body, &captured)?;
+        let returned = run_body_replicated(call.arithmetic.in_order(), body, &captured)?;
         let each = results.iter_mut().zip(returned).zip(&chosen);
         each.filter(|(_, chosen)| **chosen == branch)
             .for_each(|((result, returned), _)| *result = owned(returned));
@@ -131,7 +132,7 @@ pub fn sort(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (dims, strides) = (ty.dims(), strides(ty.dims()));
     let (size, step) = (dims[axis] as usize, strides[axis] as usize);
     check_steps(call, &[dims, &[u64::from(dims[axis].max(2).ilog2())]])?;
-    let mut comparator = Function::new(call.body(0));
+    let mut comparator = Function::new(call.body(0), call.arithmetic);
     let inputs: Vec<Elements<'_>> = call.operands.iter().map(|operand| Elements::of(operand)).collect();
     let mut results: Vec<Store> = call.operands.iter().map(|operand| Store::of(operand)).collect();
     // The first elements of the slices: every place whose index along the axis is 0.
@@ -197,7 +198,7 @@ impl Order {
 /// # Errors
 /// When the body fails.
 pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let mut function = Function::new(call.body(0));
+    let mut function = Function::new(call.body(0), call.arithmetic);
     let inputs: Vec<Elements<'_>> = call.operands.iter().map(|operand| Elements::of(operand)).collect();
     let ty = call.result().clone();
     let results: Result<Vec<Bits>, EvalError> = (0..ty.elems().get())
@@ -208,7 +209,7 @@ pub fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sums;
+    use super::super::Arithmetic;
     use super::*;
     use crate::attr::Attrs;
     use crate::graph::{Body, Graph, Ref};
@@ -257,10 +258,10 @@ mod tests {
     #[test]
     fn a_loop_ends_by_its_condition_or_at_the_limit() {
         let (never, operands) = constant_loop(false);
-        let call = EvalCall { sums: Sums::InOrder, signature: &never, operands: &operands };
+        let call = EvalCall { arithmetic: Arithmetic::REFERENCE, signature: &never, operands: &operands };
         assert_eq!(while_loop(&call).expect("runs")[0], *operands[0]);
         let (always, operands) = constant_loop(true);
-        let call = EvalCall { sums: Sums::InOrder, signature: &always, operands: &operands };
+        let call = EvalCall { arithmetic: Arithmetic::REFERENCE, signature: &always, operands: &operands };
         // One op in the condition, one in the body, and the step itself.
         let error = bounded_loop(&call, 10 * 3 * STEPS_PER_OP).expect_err("it has no end");
         assert_eq!(error, EvalError::TooLong { op: "while", steps: (11 * 3 * STEPS_PER_OP).into() });

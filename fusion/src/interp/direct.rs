@@ -13,6 +13,7 @@ use super::EvalCall;
 use super::index::Walk;
 use super::kernel::{self, Kernel};
 use super::reuse::room;
+use super::subnormal::flushed_f32;
 use crate::dtype::DType;
 use crate::graph::Ref;
 use crate::literal::Literal;
@@ -205,9 +206,17 @@ pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option
     let op = reduces_by(call.signature)?;
     let (inputs, init) = (words(call.operand(0)), words(call.operand(1))[0]);
     let mut results = vec![f32::from_le_bytes(init); call.result().elems().get()];
-    known!(op, OP => reduce_by(inputs, &mut results, walk(), |x, y| kernel::binary_f64(OP, x, y)), [
-        Add Multiply Maximum Minimum
-    ])?;
+    if call.arithmetic.flushed.contains(DType::F32) {
+        known!(op, OP => {
+            let f = |x, y| flushed_f32(kernel::binary_f64(OP, flushed_f32(x).into(), flushed_f32(y).into()) as f32);
+            reduce_by(inputs, &mut results, walk(), f)
+        }, [Add Multiply Maximum Minimum])?;
+    } else {
+        known!(op, OP => {
+            let f = |x: f32, y: f32| kernel::binary_f64(OP, x.into(), y.into()) as f32;
+            reduce_by(inputs, &mut results, walk(), f)
+        }, [Add Multiply Maximum Minimum])?;
+    }
     Some(of_floats(call.result(), results.into_iter()))
 }
 
@@ -227,8 +236,8 @@ pub(super) fn reduces_by(signature: &Signature) -> Option<OpCode> {
     (is_plain && is_known).then_some(op)
 }
 
-fn reduce_by(inputs: &[Word], results: &mut [f32], walk: Walk, f: impl Fn(f64, f64) -> f64) {
-    let next = |sum: f32, &x: &Word| f(sum.into(), f32::from_le_bytes(x).into()) as f32;
+fn reduce_by(inputs: &[Word], results: &mut [f32], walk: Walk, f: impl Fn(f32, f32) -> f32) {
+    let next = |sum: f32, &x: &Word| f(sum, f32::from_le_bytes(x));
     let (starts, len, step) = walk.rows();
     for (start, row) in starts.zip(inputs.chunks(len.max(1))) {
         match step {
@@ -295,7 +304,7 @@ pub(super) fn floats(literal: &Literal, walk: Walk) -> Vec<f32> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Sums, contraction, elementwise, reduction};
+    use super::super::{Arithmetic, contraction, elementwise, reduction};
     use super::*;
     use crate::attr::Attrs;
     use crate::op::attrs::{self, DotDimensionNumbers};
@@ -355,7 +364,7 @@ mod tests {
             let Some(graph) = node(op, attrs, &[], &operands) else { continue };
             let signature = graph.nodes()[0].signature();
             let Some(kernel) = Kernel::of(signature) else { continue };
-            let call = EvalCall { sums: Sums::InOrder, signature, operands: &operands };
+            let call = EvalCall { arithmetic: Arithmetic::REFERENCE, signature, operands: &operands };
             let direct = map(kernel, &call);
             assert_eq!(direct.is_some(), effort(signature).is_some(), "{op}");
             let Some(direct) = direct else { continue };
@@ -376,7 +385,7 @@ mod tests {
                     let graph = node(OpCode::Reduce, attrs::dimensions(axes), &[body], &operands);
                     let Some(graph) = graph else { continue };
                     let call = EvalCall {
-                        sums: Sums::InOrder,
+                        arithmetic: Arithmetic::REFERENCE,
                         signature: graph.nodes()[0].signature(),
                         operands: &operands,
                     };
@@ -418,7 +427,7 @@ mod tests {
                     let graph =
                         node(OpCode::ReduceWindow, attrs, std::slice::from_ref(&body), &operands).unwrap();
                     let signature = graph.nodes()[0].signature();
-                    let call = EvalCall { sums: Sums::InOrder, signature, operands: &operands };
+                    let call = EvalCall { arithmetic: Arithmetic::REFERENCE, signature, operands: &operands };
                     let each = reduction::reduce_windows_each(&call).unwrap();
                     let direct = reduction::reduce_window(&call).unwrap();
                     assert_eq!(bits(&direct[0]), bits(&each[0]), "{op} from {init}, {dims:?}, {axis}");
@@ -450,7 +459,7 @@ mod tests {
                 let attrs = attrs::dot_general(dims, DType::F32);
                 let graph = node(OpCode::DotGeneral, attrs, &[], &operands).unwrap();
                 let call = EvalCall {
-                    sums: Sums::InOrder,
+                    arithmetic: Arithmetic::REFERENCE,
                     signature: graph.nodes()[0].signature(),
                     operands: &operands,
                 };

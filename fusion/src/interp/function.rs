@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use super::kernel::Kernel;
 use super::number::{Bits, Elements, Store};
-use super::{EvalError, run_body};
-use crate::dtype::DType;
+use super::subnormal::{self, Access, flushed_bits};
+use super::{Arithmetic, EvalError, run_body};
+use crate::dtype::{DType, DTypeSet};
 use crate::graph::{Body, Node, Ref};
 use crate::literal::Literal;
-use crate::op::OpCode;
+use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
 /// One op of a body on scalars.
@@ -20,11 +21,42 @@ use crate::shape::TensorType;
 enum Step {
     Constant(Bits),
     Apply(Kernel, [usize; 3]),
+    /// The same where the device flushes subnormal numbers: the types of operands and result that it flushes.
+    Flush(Kernel, [usize; 3], Flushes),
+}
+
+/// Types of a step's operands and of its result that are flushed.
+#[derive(Clone, Copy)]
+struct Flushes {
+    operands: [Option<DType>; 3],
+    result: Option<DType>,
+}
+
+impl Flushes {
+    fn of(signature: &Signature, flushed: DTypeSet) -> Option<Flushes> {
+        let access = subnormal::access(signature);
+        let of = |ty: &TensorType| flushed.contains(ty.dtype().part()).then_some(ty.dtype());
+        let mut operands = [None; 3];
+        for (flushes, ty) in operands.iter_mut().zip(signature.operands()) {
+            *flushes = of(ty);
+        }
+        let result = if access == Access::Flushes { of(&signature.results()[0]) } else { None };
+        let is_any = result.is_some() || operands.iter().any(Option::is_some);
+        (access != Access::Bits && is_any).then_some(Flushes { operands, result })
+    }
+
+    fn apply(&self, kernel: Kernel, operands: [Bits; 3]) -> Bits {
+        let flush = |dtype: Option<DType>, bits| dtype.map_or(bits, |dtype| flushed_bits(dtype, bits));
+        let [a, b, c] = operands;
+        let [x, y, z] = self.operands;
+        flush(self.result, kernel.apply([flush(x, a), flush(y, b), flush(z, c)]))
+    }
 }
 
 /// A body ready to be called.
 pub(super) struct Function<'a> {
     body: &'a Body,
+    arithmetic: Arithmetic,
     /// One step per node; `None` when some node needs more than scalars.
     steps: Option<Vec<Step>>,
     /// The arguments, then the result of each step.
@@ -35,7 +67,7 @@ pub(super) struct Function<'a> {
 }
 
 impl<'a> Function<'a> {
-    pub(super) fn new(body: &'a Body) -> Function<'a> {
+    pub(super) fn new(body: &'a Body, arithmetic: Arithmetic) -> Function<'a> {
         let graph = body.graph();
         let params = graph.params().len();
         // Right when every node has one result, which `step` sees to.
@@ -43,10 +75,12 @@ impl<'a> Function<'a> {
             Ref::Param(index) => index as usize,
             Ref::Result(index) => params + index as usize,
         };
-        let steps: Option<Vec<Step>> = graph.nodes().iter().map(|node| step(node, register)).collect();
+        let steps: Option<Vec<Step>> =
+            graph.nodes().iter().map(|node| step(node, arithmetic.flushed, register)).collect();
         let steps = steps.filter(|_| graph.params().iter().all(|ty| ty.rank() == 0));
         Function {
             body,
+            arithmetic: arithmetic.in_order(),
             returns: body.returns().iter().map(register).collect(),
             registers: vec![0; params + graph.nodes().len()],
             results: vec![0; body.returns().len()],
@@ -73,6 +107,9 @@ impl<'a> Function<'a> {
                         Step::Apply(kernel, operands) => {
                             kernel.apply(operands.map(|place| self.registers[place]))
                         }
+                        Step::Flush(kernel, operands, flushes) => {
+                            flushes.apply(kernel, operands.map(|place| self.registers[place]))
+                        }
                     };
                 }
                 for (result, &place) in self.results.iter_mut().zip(&self.returns) {
@@ -83,7 +120,7 @@ impl<'a> Function<'a> {
                 let scalar =
                     |(ty, &bits): (&TensorType, &Bits)| Arc::new(Store::filled(ty.clone(), bits).finish());
                 let arguments: Vec<Arc<Literal>> = params.iter().zip(&self.registers).map(scalar).collect();
-                let returned = run_body(self.body, &arguments)?;
+                let returned = run_body(self.arithmetic, self.body, &arguments)?;
                 for (result, data) in self.results.iter_mut().zip(returned) {
                     *result = Elements::of(&data).get(0);
                 }
@@ -94,7 +131,7 @@ impl<'a> Function<'a> {
 }
 
 /// The node as a step, if it takes scalars to one scalar element by element.
-fn step(node: &Node, register: impl Fn(&Ref) -> usize) -> Option<Step> {
+fn step(node: &Node, flushed: DTypeSet, register: impl Fn(&Ref) -> usize) -> Option<Step> {
     let signature = node.signature();
     let all_scalar = signature.operands().iter().chain(signature.results()).all(|ty| ty.rank() == 0);
     if !all_scalar || signature.results().len() != 1 {
@@ -112,7 +149,10 @@ fn step(node: &Node, register: impl Fn(&Ref) -> usize) -> Option<Step> {
     for (place, operand) in operands.iter_mut().zip(node.operands()) {
         *place = register(operand);
     }
-    Some(Step::Apply(kernel, operands))
+    Some(match Flushes::of(signature, flushed) {
+        Some(flushes) => Step::Flush(kernel, operands, flushes),
+        None => Step::Apply(kernel, operands),
+    })
 }
 
 #[cfg(test)]
@@ -130,6 +170,9 @@ mod tests {
         Body::new(graph, &returns).expect("the values exist")
     }
 
+    /// Without and with flushed types.
+    const FLUSHED: [DTypeSet; 2] = [DTypeSet::NONE, DTypeSet::of(&[DType::BF16, DType::F32, DType::F64])];
+
     /// Bodies of scalars take the short way, and it leads to the same bits as the long one.
     #[test]
     fn both_ways_give_the_same_bits() {
@@ -143,7 +186,8 @@ mod tests {
             if body.graph().params().iter().chain(body.return_types()).any(|ty| ty.rank() > 0) {
                 continue;
             }
-            let mut function = Function::new(&body);
+            let arithmetic = Arithmetic { flushed: FLUSHED[seed as usize % 2], ..Arithmetic::REFERENCE };
+            let mut function = Function::new(&body, arithmetic);
             short += usize::from(function.steps.is_some());
             let mut entropy = Seeded::new(!seed);
             let params = body.graph().params().iter();
@@ -151,7 +195,7 @@ mod tests {
                 params.map(|ty| Arc::new(fill(&mut entropy, ty, Domain::Any, Aim::Everything))).collect();
             let bits = arguments.iter().map(|argument| Elements::of(argument).get(0));
             let results = function.call(bits).expect("runs").to_vec();
-            let wanted = run_body(&body, &arguments).expect("runs");
+            let wanted = run_body(arithmetic, &body, &arguments).expect("runs");
             let wanted: Vec<Bits> = wanted.iter().map(|data| Elements::of(data).get(0)).collect();
             assert_eq!(results, wanted, "seed {seed}: {:?}", body.graph());
         }

@@ -118,7 +118,7 @@ pub fn gather(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 /// When the body fails.
 pub fn scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let count = (call.operands.len() - 1) / 2;
-    let mut function = Function::new(call.body(0));
+    let mut function = Function::new(call.body(0), call.arithmetic);
     let types = function.types();
     let operands = || call.operands.iter().map(|operand| &**operand);
     let mut results: Vec<Store> = converted(operands(), &types)

@@ -271,6 +271,6 @@ fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 pub fn by_definition(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let lowered = (call.signature.def().lower)(&call.signature.call());
     let Lowered::Body(body) = lowered else { unreachable!("bug: {:?} has no definition", call.signature) };
-    let results = run_body(&body, call.operands)?;
+    let results = run_body(call.arithmetic.in_order(), &body, call.operands)?;
     Ok(results.iter().map(|result| Literal::clone(result)).collect())
 }

@@ -4,7 +4,8 @@
 //! is the oracle that every execution mode is compared with. It is pure and holds no state.
 //!
 //! Numbers: `f16`, `bf16` and `f32` are computed in `f64` and rounded once per op (sums of products in `f32` at each term),
-//! `f64` in `f64`, complex numbers in two `f64`; subnormals are kept; integers wrap at their width. Where the specification leaves an order open (sums), elements are combined in row-major
+//! `f64` in `f64`, complex numbers in two `f64`; integers wrap at their width. Subnormal numbers are kept, unless [`Arithmetic::flushed`] says that a device
+//! counts them as zero. Where the specification leaves an order open (sums), elements are combined in row-major
 //! order, with the rounding of the body at each step.
 //!
 //! Where the specification leaves a value open, it is the one that XLA gives: a division by zero, a conversion out of
@@ -43,6 +44,7 @@ pub mod reduction;
 mod reuse;
 pub mod source;
 mod special;
+pub(crate) mod subnormal;
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,8 +52,10 @@ use std::sync::Arc;
 pub use cost::estimate;
 
 use self::reuse::Reuse;
+use self::subnormal::Access;
 
 use crate::attr::AttrView;
+use crate::dtype::DTypeSet;
 use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
 use crate::limits::MAX_GRAPH_OPS;
@@ -152,11 +156,31 @@ pub enum Sums {
     AnyOrder,
 }
 
+/// What the specification leaves to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// How sums of products may be taken.
+    pub sums: Sums,
+    /// Element types whose subnormal numbers ops that compute read and write as zeros of the same sign. A complex number is
+    /// flushed in both parts where its part's type is in the set.
+    pub flushed: DTypeSet,
+}
+
+impl Arithmetic {
+    /// What the specification says: sums in order, and subnormal numbers are numbers.
+    pub const REFERENCE: Arithmetic = Arithmetic { sums: Sums::InOrder, flushed: DTypeSet::NONE };
+
+    /// The same for a body that is called for each element: its sums are taken in order.
+    fn in_order(self) -> Arithmetic {
+        Arithmetic { sums: Sums::InOrder, ..self }
+    }
+}
+
 /// A call with its operands' data; what a reference implementation gets to see.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalCall<'a> {
-    /// How sums of products may be taken.
-    pub sums: Sums,
+    /// What is left to the device.
+    pub arithmetic: Arithmetic,
     /// Op, attributes, bodies and types.
     pub signature: &'a Signature,
     /// The operands' data, of the signature's operand types.
@@ -192,6 +216,8 @@ impl<'a> EvalCall<'a> {
 /// A call with its operands' data on all replicas; what the reference implementation of a collective gets to see.
 #[derive(Clone, Copy, Debug)]
 pub struct JointCall<'a> {
+    /// What is left to the device.
+    pub arithmetic: Arithmetic,
     /// Op, attributes, bodies and types.
     pub signature: &'a Signature,
     /// The operands' data of each replica, of the signature's operand types.
@@ -217,16 +243,37 @@ fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
 /// When a result is too large to hold, the op takes too long, its results are left to the plugin, or operands ask for
 /// results of another type.
 pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
-    call_by(Sums::InOrder, signature, operands)
+    call_by(Arithmetic::REFERENCE, signature, operands)
 }
 
-fn call_by(sums: Sums, signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
+/// As [`call`], with the arithmetic of a device.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_by(
+    arithmetic: Arithmetic,
+    signature: &Signature,
+    operands: &[Arc<Literal>],
+) -> Result<Vec<Literal>, EvalError> {
     debug_assert!(
         operands.iter().map(|data| data.ty()).eq(signature.operands()),
         "bug: operands do not have the types of {signature:?}",
     );
     check_sizes(signature)?;
-    let results = (signature.def().eval)(&EvalCall { sums, signature, operands })?;
+    let access = match arithmetic.flushed == DTypeSet::NONE {
+        true => Access::Bits,
+        false => subnormal::access(signature),
+    };
+    let flushed = match access {
+        Access::Bits => None,
+        Access::Flushes => subnormal::flushed(arithmetic.flushed, operands),
+    };
+    let operands = flushed.as_deref().unwrap_or(operands);
+    let mut results = (signature.def().eval)(&EvalCall { arithmetic, signature, operands })?;
+    if access == Access::Flushes {
+        let is_flushed = |result: &&mut Literal| arithmetic.flushed.contains(result.dtype().part());
+        results.iter_mut().filter(is_flushed).for_each(subnormal::flush);
+    }
     debug_assert!(
         results.iter().map(Literal::ty).eq(signature.results()),
         "bug: {signature:?} was evaluated to {results:?}",
@@ -246,15 +293,16 @@ fn check_sizes(signature: &Signature) -> Result<(), EvalError> {
 /// # Errors
 /// As [`call`], and when the call is not for so many replicas.
 pub fn call_replicated(
+    arithmetic: Arithmetic,
     signature: &Signature,
     operands: &[Vec<Arc<Literal>>],
 ) -> Result<Vec<Vec<Literal>>, EvalError> {
     let joint = match signature.def().replicas {
         Replicas::Together(joint) | Replicas::InStep(joint) if signature.is_joint() => joint,
-        _ => return operands.iter().map(|operands| call(signature, operands)).collect(),
+        _ => return operands.iter().map(|operands| call_by(arithmetic, signature, operands)).collect(),
     };
     check_sizes(signature)?;
-    let results = joint(&JointCall { signature, operands })?;
+    let results = joint(&JointCall { arithmetic, signature, operands })?;
     debug_assert!(
         results.len() == operands.len()
             && results.iter().all(|each| each.iter().map(Literal::ty).eq(signature.results())),
@@ -271,11 +319,19 @@ pub fn call_replicated(
 /// # Panics
 /// When the parameters' data does not have the types of the graph.
 pub fn run(graph: &Graph, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, EvalError> {
+    run_all(Arithmetic::REFERENCE, graph, params)
+}
+
+fn run_all(
+    arithmetic: Arithmetic,
+    graph: &Graph,
+    params: &[Arc<Literal>],
+) -> Result<Vec<Arc<Literal>>, EvalError> {
     assert!(params.iter().map(|data| data.ty()).eq(graph.params()), "parameters of other types");
     let mut results: Vec<Arc<Literal>> = Vec::with_capacity(graph.result_count().min(MAX_GRAPH_OPS));
     for node in graph.nodes() {
         let operands = pick(node.operands(), params, &results);
-        results.extend(call(node.signature(), &operands)?.into_iter().map(Arc::new));
+        results.extend(call_by(arithmetic, node.signature(), &operands)?.into_iter().map(Arc::new));
     }
     Ok(results)
 }
@@ -292,7 +348,7 @@ pub fn run_for(
     graph: &Graph,
     params: &[Arc<Literal>],
     wanted: &[u32],
-    sums: Sums,
+    arithmetic: Arithmetic,
 ) -> Result<Vec<Arc<Literal>>, EvalError> {
     assert!(params.iter().map(|data| data.ty()).eq(graph.params()), "parameters of other types");
     let mut reads = vec![0u32; graph.result_count()];
@@ -313,7 +369,7 @@ pub fn run_for(
             Ref::Result(index) => kept(&results, *index as usize),
         };
         let operands: Vec<_> = node.operands().iter().map(operand).collect();
-        let new = call_by(sums, node.signature(), &operands)?;
+        let new = call_by(arithmetic, node.signature(), &operands)?;
         drop(operands);
         for read in node.operands().iter().filter_map(made) {
             reads[read] -= 1;
@@ -347,6 +403,7 @@ fn pick(values: &[Ref], params: &[Arc<Literal>], results: &[Arc<Literal>]) -> Ve
 /// # Panics
 /// When a replica's parameters do not have the types of the graph.
 pub fn run_replicated(
+    arithmetic: Arithmetic,
     graph: &Graph,
     params: &[Vec<Arc<Literal>>],
 ) -> Result<Vec<Vec<Arc<Literal>>>, EvalError> {
@@ -360,7 +417,7 @@ pub fn run_replicated(
             .zip(&results)
             .map(|(params, results)| pick(node.operands(), params, results))
             .collect();
-        let made = call_replicated(node.signature(), &operands)?;
+        let made = call_replicated(arithmetic, node.signature(), &operands)?;
         for (results, made) in results.iter_mut().zip(made) {
             results.extend(made.into_iter().map(Arc::new));
         }
@@ -372,8 +429,12 @@ pub fn run_replicated(
 ///
 /// # Errors
 /// As [`call`].
-pub fn run_body(body: &Body, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>>, EvalError> {
-    let results = run(body.graph(), params)?;
+pub fn run_body(
+    arithmetic: Arithmetic,
+    body: &Body,
+    params: &[Arc<Literal>],
+) -> Result<Vec<Arc<Literal>>, EvalError> {
+    let results = run_all(arithmetic, body.graph(), params)?;
     Ok(pick(body.returns(), params, &results))
 }
 
@@ -382,10 +443,11 @@ pub fn run_body(body: &Body, params: &[Arc<Literal>]) -> Result<Vec<Arc<Literal>
 /// # Errors
 /// As [`call_replicated`].
 pub fn run_body_replicated(
+    arithmetic: Arithmetic,
     body: &Body,
     params: &[Vec<Arc<Literal>>],
 ) -> Result<Vec<Vec<Arc<Literal>>>, EvalError> {
-    let results = run_replicated(body.graph(), params)?;
+    let results = run_replicated(arithmetic, body.graph(), params)?;
     Ok(params.iter().zip(&results).map(|(params, results)| pick(body.returns(), params, results)).collect())
 }
 
@@ -404,7 +466,7 @@ mod tests {
                 let wanted: Vec<u32> = (0..all.len() as u32).rev().step_by(step).collect();
                 let expected: Vec<_> = wanted.iter().map(|&wanted| all[wanted as usize].clone()).collect();
                 assert_eq!(
-                    run_for(region.graph(), &operands, &wanted, Sums::InOrder).unwrap(),
+                    run_for(region.graph(), &operands, &wanted, Arithmetic::REFERENCE).unwrap(),
                     expected,
                     "seed {seed}"
                 );

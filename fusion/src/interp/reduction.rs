@@ -92,7 +92,7 @@ fn results_walk(call: &EvalCall<'_>) -> Walk {
 
 /// The general way.
 pub(super) fn reduce_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    let mut function = Function::new(call.body(0));
+    let mut function = Function::new(call.body(0), call.arithmetic);
     let (inputs, _, mut results) = prepare(call, &function.types());
     for (index, place) in results_walk(call).enumerate() {
         combine(&mut function, &mut results, place, inputs.iter().map(|input| input.get(index)))?;
@@ -144,7 +144,7 @@ fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let dims = call.operand(0).dims();
     let Some(axis) = running_axis(&window, dims) else { return Ok(None) };
-    let mut function = Function::new(call.body(0));
+    let mut function = Function::new(call.body(0), call.arithmetic);
     let (inputs, inits, mut results) = prepare(call, &function.types());
     let padded = function.call(inits.iter().chain(&inits).copied())?;
     if padded != inits {
@@ -164,7 +164,7 @@ fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
 /// The general way.
 pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
-    let mut function = Function::new(call.body(0));
+    let mut function = Function::new(call.body(0), call.arithmetic);
     let (inputs, inits, mut results) = prepare(call, &function.types());
     let dims = call.operand(0).dims();
     let sizes = window_sizes(call, &window, call.result())?;
@@ -189,7 +189,8 @@ pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, E
 /// When a body fails, or there are too many window elements to visit.
 pub fn select_and_scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let window = select_and_scatter_dims(&call.signature.call()).expect("bug: a checked window is refused");
-    let (mut select, mut scatter) = (Function::new(call.body(0)), Function::new(call.body(1)));
+    let (mut select, mut scatter) =
+        (Function::new(call.body(0), call.arithmetic), Function::new(call.body(1), call.arithmetic));
     let (operand, source) = (call.operand(0), call.operand(1));
     let to = call.result().dtype();
     let elements = Elements::of(operand);

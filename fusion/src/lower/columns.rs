@@ -258,7 +258,7 @@ mod tests {
                 let wanted = interp::run(region.graph(), &operands).expect("runs");
                 let found = testing::run(&region, Numerics::Fast, &function, &[operands]);
                 assert_eq!(found[0], wanted, "{op} of {dtype} over {reduced:?} of {dims:?}");
-                let module = lower_for(Target::Cpu, &region, &[0], &Aliases::none(), Numerics::Fast, &[]);
+                let module = lower_for(Target::CPU, &region, &[0], &Aliases::none(), Numerics::Fast, &[]);
                 assert!(module.text().contains("reduce_window"));
                 module.verify().unwrap_or_else(|error| panic!("{error}"));
             }
@@ -280,7 +280,7 @@ mod tests {
         assert!(stays(OpCode::Add, DType::F32, &[40, 8], &[0]));
         assert!(stays(OpCode::Add, DType::BF16, &[64, 64], &[0]));
         let region = region(OpCode::Add, DType::F32, &[64, 64], &[0]);
-        for (target, numerics) in [(Target::Any, Numerics::Fast), (Target::Cpu, Numerics::Exact)] {
+        for (target, numerics) in [(Target::Any, Numerics::Fast), (Target::CPU, Numerics::Exact)] {
             let module = lower_for(target, &region, &[0], &Aliases::none(), numerics, &[]);
             assert!(!module.text().contains("reduce_window"), "{target:?}, {numerics}");
         }
@@ -323,7 +323,7 @@ mod tests {
         let params = [graph.param(sums), graph.param(ty)];
         graph.push(OpCode::While, Attrs::none(), &bodies, &params).expect("a loop");
         let region = CanonRegion::new(graph, Box::new([false; 2]));
-        let module = lower_for(Target::Cpu, &region, &[0], &Aliases::none(), Numerics::Fast, &[]);
+        let module = lower_for(Target::CPU, &region, &[0], &Aliases::none(), Numerics::Fast, &[]);
         assert!(module.text().contains("reduce_window"));
         module.verify().unwrap_or_else(|error| panic!("{error}"));
     }

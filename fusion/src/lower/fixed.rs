@@ -184,7 +184,7 @@ mod tests {
                 run(&region, Numerics::Fast, &function, std::slice::from_ref(&operands))
             });
             assert!(found[0] == found[1] && found[0] == found[2], "seed {seed}: {:?}", region.graph());
-            lower_for(Target::Cpu, &region, &outputs, &Aliases::none(), Numerics::Fast, &some)
+            lower_for(Target::CPU, &region, &outputs, &Aliases::none(), Numerics::Fast, &some)
                 .verify()
                 .unwrap();
         }

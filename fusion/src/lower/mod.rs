@@ -27,6 +27,7 @@ mod fixed;
 mod narrow;
 mod plain;
 mod scalars;
+mod subnormal;
 #[cfg(test)]
 pub(crate) mod testing;
 mod text;
@@ -41,11 +42,13 @@ pub use scalars::ScalarPack;
 pub use verify::{Verified, VerifyError};
 
 use crate::canon::CanonRegion;
+use crate::dtype::{DType, DTypeSet};
 use crate::graph::Body;
+use crate::interp::{Arithmetic, Sums};
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 9;
+pub const LOWERING: u32 = 10;
 
 /// What a region keeps of the numbers that its ops would give one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -75,7 +78,31 @@ pub enum Target {
     #[default]
     Any,
     /// XLA's CPU backend. With [`Numerics::Fast`], reductions of columns are taken apart, and scalars travel apart where that costs nothing.
-    Cpu,
+    Cpu {
+        /// Floats whose subnormal numbers the device counts as zero. Ops that compute are held to that.
+        flushed: DTypeSet,
+    },
+}
+
+impl Target {
+    /// XLA's CPU backend as it is known: its threads run with the processor's `FTZ` and `DAZ` on. `bf16` is computed in `f32`,
+    /// and all shorter floats are, whose subnormal numbers are normal there.
+    pub const CPU: Target = Target::Cpu { flushed: DTypeSet::of(&[DType::BF16, DType::F32, DType::F64]) };
+
+    /// The arithmetic by which the interpreter stands in for the device.
+    #[must_use]
+    pub fn arithmetic(self, sums: Sums) -> Arithmetic {
+        Arithmetic { sums, flushed: self.flushed() }
+    }
+
+    /// Floats whose subnormal numbers the device counts as zero, as far as is known.
+    #[must_use]
+    pub fn flushed(self) -> DTypeSet {
+        match self {
+            Target::Any => DTypeSet::NONE,
+            Target::Cpu { flushed } => flushed,
+        }
+    }
 }
 
 /// A StableHLO module, as text.
@@ -150,7 +177,8 @@ pub fn lower_for(
     let pack = ScalarPack::of(target, region, numerics);
     let plain = plain::plain(region, outputs, &pack, fixed);
     let mut plain = narrow::carried(exact::exact(plain, &pack));
-    if target == Target::Cpu && numerics == Numerics::Fast {
+    plain = subnormal::flushed(plain, target.flushed());
+    if matches!(target, Target::Cpu { .. }) && numerics == Numerics::Fast {
         plain = columns::in_windows(plain);
     }
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
@@ -172,7 +200,6 @@ mod tests {
 
     use super::*;
     use crate::attr::Attrs;
-    use crate::dtype::DType;
     use crate::graph::{Body, Graph};
     use crate::literal::Literal;
     use crate::op::{OpCode, attrs};

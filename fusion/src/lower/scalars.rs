@@ -62,7 +62,9 @@ impl ScalarPack {
             }
         }
         let zero = exact::has_zero(region, numerics).then_some(next);
-        let is_apart = target == Target::Cpu && numerics == Numerics::Fast && is_long(region, slots.len());
+        let is_apart = matches!(target, Target::Cpu { .. })
+            && numerics == Numerics::Fast
+            && is_long(region, slots.len());
         ScalarPack { slots, words: next + usize::from(zero.is_some()), zero, is_apart }
     }
 
@@ -152,7 +154,7 @@ mod tests {
         for seed in 0..200 {
             let (region, operands) = sampled_region(ProgramOptions::new(Aim::Portable), seed, 12);
             let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
-            let packed = ScalarPack::of(Target::Cpu, &region, Numerics::Fast);
+            let packed = ScalarPack::of(Target::CPU, &region, Numerics::Fast);
             let apart = ScalarPack { is_apart: true, ..packed.clone() };
             assert_eq!(packed.arguments().count(), usize::from(!packed.is_empty()));
             assert_eq!(apart.arguments().count(), apart.slots().len());
@@ -181,10 +183,10 @@ mod tests {
             let region = CanonRegion::new(graph, Box::new([false, true]));
             ScalarPack::of(target, &region, numerics).is_apart
         };
-        assert!(is_apart(32, 1 << 12, Target::Cpu, Numerics::Fast));
-        assert!(!is_apart(31, 1 << 20, Target::Cpu, Numerics::Fast), "few ops");
-        assert!(!is_apart(32, 1 << 11, Target::Cpu, Numerics::Fast), "soon done");
+        assert!(is_apart(32, 1 << 12, Target::CPU, Numerics::Fast));
+        assert!(!is_apart(31, 1 << 20, Target::CPU, Numerics::Fast), "few ops");
+        assert!(!is_apart(32, 1 << 11, Target::CPU, Numerics::Fast), "soon done");
         assert!(!is_apart(32, 1 << 12, Target::Any, Numerics::Fast));
-        assert!(!is_apart(32, 1 << 12, Target::Cpu, Numerics::Exact));
+        assert!(!is_apart(32, 1 << 12, Target::CPU, Numerics::Exact));
     }
 }

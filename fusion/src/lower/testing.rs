@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::plain::Plain;
 use super::{Numerics, ScalarPack, Target};
 use crate::canon::{CanonRegion, can_lift};
-use crate::interp;
+use crate::interp::{self, Arithmetic};
 use crate::literal::{Literal, Scalar};
 use crate::op::{ProgramOptions, ProgramSampler, Seeded};
 use crate::program::testing::graph_of;
@@ -54,5 +54,5 @@ pub(super) fn run_packed(
             params
         })
         .collect();
-    interp::run_body_replicated(&function.function, &params).expect("runs")
+    interp::run_body_replicated(Arithmetic::REFERENCE, &function.function, &params).expect("runs")
 }

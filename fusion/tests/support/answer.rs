@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
+use fuseline_fusion::interp::{self, Arithmetic};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
 use fuseline_fusion::op::{Aim, Domain, Lowered, Named, OpDef, Seeded, fill};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
-use fuseline_fusion::{AttrValue, Literal, Signature, interp};
+use fuseline_fusion::{AttrValue, Literal, Signature};
 
 use super::hostile::{Attempt, Sampled, graph_of};
 
@@ -41,7 +42,10 @@ fn program(call: &Sampled, results: Vec<Literal>) -> Program {
 /// What holds for every valid call.
 pub fn holds(call: &Sampled) -> Result<(), String> {
     // M2, and O1: the results have the inferred types.
-    let run = || interp::call_replicated(&call.signature, &call.replicas).map_err(|error| error.to_string());
+    let run = || {
+        interp::call_replicated(Arithmetic::REFERENCE, &call.signature, &call.replicas)
+            .map_err(|error| error.to_string())
+    };
     let results = run()?;
     if results.iter().any(|each| !each.iter().map(Literal::ty).eq(call.signature.results())) {
         return Err(format!("the results are {results:?}"));
@@ -118,7 +122,7 @@ pub fn is_answered(def: &OpDef, attempt: &Attempt, seed: u64) -> Result<bool, St
         };
         let operands: Vec<Vec<Arc<Literal>>> =
             (0..replicas).map(|_| signature.operands().iter().map(&mut data).collect()).collect();
-        match interp::call_replicated(&signature, &operands) {
+        match interp::call_replicated(Arithmetic::REFERENCE, &signature, &operands) {
             Ok(_) => {}
             Err(interp::EvalError::Replicas(_)) if signature.check_replicas(replicas).is_err() => {}
             Err(

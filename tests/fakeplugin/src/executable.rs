@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use fuseline_fusion::interp::{run_body, run_body_replicated};
+use fuseline_fusion::interp::{Arithmetic, run_body, run_body_replicated};
 use fuseline_fusion::text::TextModule;
 use fuseline_fusion::{Literal, TensorType};
 use pjrt_sys::PJRT_Buffer_Type;
@@ -235,8 +235,8 @@ impl Program {
     fn run(&self, inputs: &[Vec<Arc<Literal>>]) -> Result<Vec<Vec<Arc<Literal>>>, Failure> {
         let body = self.module.main();
         let run = || match inputs {
-            [only] => run_body(body, only).map(|results| vec![results]),
-            several => run_body_replicated(body, several),
+            [only] => run_body(Arithmetic::REFERENCE, body, only).map(|results| vec![results]),
+            several => run_body_replicated(Arithmetic::REFERENCE, body, several),
         };
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(results) => results.map_err(|error| Failure::new(INTERNAL, error.to_string())),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::canon::{CanonRegion, can_lift};
-use crate::interp;
 use crate::interp::number::{Elements, Store, to_f64};
+use crate::interp::{self, Arithmetic};
 use crate::limits::MAX_ELEMS;
 use crate::literal::Scalar;
 use crate::lower::plain::plain;
@@ -72,7 +72,7 @@ fn is_same(def: &OpDef, found: &Literal, wanted: &Literal) -> bool {
 /// Holds the carried call to the call.
 fn check(signature: &Arc<Signature>, lifts: bool, operands: &[Data]) {
     let region = region_of(signature, lifts);
-    let wanted = interp::run_replicated(region.graph(), operands).expect("runs");
+    let wanted = interp::run_replicated(Arithmetic::REFERENCE, region.graph(), operands).expect("runs");
     let found = run(&region, operands);
     for (found, wanted) in found.iter().zip(&wanted) {
         let pairs = found.iter().zip(wanted);

@@ -18,7 +18,7 @@ use crate::shape::{Shape, TensorType};
 impl Builder {
     /// Whether each element of a float value is NaN: without its sign, its bits are above those of infinity. Comparing it
     /// with itself would be folded wrongly for constants.
-    fn is_nan(&mut self, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
+    pub(super) fn is_nan(&mut self, value: Ref, ty: &TensorType) -> Result<Ref, OpError> {
         let word = unsigned(ty.dtype().bits());
         let bits = self.op(OpCode::BitcastConvert, attrs::convert(word), &[value])?;
         let one = self.word(1, word, ty.shape())?;

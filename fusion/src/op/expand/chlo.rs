@@ -120,8 +120,43 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
         OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
         OpCode::Mulhi => expanded(upper_half_of_halves(call)),
         _ if call.operand(0).dtype().is_small_float() => expanded(in_f32(call, call.operand(0).dtype())),
+        OpCode::NextAfter => expanded(next_after(call)),
         _ => Lowered::Itself,
     }
+}
+
+/// `next_after` on the bits of the operands. XLA asks whether the operands are equal as numbers, which zero and a subnormal number
+/// are where a processor counts the latter as zero; the result would be the whole way, not one step.
+fn next_after(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (dtype, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let word = unsigned(dtype.bits());
+    let sign_bit = 1u64 << (dtype.bits() - 1);
+    let (mut graph, params) = Builder::of(call);
+    let nan = [graph.is_nan(params[0], call.operand(0))?, graph.is_nan(params[1], call.operand(1))?];
+    let mut bits = |value| graph.op(OpCode::BitcastConvert, attrs::convert(word), &[value]);
+    let (x, y) = (bits(params[0])?, bits(params[1])?);
+    let [zero, one] = [graph.word(0, word, shape)?, graph.word(1, word, shape)?];
+    let [sign, magnitude] = [graph.word(sign_bit, word, shape)?, graph.word(sign_bit - 1, word, shape)?];
+    let (x_size, y_size) =
+        (graph.plain(OpCode::And, &[x, magnitude])?, graph.plain(OpCode::And, &[y, magnitude])?);
+    let (x_sign, y_sign) = (graph.plain(OpCode::And, &[x, sign])?, graph.plain(OpCode::And, &[y, sign])?);
+    let mut is = |direction, a, b| graph.op(OpCode::Compare, attrs::compare_for(direction, word), &[a, b]);
+    let (x_zero, y_zero) = (is(Comparison::Eq, x_size, zero)?, is(Comparison::Eq, y_size, zero)?);
+    let (same, same_sign) = (is(Comparison::Eq, x, y)?, is(Comparison::Eq, x_sign, y_sign)?);
+    let is_farther = is(Comparison::Gt, y_size, x_size)?;
+    let outwards = graph.plain(OpCode::And, &[same_sign, is_farther])?;
+    let (larger, smaller) = (graph.plain(OpCode::Add, &[x, one])?, graph.plain(OpCode::Subtract, &[x, one])?);
+    let step = graph.plain(OpCode::Select, &[outwards, larger, smaller])?;
+    let least = graph.plain(OpCode::Or, &[y_sign, one])?;
+    let step = graph.plain(OpCode::Select, &[x_zero, least, step])?;
+    let both_zero = graph.plain(OpCode::And, &[x_zero, y_zero])?;
+    let equal = graph.plain(OpCode::Or, &[same, both_zero])?;
+    // Of a NaN, itself.
+    let is_end = graph.plain(OpCode::Or, &[equal, nan[1]])?;
+    let step = graph.plain(OpCode::Select, &[is_end, y, step])?;
+    let step = graph.plain(OpCode::Select, &[nan[0], x, step])?;
+    let result = graph.op(OpCode::BitcastConvert, attrs::convert(dtype), &[step])?;
+    Ok(graph.returning(&[result]))
 }
 
 /// The upper half of a product that a wider type holds.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::dtype::DTypeSet;
-use crate::interp;
 use crate::interp::number::{Bits, to_f64};
+use crate::interp::{self, Arithmetic};
 use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::Literal;
 use crate::op::rules::indexing::IndexDims;
@@ -97,7 +97,8 @@ fn run_in_turn(body: &Body, params: &[Vec<Arc<Literal>>]) -> Vec<Vec<Arc<Literal
             .collect();
         let made = run_lowered(node.signature(), &operands).unwrap_or_else(|| {
             assert!(!is_trouble(node.signature()), "{:?} is lowered as itself", node.signature());
-            let made = interp::call_replicated(node.signature(), &operands).expect("runs");
+            let made =
+                interp::call_replicated(Arithmetic::REFERENCE, node.signature(), &operands).expect("runs");
             made.into_iter().map(|each| each.into_iter().map(Arc::new).collect()).collect()
         });
         results.iter_mut().zip(made).for_each(|(results, made)| results.extend(made));
@@ -115,18 +116,18 @@ fn run_lowered(signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Option<
             let as_other =
                 Signature::infer(op, signature.attrs().clone(), signature.bodies(), signature.operands())
                     .expect("the other op takes the call");
-            let results = interp::call_replicated(&as_other, operands).expect("runs");
+            let results = interp::call_replicated(Arithmetic::REFERENCE, &as_other, operands).expect("runs");
             Some(results.into_iter().map(|each| each.into_iter().map(Arc::new).collect()).collect())
         }
         Lowered::Body(body) => {
             for node in body.graph().nodes() {
                 assert!(!is_trouble(node.signature()), "{signature:?} is lowered as {body:?}");
             }
-            Some(interp::run_body_replicated(&body, operands).expect("runs"))
+            Some(interp::run_body_replicated(Arithmetic::REFERENCE, &body, operands).expect("runs"))
         }
         // What a composite consists of is lowered as everything is.
         Lowered::Inline(body) if signature.op() == OpCode::Composite => {
-            Some(interp::run_body_replicated(&body, operands).expect("runs"))
+            Some(interp::run_body_replicated(Arithmetic::REFERENCE, &body, operands).expect("runs"))
         }
         Lowered::Inline(body) => Some(run_in_turn(&body, operands)),
     }
@@ -218,7 +219,7 @@ fn the_expanded_graph_computes_the_same_bits() {
                     *loops.entry(def.name).or_default() += 1;
                 }
             }
-            let wanted = interp::call_replicated(&signature, &operands).expect("runs");
+            let wanted = interp::call_replicated(Arithmetic::REFERENCE, &signature, &operands).expect("runs");
             let most = ROUNDED.iter().find(|(op, _)| *op == def.code).map_or(0, |(_, most)| *most);
             assert_eq!(results.len(), wanted.len(), "seed {seed}: {signature:?}");
             for (results, wanted) in results.iter().zip(&wanted) {
