@@ -17,7 +17,7 @@
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
 //! Invariants:
-//! - S1: a result is flushed, or an instruction of the processor that flushes makes it.
+//! - SUB-1: a result is flushed, or an instruction of the processor that flushes makes it.
 
 use std::sync::Arc;
 
