@@ -31,8 +31,23 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         }
         // The plugins legalise the dialect for floats of 16 bits and more.
         _ if dtype.is_small_float() => expanded(in_f32(call, dtype)),
+        OpCode::Atan => expanded(angle_over_one(call)),
         _ => Lowered::Itself,
     }
+}
+
+/// `atan` as the angle of the point (1, x). Newer versions of XLA's CPU backend have a vector function for `atan`, and a build of October
+/// 2026 (API 0.115) calls it wrongly where a vector has 16 `f32` or 4 `f64`: the results are 0, or what was in memory, with
+/// `xla_cpu_prefer_vector_width=512`, and for `f64` with its default options too. None of 29 other functions differed
+/// between widths of 128, 256 and 512.
+fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let operand = call.operand(0);
+    let (mut graph, params) = Builder::of(call);
+    let one = graph.splat(1.0f64, operand.dtype(), operand.shape())?;
+    // Were it known, XLA would make `atan` of it again.
+    let one = graph.plain(OpCode::OptimizationBarrier, &[one])?;
+    let angle = graph.plain(OpCode::Atan2, &[params[0], one])?;
+    Ok(graph.returning(&[angle]))
 }
 
 /// The operand. A conversion to the type that it has is what says so in a module.
