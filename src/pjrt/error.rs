@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::LazyLock;
 
+use fuseline_fusion::Printable;
+
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Canonical status codes (those of abseil), as plugins report them.
@@ -179,7 +181,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.function(), self.code(), self.message())
+        write!(f, "{}: {}: {}", self.function(), self.code(), Printable(self.message()))
     }
 }
 
