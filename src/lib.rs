@@ -97,6 +97,8 @@ mod error;
 mod event;
 mod execute;
 pub mod fft;
+#[doc(hidden)]
+pub mod files;
 pub mod handler;
 #[cfg(feature = "ndarray")]
 mod interop;
