@@ -16,7 +16,7 @@ use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::{Engine, Reports};
 use crate::error::Result;
-use crate::event::EventSink;
+use crate::event::{EventSink, Guest};
 use crate::execute::Guarded;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
@@ -442,7 +442,8 @@ impl EngineConfig {
         mut self,
         rule: impl Fn() -> Box<dyn BoundaryRule> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.rule = Some(Arc::new(rule));
+        let rule = Guest::new(rule);
+        self.rule = Some(Arc::new(move || rule.get()()));
         self
     }
 
@@ -457,7 +458,7 @@ impl EngineConfig {
     /// Where events go. Default: nowhere.
     #[must_use]
     pub fn event_sink(mut self, sink: impl EventSink + 'static) -> EngineConfig {
-        self.sink = Some(Arc::new(sink));
+        self.sink = Some(Arc::new(Guest::new(sink)));
         self
     }
 
@@ -468,7 +469,8 @@ impl EngineConfig {
         mut self,
         plan: impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.faults = Some(Arc::new(plan));
+        let plan = Guest::new(plan);
+        self.faults = Some(Arc::new(move |point| plan.get()(point)));
         self
     }
 

@@ -22,6 +22,7 @@ use crate::event::{Event, Events, call_user};
 use crate::execute::{Classes, ColdRegions, Flow, Foregone, KnownRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
+use crate::promised::Promises;
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
@@ -68,6 +69,8 @@ pub(crate) struct EngineShared {
     streams: AtomicU32,
     /// What is in flight of each stream, for those who wait for memory.
     flows: Mutex<Living<Flow>>,
+    /// What is to come from outside.
+    promises: Promises,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Arc<Workers<Work>>,
     /// What is interpreted until it is compiled, if anything is.
@@ -155,6 +158,7 @@ impl EngineShared {
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
             flows: Mutex::new(Rank::Flows, Living::new(LEAST_LIVING)),
+            promises: Promises::new(),
             drive,
             compile,
             cold,
@@ -339,6 +343,11 @@ impl EngineShared {
     /// What is in flight of each stream.
     pub(crate) fn flows(&self) -> Vec<Arc<Flow>> {
         self.flows.lock().iter().collect()
+    }
+
+    /// What is to come from outside.
+    pub(crate) fn promises(&self) -> &Promises {
+        &self.promises
     }
 
     /// Whether somebody looks at events.

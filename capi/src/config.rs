@@ -221,6 +221,7 @@ settings! {
     };
     "wait_deadline", "seconds", "most that a call waits for the device", |config, text| config.deadlines = config.deadlines.wait(seconds(text)?);
     "compile_deadline", "seconds", "most that a compile takes", |config, text| config.deadlines = config.deadlines.compile(seconds(text)?);
+    "promise_deadline", "seconds", "most that recording waits behind a placeholder that is not filled", |config, text| config.deadlines = config.deadlines.promise(seconds(text)?);
     "call_deadline", "seconds", "most that a call of the plugin takes", |config, text| config.deadlines = config.deadlines.call(seconds(text)?);
 }
 
