@@ -94,6 +94,7 @@ pub struct EngineConfig {
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
+    max_mappings: Option<u64>,
     max_regions_in_flight: usize,
     max_bytes_in_flight: Bytes,
     compile_threads: usize,
@@ -150,6 +151,7 @@ impl EngineConfig {
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
+            max_mappings: None,
             max_regions_in_flight: 32,
             max_bytes_in_flight: Bytes(4 << 30),
             compile_threads: cores.saturating_sub(1).clamp(2, 4),
@@ -329,6 +331,15 @@ impl EngineConfig {
     #[must_use]
     pub fn cache_budget(mut self, budget: Budget) -> EngineConfig {
         self.cache = budget;
+        self
+    }
+
+    /// With how many memory mappings of the process executables leave the memory cache, the least recently used first, though there would be room for
+    /// them. Default: half of what the system gives a process (`vm.max_map_count` on Linux, usually 65,530). XLA's CPU backend takes 6 to 9 mappings for an
+    /// executable of a few ops, and about one for each further ten ops; `counters().mappings` says how many the process had when they were counted last.
+    #[must_use]
+    pub fn max_mappings(mut self, mappings: u64) -> EngineConfig {
+        self.max_mappings = Some(mappings);
         self
     }
 
@@ -583,6 +594,10 @@ impl EngineConfig {
 
     pub(crate) fn cache(&self) -> Budget {
         self.cache
+    }
+
+    pub(crate) fn most_mappings(&self) -> Option<u64> {
+        self.max_mappings
     }
 
     /// Which shared cache is to be used, if one is.

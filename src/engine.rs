@@ -21,6 +21,7 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::{Classes, ColdRegions, Flow, Foregone, KnownRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
+use crate::mappings::Mappings;
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
 use crate::promised::Promises;
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
@@ -71,6 +72,7 @@ pub(crate) struct EngineShared {
     flows: Mutex<Living<Flow>>,
     /// What is to come from outside.
     promises: Promises,
+    mappings: Mappings,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Arc<Workers<Work>>,
     /// What is interpreted until it is compiled, if anything is.
@@ -159,6 +161,7 @@ impl EngineShared {
             streams: AtomicU32::new(0),
             flows: Mutex::new(Rank::Flows, Living::new(LEAST_LIVING)),
             promises: Promises::new(),
+            mappings: Mappings::new(config.most_mappings()),
             drive,
             compile,
             cold,
@@ -383,6 +386,15 @@ impl EngineShared {
             return VecDeque::new();
         }
         std::mem::take(&mut *self.failures.lock())
+    }
+
+    /// An executable has been made, with so many memory mappings by estimate: if the process has too many of them, others go.
+    pub(crate) fn note_mappings(&self, mappings: u64) {
+        if mappings > 0
+            && let Some(surplus) = self.mappings.note(mappings, || self.cache.stats().mappings)
+        {
+            self.tell_evicted(&self.cache.free_mappings(surplus));
+        }
     }
 
     pub(crate) fn tell_evicted(&self, evicted: &[Evicted]) {
@@ -682,6 +694,8 @@ impl Engine {
         counters.panics += self.0.shared.events().panics();
         counters.cached_executables = cache.entries;
         counters.cached_bytes = Bytes(cache.bytes);
+        counters.cached_mappings = cache.mappings;
+        counters.mappings = self.0.shared.mappings.counted();
         (counters.live_values, counters.live_bytes) = self.0.shared.device.live().read();
         counters
     }

@@ -104,6 +104,8 @@ pub mod handler;
 mod interop;
 mod limits;
 pub mod linalg;
+#[doc(hidden)]
+pub mod mappings;
 pub mod nn;
 pub mod pjrt;
 mod promised;
