@@ -16,7 +16,7 @@ use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
 use crate::engine::{Engine, Reports};
 use crate::error::Result;
-use crate::event::EventSink;
+use crate::event::{EventSink, Guest};
 use crate::execute::Guarded;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
@@ -94,6 +94,7 @@ pub struct EngineConfig {
     check_finite: bool,
     budgets: Budgets,
     cache: Budget,
+    max_mappings: Option<u64>,
     max_regions_in_flight: usize,
     max_bytes_in_flight: Bytes,
     compile_threads: usize,
@@ -150,6 +151,7 @@ impl EngineConfig {
             check_finite: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
+            max_mappings: None,
             max_regions_in_flight: 32,
             max_bytes_in_flight: Bytes(4 << 30),
             compile_threads: cores.saturating_sub(1).clamp(2, 4),
@@ -332,6 +334,15 @@ impl EngineConfig {
         self
     }
 
+    /// With how many memory mappings of the process executables leave the memory cache, the least recently used first, though there would be room for
+    /// them. Default: half of what the system gives a process (`vm.max_map_count` on Linux, usually 65,530). XLA's CPU backend takes 6 to 9 mappings for an
+    /// executable of a few ops, and about one for each further ten ops; `counters().mappings` says how many the process had when they were counted last.
+    #[must_use]
+    pub fn max_mappings(mut self, mappings: u64) -> EngineConfig {
+        self.max_mappings = Some(mappings);
+        self
+    }
+
     /// Where executables are kept between processes. Default: in a folder of the user's, as [`DiskCacheConfig`] says, unless variables of the
     /// environment say otherwise:
     ///
@@ -442,7 +453,8 @@ impl EngineConfig {
         mut self,
         rule: impl Fn() -> Box<dyn BoundaryRule> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.rule = Some(Arc::new(rule));
+        let rule = Guest::new(rule);
+        self.rule = Some(Arc::new(move || rule.get()()));
         self
     }
 
@@ -457,7 +469,7 @@ impl EngineConfig {
     /// Where events go. Default: nowhere.
     #[must_use]
     pub fn event_sink(mut self, sink: impl EventSink + 'static) -> EngineConfig {
-        self.sink = Some(Arc::new(sink));
+        self.sink = Some(Arc::new(Guest::new(sink)));
         self
     }
 
@@ -468,7 +480,8 @@ impl EngineConfig {
         mut self,
         plan: impl Fn(FaultPoint) -> Option<Fault> + Send + Sync + 'static,
     ) -> EngineConfig {
-        self.faults = Some(Arc::new(plan));
+        let plan = Guest::new(plan);
+        self.faults = Some(Arc::new(move |point| plan.get()(point)));
         self
     }
 
@@ -581,6 +594,10 @@ impl EngineConfig {
 
     pub(crate) fn cache(&self) -> Budget {
         self.cache
+    }
+
+    pub(crate) fn most_mappings(&self) -> Option<u64> {
+        self.max_mappings
     }
 
     /// Which shared cache is to be used, if one is.

@@ -43,6 +43,8 @@ macro_rules! counters {
                     pending_compiles: self.compiles_asked.get().saturating_sub(ended),
                     cached_executables: 0,
                     cached_bytes: Bytes(0),
+                    cached_mappings: 0,
+                    mappings: 0,
                     live_values: 0,
                     live_bytes: Bytes(0),
                 }
@@ -68,6 +70,10 @@ macro_rules! counters {
             pub cached_executables: u64,
             /// Memory that the cache holds now.
             pub cached_bytes: Bytes,
+            /// Memory mappings of the executables that the cache holds now, by estimate; none but on CPU plugins.
+            pub cached_mappings: u64,
+            /// Memory mappings of the process when they were counted last, which is after some compiles ([`crate::EngineConfig::max_mappings`]).
+            pub mappings: u64,
             /// Values that have data on the device now.
             pub live_values: u64,
             /// Their bytes, on all replicas.
@@ -87,6 +93,8 @@ macro_rules! counters {
                     (c"pending_compiles", self.pending_compiles),
                     (c"cached_executables", self.cached_executables),
                     (c"cached_bytes", self.cached_bytes.0),
+                    (c"cached_mappings", self.cached_mappings),
+                    (c"mappings", self.mappings),
                     (c"live_values", self.live_values),
                     (c"live_bytes", self.live_bytes.0),
                 ]

@@ -27,6 +27,7 @@ pub struct Deadlines {
     pub(crate) wait: Option<Duration>,
     pub(crate) compile: Option<Duration>,
     pub(crate) call: Option<Duration>,
+    pub(crate) promise: Option<Duration>,
     pub(crate) most_stuck: usize,
 }
 
@@ -37,17 +38,24 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// Calls wait for as long as it takes; a thread is given up after 10 minutes. What the largest regions take to compile is seconds.
+    /// Calls wait for as long as it takes, but recording behind an unkept promise for a minute; a thread is given up after 10 minutes. What the
+    /// largest regions take to compile is seconds.
     #[must_use]
     pub const fn new() -> Deadlines {
         let most = Some(Duration::from_secs(600));
-        Deadlines { wait: None, compile: most, call: most, most_stuck: 4 }
+        Deadlines {
+            wait: None,
+            compile: most,
+            call: most,
+            promise: Some(Duration::from_secs(60)),
+            most_stuck: 4,
+        }
     }
 
     /// Nothing is ever given up.
     #[must_use]
     pub const fn none() -> Deadlines {
-        Deadlines { compile: None, call: None, ..Deadlines::new() }
+        Deadlines { compile: None, call: None, promise: None, ..Deadlines::new() }
     }
 
     /// Most that a call that needs an answer of the device waits: reads, waits, `synchronize`, uploads, ops in Debug mode. After that it returns
@@ -78,6 +86,16 @@ impl Deadlines {
     #[must_use]
     pub const fn call(mut self, most: Duration) -> Deadlines {
         self.call = Some(most);
+        self
+    }
+
+    /// Most that a stream is held up by one value that was promised and is not brought ([`Stream::promised`](crate::Stream::promised), a placeholder of
+    /// [`embed`](crate::embed)) while a call that records an op finds no room in the log: it may be made by the thread that is to bring the value. After that
+    /// the op is not recorded, and its call returns an error ([`Error::is_timeout`](crate::Error::is_timeout)) that names the promise; so does each further one
+    /// until there is room. With [`Deadlines::wait`] that is what recording waits instead. Default: a minute.
+    #[must_use]
+    pub const fn promise(mut self, most: Duration) -> Deadlines {
+        self.promise = Some(most);
         self
     }
 

@@ -21,7 +21,9 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::{Classes, ColdRegions, Flow, Foregone, KnownRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
+use crate::mappings::Mappings;
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
+use crate::promised::Promises;
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::store::Store;
 use crate::stream::{Stream, StreamShared, mode_code, mode_of};
@@ -68,6 +70,9 @@ pub(crate) struct EngineShared {
     streams: AtomicU32,
     /// What is in flight of each stream, for those who wait for memory.
     flows: Mutex<Living<Flow>>,
+    /// What is to come from outside.
+    promises: Promises,
+    mappings: Mappings,
     drive: Arc<Pool<Arc<StreamShared>>>,
     compile: Arc<Workers<Work>>,
     /// What is interpreted until it is compiled, if anything is.
@@ -155,6 +160,8 @@ impl EngineShared {
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
             flows: Mutex::new(Rank::Flows, Living::new(LEAST_LIVING)),
+            promises: Promises::new(),
+            mappings: Mappings::new(config.most_mappings()),
             drive,
             compile,
             cold,
@@ -341,6 +348,11 @@ impl EngineShared {
         self.flows.lock().iter().collect()
     }
 
+    /// What is to come from outside.
+    pub(crate) fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
     /// Whether somebody looks at events.
     pub(crate) fn is_observed(&self) -> bool {
         self.reports.events.is_observed()
@@ -374,6 +386,15 @@ impl EngineShared {
             return VecDeque::new();
         }
         std::mem::take(&mut *self.failures.lock())
+    }
+
+    /// An executable has been made, with so many memory mappings by estimate: if the process has too many of them, others go.
+    pub(crate) fn note_mappings(&self, mappings: u64) {
+        if mappings > 0
+            && let Some(surplus) = self.mappings.note(mappings, || self.cache.stats().mappings)
+        {
+            self.tell_evicted(&self.cache.free_mappings(surplus));
+        }
     }
 
     pub(crate) fn tell_evicted(&self, evicted: &[Evicted]) {
@@ -673,6 +694,8 @@ impl Engine {
         counters.panics += self.0.shared.events().panics();
         counters.cached_executables = cache.entries;
         counters.cached_bytes = Bytes(cache.bytes);
+        counters.cached_mappings = cache.mappings;
+        counters.mappings = self.0.shared.mappings.counted();
         (counters.live_values, counters.live_bytes) = self.0.shared.device.live().read();
         counters
     }

@@ -11,7 +11,7 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::handler::TargetError;
 use fuseline_fusion::program::ProgramError;
 use fuseline_fusion::text::TextError;
-use fuseline_fusion::{LiteralError, OpCode, OpError, RegionSeq, ShapeError, Site, StreamId};
+use fuseline_fusion::{LiteralError, OpCode, OpError, Printable, RegionSeq, ShapeError, Site, StreamId};
 
 use crate::event::{Took, Wait};
 use crate::pjrt;
@@ -359,7 +359,16 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.0 {
+        Printable(Words(&self.0)).fmt(f)
+    }
+}
+
+/// An error as it is put into words, whatever characters are in what plugins, files and programs say.
+struct Words<'a>(&'a Kind);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
             Kind::Op { error, site } => match site {
                 Site::Unknown => error.fmt(f),
                 site => write!(f, "{error} (at {site})"),

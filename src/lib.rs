@@ -97,11 +97,15 @@ mod error;
 mod event;
 mod execute;
 pub mod fft;
+#[doc(hidden)]
+pub mod files;
 pub mod handler;
 #[cfg(feature = "ndarray")]
 mod interop;
 mod limits;
 pub mod linalg;
+#[doc(hidden)]
+pub mod mappings;
 pub mod nn;
 pub mod pjrt;
 mod promised;

@@ -34,6 +34,10 @@ pub(crate) const MAX_KNOWN_REGIONS: usize = 1_024;
 /// Differences told of one miss.
 pub(crate) const MAX_TOLD_DIFFERENCES: usize = 4;
 
+/// Ops that event sinks may have recorded on an engine beyond as many as its program has: a sink that records for each event of what it has
+/// recorded would never come to an end.
+pub(crate) const MAX_SINK_OPS: u64 = 4_096;
+
 /// Failures kept for whoever asks the engine for them; older ones are forgotten.
 pub(crate) const MAX_KEPT_FAILURES: usize = 64;
 

@@ -1,28 +1,123 @@
 //! Values that come from outside of the stream: what another process sends, for one.
 //!
 //! Input: a type. Output: a tensor on which ops may be recorded at once, and the duty to give it its data, or the reason why there is none, on any
-//! thread. What depends on it is launched when the data is there, and holds up its stream until then (E1); nobody waits meanwhile but who reads.
+//! thread. What depends on it is launched when the data is there, and holds up its stream until then (E1). Nobody waits meanwhile but who reads,
+//! and who records so much behind it that the log is full. The latter may be the very thread that was to bring the data: it waits for a bounded time
+//! ([`Deadlines::promise`](crate::Deadlines::promise)) and is then told which promise it is, by the list of them ([`Promises`]).
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fuseline_fusion::{Site, TensorType};
+use fuseline_fusion::{Site, TensorType, ValueId};
 
 use crate::error::{Failure, Result, Stage};
+use crate::event::Took;
 use crate::stream::Stream;
+use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 use crate::value::{Outcome, ValueCell, ValuePromise};
+
+/// The values of an engine that are to come from outside and have not.
+#[derive(Clone)]
+pub(crate) struct Promises(Arc<Mutex<HashMap<ValueId, Due>>>);
+
+struct Due {
+    ty: TensorType,
+    /// Where it was promised.
+    site: Site,
+    /// Since when a stream has been held up by it.
+    since: Option<Instant>,
+}
+
+impl Promises {
+    pub(crate) fn new() -> Promises {
+        Promises(Arc::new(Mutex::new(Rank::Promises, HashMap::new())))
+    }
+
+    /// Lists a promise until it is kept or dropped.
+    pub(crate) fn list(&self, promise: ValuePromise, site: Site) -> Listed {
+        let (id, ty) = (promise.holder().id(), promise.holder().ty().clone());
+        self.0.lock().insert(id, Due { ty, site, since: None });
+        Listed { promise: Some(promise), id, promises: self.clone() }
+    }
+
+    /// A stream is held up by this value, which may be one of those promised.
+    pub(crate) fn note_awaited(&self, value: ValueId) {
+        if let Some(due) = self.0.lock().get_mut(&value) {
+            due.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// The promise that has held up a stream longest, in words, if that is as long as `most`.
+    ///
+    /// # Errors
+    /// With when it may be so next.
+    pub(crate) fn overdue(&self, most: Duration) -> std::result::Result<String, Instant> {
+        let listed = self.0.lock();
+        let awaited = listed.values().filter_map(|due| due.since.map(|since| (since, due)));
+        let now = Instant::now();
+        let Some((since, due)) = awaited.min_by_key(|&(since, _)| since) else {
+            return Err(after(now, most));
+        };
+        match after(since, most) {
+            end if end <= now => Ok(format!(
+                "waits for {}, promised at {} and not brought for {}; keep the promise or break it, on another thread if this one was to, \
+                 or record less behind it (Deadlines::promise says how long is waited)",
+                due.ty,
+                due.site,
+                Took(now - since)
+            )),
+            end => Err(end),
+        }
+    }
+}
+
+/// The end of a time; of one that is longer than clocks go, that of a day.
+pub(crate) fn after(start: Instant, time: Duration) -> Instant {
+    start.checked_add(time).unwrap_or_else(|| start + Duration::from_secs(86_400))
+}
+
+/// A promise that is listed as long as it is neither kept nor broken.
+pub(crate) struct Listed {
+    /// There until then.
+    promise: Option<ValuePromise>,
+    id: ValueId,
+    promises: Promises,
+}
+
+impl Listed {
+    /// What is promised.
+    pub(crate) fn value(&self) -> Option<&Arc<ValueCell>> {
+        self.promise.as_ref().map(ValuePromise::holder)
+    }
+
+    pub(crate) fn resolve(mut self, outcome: Outcome) {
+        if let Some(promise) = self.promise.take() {
+            drop(promise.resolve(outcome));
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let gone = self.promises.0.lock().remove(&self.id);
+        drop(gone);
+    }
+}
 
 /// The duty to give a tensor its data ([`Stream::promised`]). Dropped without that, it fails what depends on the tensor.
 pub struct Promised {
     /// There until it is kept or broken.
-    promise: Option<ValuePromise>,
+    promise: Option<Listed>,
     stream: Stream,
     site: Site,
 }
 
 impl Stream {
-    /// A tensor whose data comes later, from any thread, and the duty to bring it. Ops may be recorded with it before.
+    /// A tensor whose data comes later, from any thread, and the duty to bring it. Ops may be recorded with it before: so many that the log of
+    /// the stream is full, some thousands, and then their calls wait, as long as [`Deadlines::promise`](crate::Deadlines::promise) says.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -42,7 +137,9 @@ impl Stream {
     pub fn promised(&self, ty: TensorType) -> (Tensor, Promised) {
         let (cell, promise) = ValueCell::promised(ty);
         let tensor = Tensor::new(cell, self.shared().clone());
-        (tensor, Promised { promise: Some(promise), stream: self.clone(), site: here() })
+        let site = here();
+        let promise = Some(self.shared().engine().promises().list(promise, site.clone()));
+        (tensor, Promised { promise, stream: self.clone(), site })
     }
 }
 
@@ -53,9 +150,9 @@ impl Promised {
     /// When the length does not fit the type, or the device refuses; what depends on the tensor has failed then, for the same reason.
     pub fn keep(mut self, bytes: &[u8]) -> Result<()> {
         let Some(promise) = self.promise.take() else { return Ok(()) };
-        let ty = promise.holder().ty().clone();
+        let Some(ty) = promise.value().map(|value| value.ty().clone()) else { return Ok(()) };
         match self.stream.upload_buffer(&ty, bytes) {
-            Ok(buffer) => drop(promise.resolve(Outcome::Data { buffer, maker: None })),
+            Ok(buffer) => promise.resolve(Outcome::Data { buffer, maker: None }),
             Err(error) => {
                 self.fail(promise, Stage::Transfer, error.to_string());
                 return Err(error);
@@ -71,11 +168,11 @@ impl Promised {
         }
     }
 
-    fn fail(&self, promise: ValuePromise, stage: Stage, message: String) {
+    fn fail(&self, promise: Listed, stage: Stage, message: String) {
         let (op, region, site) = (None, None, self.site.clone());
         let failure = Arc::new(Failure { stage, op, site, region, message, resource_exhausted: false });
         self.stream.shared().engine().keep_failure(&failure);
-        drop(promise.resolve(Outcome::Failed(failure)));
+        promise.resolve(Outcome::Failed(failure));
     }
 }
 
@@ -91,7 +188,7 @@ impl Drop for Promised {
 impl fmt::Debug for Promised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.promise {
-            Some(promise) => write!(f, "Promised({:?})", promise.holder()),
+            Some(promise) => write!(f, "Promised({:?})", promise.value()),
             None => f.write_str("Promised(kept)"),
         }
     }

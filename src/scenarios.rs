@@ -82,26 +82,30 @@ fn one_stream(size: Size) {
     assert_eq!(counters.poisoned, 0);
 }
 
-/// Each thread has a stream, uses a value of the thread before, and another one reads it.
+/// Each thread has a stream, uses a value of the thread before, and another one reads it. What each value is follows from what it was made of, whatever
+/// the order in which threads come to it.
 fn streams_that_use_each_other(size: Size) {
     let engine = small(EngineConfig::new());
-    let ring: Arc<Vec<Mutex<Tensor>>> =
-        Arc::new((0..size.threads).map(|me| Mutex::new(Rank::Test, vector(&engine, me as f32))).collect());
+    let start = |me: usize| Mutex::new(Rank::Test, (vector(&engine, -(me as f32)), [-(me as f32), 2.0]));
+    let ring: Arc<Vec<Mutex<(Tensor, [f32; 2])>>> = Arc::new((0..size.threads).map(start).collect());
     let (held, used) = (engine.clone(), ring.clone());
     on_threads(size.threads, move |me| {
         let stream = held.new_stream();
-        let mine = stream.tensor(&[1.0f32, 1.0], &[2]).unwrap();
+        let mine = stream.tensor(&[1.0f32, 3.0], &[2]).unwrap();
         for round in 0..size.rounds {
-            let theirs = used[(me + round) % used.len()].lock().clone();
+            let (theirs, [first, second]) = used[(me + round) % used.len()].lock().clone();
             let next = mine.add(&theirs.abs().unwrap()).unwrap();
+            let wanted = [1.0 + first.abs(), 3.0 + second.abs()];
             // The old value goes while others may be using it.
-            let old = std::mem::replace(&mut *used[me].lock(), next);
+            let old = std::mem::replace(&mut *used[me].lock(), (next, wanted));
             drop(old);
         }
-        assert!(first(&used[me].lock().clone()) >= 1.0);
+        let (value, wanted) = used[me].lock().clone();
+        assert_eq!(value.to_vec::<f32>().unwrap(), wanted);
     });
     for value in ring.iter() {
-        assert!(first(&value.lock().clone()) >= 1.0);
+        let (value, wanted) = value.lock().clone();
+        assert_eq!(value.to_vec::<f32>().unwrap(), wanted);
     }
 }
 

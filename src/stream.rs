@@ -13,13 +13,13 @@ use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
 use smallvec::SmallVec;
 
 use crate::engine::EngineShared;
-use crate::error::{Error, Failure, Result, Stage};
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::execute::{Askers, Donated, Driver, Flow, Standing, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
-use crate::record::replay::{Dropped, End, Replay, Replayed, TakeResults};
+use crate::record::replay::{Dropped, Replay, Replayed, TakeResults};
 use crate::record::{Entry, Fence, Fenced, caller, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified, Unwinding};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use crate::sync::fork::{is_forked, keep_in_child};
 use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
-use crate::value::{Outcome, ValueCell, ValuePromise, ValueRef};
+use crate::value::{ValueCell, ValuePromise, ValueRef};
 
 /// Codes of a stream's mode; 0 is the engine's.
 const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
@@ -272,7 +272,7 @@ impl StreamShared {
     pub(crate) fn push(self: &Arc<Self>, entry: Entry) -> Ticket {
         // The driver may be waiting for this thread, so this thread must not wait for the driver.
         let Pushed { ticket, awaited } = match is_driving() {
-            true => self.log.push_at_once(entry),
+            true => self.log.push_at_once(self.unless_fed(entry)),
             false => self.log.push_within(
                 entry,
                 |ticket, entry| {
@@ -281,6 +281,7 @@ impl StreamShared {
                     self.notify();
                     (self.engine().counters().stall(), self.patience(entry))
                 },
+                |entry| self.waits_on(entry),
                 |entry| self.give_up(entry),
             ),
         };
@@ -288,61 +289,6 @@ impl StreamShared {
             self.notify();
         }
         ticket
-    }
-
-    /// Until when an entry waits for room in the log; for ever if that is not said.
-    #[cold]
-    fn patience(&self, entry: &Entry) -> Option<Instant> {
-        match entry {
-            // Who asks waits for the answer, and for no longer than it wants to.
-            Entry::Need(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
-            Entry::Op(_) => self.engine.deadline(),
-            // There are as many as ops, and nobody to be told.
-            Entry::Release(_) | Entry::Flush(_) | Entry::After(_) | Entry::Replayed(..) | Entry::Nothing => {
-                self.engine.deadline().map(|_| Instant::now())
-            }
-        }
-    }
-
-    /// What is recorded instead of an entry that has waited in vain: nothing, if somebody can be told.
-    #[cold]
-    pub(crate) fn give_up(&self, entry: Entry) -> Entry {
-        let op = match entry {
-            Entry::Op(op) if !op.results.is_empty() => op,
-            other => return other,
-        };
-        let failure = Arc::new(Failure {
-            stage: Stage::Wait,
-            op: Some(op.signature.op()),
-            site: op.site.clone(),
-            region: None,
-            message: format!(
-                "it was given up, since there was no room in the log of stream {} in time",
-                self.id
-            ),
-            resource_exhausted: false,
-        });
-        for promise in op.results {
-            drop(promise.resolve(Outcome::Failed(failure.clone())));
-        }
-        Entry::Nothing
-    }
-
-    /// An op was given up, or more of them would be too much, because the stream does not go on.
-    #[cold]
-    fn no_room(&self) -> Error {
-        let waited = self.engine.config().waits().wait.unwrap_or_default();
-        Error::timeout(waited, format!("room in the log of stream {}", self.id), self.standing.look())
-    }
-
-    /// Whether an op with this result was given up. Not known of one that another thread sees to; its results have failed then.
-    #[inline(always)]
-    fn was_given_up(&self, result: Option<&Tensor>) -> bool {
-        // As a rule nobody has come to it yet.
-        match result.and_then(|result| result.cell().outcome().get()) {
-            Some(Outcome::Failed(failure)) => failure.stage == Stage::Wait,
-            _ => false,
-        }
     }
 
     /// Makes the driver go through everything up to and including `ticket`.
@@ -495,7 +441,7 @@ impl StreamShared {
         match self.replay.record(&call, self, &mut results) {
             Replayed::Yes => {}
             Replayed::No => self.record_anew(&call, call.known(), &mut results)?,
-            Replayed::TooMany => return Err(self.no_room()),
+            Replayed::TooMany => return Err(self.no_room(call.site)),
         }
         Ok(results)
     }
@@ -552,7 +498,7 @@ impl StreamShared {
         match self.replay.record(call, self, &mut result) {
             Replayed::Yes => {}
             Replayed::No => self.record_anew(call, known(), &mut result)?,
-            Replayed::TooMany => return Err(self.no_room()),
+            Replayed::TooMany => return Err(self.no_room(call.site)),
         }
         result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
@@ -593,7 +539,7 @@ impl StreamShared {
         let op = TraceOp { signature, operands: inputs, results, effect, mode, site: site.clone() };
         self.replay.submit_with(Entry::Op(op), operands, self);
         if self.was_given_up(made.taken().first()) {
-            return Err(self.no_room());
+            return Err(self.no_room(site));
         }
         match mode {
             Mode::Fused if effect == Effect::Pure => {}

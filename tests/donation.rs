@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::nn::{self, Adam, AdamState};
-use fuseline::{Bytes, Engine, EngineConfig, Event, MemoryPlan, Result, Tensor, TensorType};
+use fuseline::{
+    Attrs, Bytes, DType, Engine, EngineConfig, Event, MemoryPlan, OpCode, Result, Tensor, TensorType,
+};
 use support::{Log, block_on, plugin, plugin_for};
 
 /// Parameters are square; the first has the first side, and so on, again and again.
@@ -312,4 +314,32 @@ fn products_see_what_was_updated_in_place() {
         }
         assert!(engine.counters().donations > 1, "{:?}", engine.counters());
     }
+}
+
+/// A value that dies on one stream while another, which is held up, still has to read it keeps its memory until then.
+#[test]
+fn what_another_stream_is_to_read_is_not_reused() -> Result<()> {
+    let Some(engine) = plugin(support::config()) else { return Ok(()) };
+    let ty = TensorType::of(DType::F32, &[1_024])?;
+    let other = engine.new_stream();
+    for shares in [false, true, true] {
+        let x = engine.tensor(&vec![3.0f32; 1_024], &[1_024])?;
+        // Held up until the promise is kept.
+        let (late, promised) = other.promised(ty.clone());
+        let sum = other
+            .record(OpCode::Add, Attrs::none(), &[], &[&late, if shares { &x } else { &late }])?
+            .remove(0);
+        other.flush();
+        let before = engine.counters();
+        let next = x.neg()?;
+        drop(x);
+        assert_eq!(next.to_vec::<f32>()?, vec![-3.0; 1_024]);
+        // Alone, it is reused, or this shows nothing.
+        let donations = engine.counters().since(&before).donations;
+        assert_eq!(donations, u64::from(!shares));
+        let ones: Vec<u8> = std::iter::repeat_n(1.0f32.to_le_bytes(), 1_024).flatten().collect();
+        promised.keep(&ones)?;
+        assert_eq!(sum.to_vec::<f32>()?, vec![if shares { 4.0 } else { 2.0 }; 1_024]);
+    }
+    Ok(())
 }

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::{
     Budgets, Bytes, DType, Engine, EngineConfig, Event, Fault, FaultPoint, HardOnly, Literal, Mode, OpCode,
-    Result, Stage, Tensor, Varies, Varying, with_mode,
+    Result, Stage, Tensor, TensorType, Varies, Varying, with_mode,
 };
 use support::{Log, block_on, close, on_engines, plugin, vector};
 
@@ -575,22 +576,65 @@ fn handles_may_go_in_any_order() {
     drop(engine);
 }
 
+/// Takes a while, and gives what it is given.
+struct Slow;
+
+impl Handler for Slow {
+    fn results(&self, operands: &[TensorType], _: &Config) -> std::result::Result<Vec<TensorType>, String> {
+        Ok(operands.to_vec())
+    }
+
+    fn run(&self, mut call: HandlerCall<'_>) -> std::result::Result<(), String> {
+        std::thread::sleep(Duration::from_millis(2));
+        call.results[0].bytes.copy_from_slice(call.operands[0].bytes);
+        Ok(())
+    }
+}
+
+/// However far the program is ahead, no more regions, and no more bytes of results, are on the device at once than was said.
 #[test]
 fn back_pressure_bounds_what_is_in_flight() {
-    let log = Log::default();
-    let config = || {
-        let budgets = Budgets { ops: 4, ..Budgets::default() };
-        support::config().region_budgets(budgets).in_flight_limits(2, Bytes(1 << 20)).event_sink(log.sink())
-    };
-    on_engines(config, |engine| {
-        let x = engine.full(1.0f32, &[64, 64])?;
-        let mut y = x.clone();
-        for _ in 0..2_000 {
-            y = (&y + 1.0)?;
-        }
-        assert_eq!(y.to_vec::<f32>()?[0], 2_001.0);
-        Ok(())
-    });
+    const SIDE: u64 = 64;
+    let slow = handler::register("engine.slow", Slow).unwrap();
+    // Each region has one result, of 16 KiB.
+    for (regions, bytes) in [(2, Bytes(1 << 30)), (100, Bytes(40 << 10))] {
+        let log = Log::default();
+        let config = || support::config().in_flight_limits(regions, bytes).event_sink(log.sink());
+        on_engines(config, |engine| {
+            // Work enough for a plugin to do it on a thread of its own.
+            let half = engine.tensor(&vec![0.5f32; (SIDE * SIDE) as usize], &[SIDE; 2])?;
+            let mut y = engine.tensor(&vec![1.0f32; (SIDE * SIDE) as usize], &[SIDE; 2])?;
+            for _ in 0..40 {
+                let product = half.matmul(&y)?;
+                let late = engine.stream().call_handler(slow, &[&product], Config::none())?;
+                y = (&late[0] * (1.0 / 32.0))?;
+                engine.stream().flush();
+            }
+            engine.synchronize()?;
+            assert_eq!(y.to_vec::<f32>()?, vec![1.0; (SIDE * SIDE) as usize]);
+            let (mut in_flight, mut most, mut launched, mut throttled) = (0, 0, 0, 0);
+            for event in log.take() {
+                match event {
+                    Event::Launched { .. } => {
+                        launched += 1;
+                        in_flight += 1;
+                    }
+                    Event::Completed { .. } => in_flight -= 1,
+                    Event::Throttled { .. } => throttled += 1,
+                    _ => {}
+                }
+                // An end may be told before its launch is.
+                most = most.max(in_flight);
+            }
+            assert!(launched >= 40 && in_flight == 0, "{launched} launched, {in_flight} not done");
+            assert!(most <= 2, "{most} at once");
+            // The reference device is done when it is asked.
+            if engine.pjrt_device().is_some() {
+                assert!(throttled > 0 && most == 2, "the limit was not reached: {throttled}, {most}");
+            }
+            Ok(())
+        });
+    }
 }
 
 // ----- capture -----

@@ -13,7 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use fuseline::{
-    Deadlines, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, Result, Stage, Tensor, with_mode,
+    Attrs, DType, Deadlines, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, OpCode, Result,
+    Stage, Tensor, TensorType, with_mode,
 };
 use support::{Gate, Log, vector, wait_until};
 
@@ -417,6 +418,60 @@ fn recording_on_a_stream_that_hangs_is_told() {
         let wanted = [(1.0 - data[0]).abs(), (2.0 - data[1]).abs()];
         assert_eq!(at_last(|| next.to_vec::<f32>()), wanted);
         at_last(|| engine.synchronize());
+    }
+}
+
+/// Who records behind a value that nobody brings, on its stream or on one that depends on that, is told which promise it is, after a while and from then on
+/// at once: it may be who is to keep it, and then can.
+#[test]
+fn recording_behind_a_promise_that_nobody_keeps_is_told() {
+    for (asks, replays) in RECORDING {
+        let deadlines = Deadlines::new().promise(SHORT);
+        let engine = engine(support::config().replay(replays), deadlines);
+        let x = vector(&engine, &[1.0, 2.0]);
+        let step = |y: &Tensor| -> Result<Tensor> {
+            let y = y.neg()?.add(&x)?.abs()?;
+            if asks {
+                y.on_stream().flush();
+            }
+            Ok(y)
+        };
+        // What comes again is known by then.
+        let mut y = x.clone();
+        for _ in 0..100 {
+            y = step(&y).unwrap();
+        }
+        engine.synchronize().unwrap();
+        let (late, promised) = engine.stream().promised(TensorType::of(DType::F32, &[2]).unwrap());
+        let other = engine.new_stream();
+        let far = other.record(OpCode::Abs, Attrs::none(), &[], &[&late.neg().unwrap()]).unwrap().remove(0);
+        for start in [late, far] {
+            let mut kept = start.clone();
+            let told = (0..300_000).find_map(|_| match step(&kept) {
+                Ok(next) => {
+                    kept = next;
+                    None
+                }
+                Err(error) => Some(error),
+            });
+            let text = timed_out(Err::<(), Error>(told.expect("it is told"))).to_string();
+            let stream = format!("room in the log of stream {}", start.on_stream().id());
+            for part in [&stream, "f32[2], promised at tests/hang.rs:", "keep the promise or break it"] {
+                assert!(text.contains(part), "{asks}, {replays}: {part:?} is not in: {text}");
+            }
+            // Nobody waits again for what has not come.
+            for _ in 0..100 {
+                timed_out((0..10_000).try_fold(kept.clone(), |y, _| step(&y)));
+            }
+            y = kept;
+        }
+        promised.keep(&[0u8; 8]).unwrap();
+        // It is at 1 and 2, or at 0 and 0, as many steps as were recorded.
+        let data = y.to_vec::<f32>().unwrap();
+        assert!(data == [1.0, 2.0] || data == [0.0, 0.0], "{data:?}");
+        let next = (0..20_000).try_fold(y, |y, _| step(&y)).unwrap();
+        assert_eq!(next.to_vec::<f32>().unwrap(), data);
+        engine.synchronize().unwrap();
     }
 }
 

@@ -11,6 +11,8 @@ mod hostile;
 mod support;
 
 use alloc_support::peak;
+use fuseline::embed::{Call, Session};
+use fuseline::fusion::Site;
 use fuseline::fusion::op::{Aim, Entropy, OPS, Seeded, attrs};
 use fuseline::fusion::program::Program;
 use fuseline::{DType, OpCode, Origin, Result, TensorType};
@@ -167,6 +169,44 @@ fn what_fits_no_memory_is_an_error_of_its_readers() {
         assert_eq!(x.neg().unwrap().to_vec::<f32>().unwrap(), [-1.0, -2.0]);
         assert_eq!(engine.counters().panics, 0);
     }
+}
+
+/// A value that is only said to be large takes no memory: a placeholder of a stream, a body or a program, and the program as text says why it is not written.
+#[test]
+fn placeholders_of_any_size_take_no_memory() {
+    let session = Session::reference(support::config()).unwrap();
+    let stream = session.open_stream().unwrap();
+    for dims in [&[1u64 << 40][..], &[1 << 58], &[1 << 30, 1 << 20]] {
+        let ty = TensorType::of(DType::F32, dims).unwrap();
+        let (function, most) = peak(|| -> Result<_> {
+            let late = session.placeholder(stream, &ty)?;
+            session.release(late)?;
+            let trace = session.begin_trace()?;
+            let x = session.placeholder(trace, &ty)?;
+            let y = session.record(trace, Call::new(OpCode::Negate, &[x]))?[0].id;
+            let function = session.end_trace(trace, "large", &[y])?;
+            session.release(x)?;
+            session.release(y)?;
+            Ok(function)
+        });
+        assert!(most <= MOST, "{dims:?}: {most} bytes");
+        let function = function.unwrap();
+        is_refused("program", || session.program(function));
+        let small = session.upload(stream, &TensorType::of(DType::F32, &[1]).unwrap(), &[0; 4]).unwrap();
+        is_refused("call", || session.call(stream, function, &[small], Site::Unknown));
+        session.release(small).unwrap();
+        session.forget(function).unwrap();
+    }
+    // Where there is memory, it is written, and says the same when it is read.
+    let trace = session.begin_trace().unwrap();
+    let ty = TensorType::of(DType::F32, &[3]).unwrap();
+    let x = session.placeholder(trace, &ty).unwrap();
+    let y = session.record(trace, Call::new(OpCode::Negate, &[x])).unwrap()[0].id;
+    let function = session.end_trace(trace, "small", &[y]).unwrap();
+    let program = session.program(function).unwrap();
+    assert_eq!((program.values.len(), program.values[0].data.ty()), (1, &ty));
+    assert_eq!(Program::parse(&program.to_json()).unwrap(), program);
+    assert_eq!(session.counters().panics, 0);
 }
 
 /// Nothing at all is a tensor like any other, whatever its other sizes are.

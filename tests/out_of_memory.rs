@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use fuseline::handler::{self, Config, Handler, HandlerCall};
 use fuseline::{
     Budgets, Bytes, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, Remedy, Result, Stage,
-    Tensor, TensorType,
+    Tensor, TensorType, mappings,
 };
 use support::{Log, block_on, close, on_engines, plugin_for, vector, wait_until};
 
@@ -680,5 +680,112 @@ fn what_plans_too_much_runs_in_halves() {
             assert_eq!(events.iter().any(|event| matches!(event, Event::Oversized { .. })), is_cut);
             Ok(())
         });
+    }
+}
+
+/// A region that no other number gives.
+fn numbered(engine: &Engine, number: usize) -> Result<()> {
+    let data: Vec<f32> = (0..=number).map(|at| at as f32).collect();
+    let x = engine.tensor(&data, &[data.len() as u64])?;
+    let found = x.neg()?.add(&x.abs()?)?.sub(&x)?.to_vec::<f32>()?;
+    assert_eq!(found, data.iter().map(|x| -x).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// Executables leave the cache before the process has as many mappings as it may: here, a few hundred more than it has.
+#[test]
+fn executables_make_room_for_mappings() {
+    let Some(engine) = support::plugin(support::config()) else { return };
+    numbered(&engine, 0).unwrap();
+    let Some(now) = mappings::count() else {
+        println!("skipped: no /proc/self/maps here");
+        return;
+    };
+    drop(engine);
+    let limit = now + 300;
+    let Some(engine) = support::plugin(support::config().max_mappings(limit)) else { return };
+    let mut most = 0;
+    for number in 0..120 {
+        numbered(&engine, number).unwrap();
+        most = most.max(mappings::count().unwrap());
+    }
+    let counters = engine.counters();
+    println!("figures: {now} mappings, at most {most} of {limit}; {counters:?}");
+    assert!(counters.evictions > 0 && counters.cached_executables < 120, "{counters:?}");
+    assert!(counters.mappings > 0 && counters.cached_mappings > 0, "{counters:?}");
+    // What was made since they were counted last may be beyond.
+    assert!(most < limit + 100, "{most} of {limit}");
+}
+
+/// Mappings that are left to this process once all others are taken.
+struct Taken {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+impl Taken {
+    /// Takes all but about `left`.
+    fn all_but(left: u64) -> Option<Taken> {
+        const PAGE: usize = 4_096;
+        let most = mappings::most() as usize;
+        let len = 2 * most * PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: holds because nothing is at an address that the system chooses.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let taken = Taken { start, len };
+        // Each page that may be read, among those that may not, is two mappings more.
+        let splits = (mappings::most().saturating_sub(left + mappings::count()?) / 2) as usize;
+        for split in 0..splits {
+            // SAFETY: holds because the page is one of those that were mapped above, which nobody uses.
+            let done =
+                unsafe { libc::mprotect(start.byte_add((2 * split + 1) * PAGE), PAGE, libc::PROT_READ) };
+            if done != 0 {
+                break;
+            }
+        }
+        Some(taken)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // SAFETY: holds because nobody uses what was mapped.
+        let done = unsafe { libc::munmap(self.start, self.len) };
+        assert_eq!(done, 0);
+    }
+}
+
+/// A process that has no mapping left, whoever has taken them, is told by the compiler that something else failed. It frees executables, tries again, and
+/// goes on; where nothing helps, the op fails.
+#[test]
+fn without_a_mapping_executables_make_room() {
+    let Some(engine) = support::plugin(support::config().max_mappings(u64::MAX)) else { return };
+    for number in 0..4 {
+        numbered(&engine, number).unwrap();
+    }
+    if mappings::count().is_none() || mappings::most() > 1 << 20 {
+        println!("skipped: mappings cannot be counted here, or there are too many to take");
+        return;
+    }
+    let taken = Taken::all_but(160).unwrap();
+    let (mut failed, mut words) = (0, String::new());
+    for number in 4..60 {
+        if let Err(error) = numbered(&engine, number) {
+            failed += 1;
+            words = error.to_string();
+            assert!(error.is_resource_exhausted(), "{words}");
+        }
+    }
+    let counters = engine.counters();
+    println!("figures: {failed} of 56 failed, {} times out of memory, {words}", counters.out_of_memory);
+    drop(taken);
+    assert!(counters.out_of_memory > 0 && counters.evictions > 0, "{counters:?}");
+    assert!(failed < 28, "{failed} of 56 failed: {words}");
+    // As before.
+    for number in 60..64 {
+        numbered(&engine, number).unwrap();
     }
 }

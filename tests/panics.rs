@@ -12,7 +12,7 @@ use std::task::{Context, Wake};
 
 use fuseline::fusion::op::Signature;
 use fuseline::fusion::region::{Cut, Mention, PendingStats};
-use fuseline::{BoundaryRule, Engine, Event, FaultPoint, Mode, Stage, with_mode};
+use fuseline::{BoundaryRule, Engine, Event, EventSink, FaultPoint, Mode, Stage, with_mode};
 use support::{Gate, Log, vector, wait_until};
 
 /// The engine works, whatever has happened to it.
@@ -210,6 +210,86 @@ fn plans_of_faults() {
         assert!(error.to_string().contains("panicked") && error.stage() == stage, "{name}: {error}");
         is_on.store(false, Ordering::SeqCst);
         engine.clear_cache();
+        works(&engine);
+    }
+}
+
+/// What the user gave to the engine is dropped with it, and a panic of that drop is nobody's who drops an engine.
+#[test]
+fn drops() {
+    struct Bomb(Arc<AtomicUsize>);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("planned: dropped");
+        }
+    }
+    impl EventSink for Bomb {
+        fn event(&self, _: &Event) {}
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let bomb = || Bomb(dropped.clone());
+    let (of_rule, of_faults) = (bomb(), bomb());
+    let config = support::config()
+        .event_sink(bomb())
+        .boundary_rule(move || {
+            let _ = &of_rule;
+            Box::new(fuseline::HardOnly)
+        })
+        .inject_faults(move |_| {
+            let _ = &of_faults;
+            None
+        });
+    let engine = config.build_reference().unwrap();
+    works(&engine);
+    let kept = vector(&engine, &[1.0]);
+    drop(engine);
+    drop(kept);
+    // Threads of the engine's may be the last to have them.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while dropped.load(Ordering::SeqCst) < 3 && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert_eq!(dropped.load(Ordering::SeqCst), 3, "each once");
+}
+
+/// A sink that records for each event, and has it run, comes to an end, and is told so; the program is not disturbed.
+#[test]
+fn a_sink_that_feeds_itself() {
+    for (mode, panics) in [(Mode::Strict, false), (Mode::Fused, false), (Mode::Strict, true)] {
+        let fed: Arc<Mutex<Option<fuseline::Tensor>>> = Arc::default();
+        let (recorded, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (source, count, errors) = (fed.clone(), recorded.clone(), refused.clone());
+        let sink = move |_: &Event| {
+            let Some(x) = source.lock().unwrap().clone() else { return };
+            // Three for one.
+            for _ in 0..3 {
+                match with_mode(mode, || x.neg()) {
+                    Ok(_) => drop(count.fetch_add(1, Ordering::SeqCst)),
+                    Err(error) => errors.lock().unwrap().push(error.to_string()),
+                }
+            }
+            x.on_stream().flush();
+            // The value is there, so that is an event at once.
+            drop(x.read());
+            assert!(!panics, "planned");
+        };
+        let engine = support::config().event_sink(sink).build_reference().unwrap();
+        let x = vector(&engine, &[1.0, -2.0]);
+        *fed.lock().unwrap() = Some(x.clone());
+        for _ in 0..50 {
+            assert_eq!(x.abs().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+        }
+        engine.synchronize().unwrap();
+        *fed.lock().unwrap() = None;
+        engine.synchronize().unwrap();
+        let (recorded, ops) = (recorded.load(Ordering::SeqCst), engine.counters().ops);
+        assert!(recorded > 50 && recorded <= 4_096 + 200, "{recorded} of {ops}");
+        if mode == Mode::Strict {
+            let refused = refused.lock().unwrap();
+            assert!(refused.iter().all(|error| error.contains("an event sink has recorded")), "{refused:?}");
+            assert!(recorded >= 4_096 && !refused.is_empty(), "{recorded}");
+        }
         works(&engine);
     }
 }

@@ -395,6 +395,35 @@ fn steps_with_bodies_are_replayed() {
     assert!(replayed >= 8 * 3, "{replayed}");
 }
 
+/// An op that differs from what is expected in its attributes alone, or in its bodies alone, is another op: types, operands and the op itself are the same.
+#[test]
+fn attributes_and_bodies_are_part_of_what_is_expected() {
+    let (_, replayed) =
+        both(Budgets::default(), |engine| {
+            let x = engine.tensor(&[1.0f32, 2.0, 3.0, 5.0], &[4])?;
+            let zero = vector(engine, &[0.0]).reshape(&[])?;
+            let mut read = Vec::new();
+            for round in 0..24i64 {
+                // Expected by then; the odd ones come between others of their kind.
+                let start = i64::from(round % 6 == 5);
+                let part = x.slice(&[start], &[start + 2], &[1])?;
+                let all = Tensor::reduce_with(&x, &zero, &[0], |a, b| {
+                    if round % 8 == 7 { a.maximum(&b) } else { a.add(&b) }
+                })?;
+                let found = part.abs()?.add(&all.broadcast_to(&[2])?)?.to_vec::<f32>()?;
+                let (sum, from) = (if round % 8 == 7 { 5.0 } else { 11.0 }, start as usize);
+                assert_eq!(
+                    found,
+                    [[1.0, 2.0, 3.0][from] + sum, [1.0, 2.0, 3.0][from + 1] + sum],
+                    "round {round}"
+                );
+                read.extend(found);
+            }
+            Ok(read)
+        });
+    assert!(replayed >= 8, "{replayed}");
+}
+
 /// The read is in the midst of the next step, and no boundary.
 #[test]
 fn a_loop_that_reads_one_step_late_is_replayed() {

@@ -1,7 +1,7 @@
 //! Memory over tens of thousands of distinct regions: a line through what is resident after the warm-up, whose slope must be
 //! next to nothing, while every result is compared with the interpreter's.
 //!
-//! `cargo xtask soak memory-reference memory-plugin` runs the long ones; `FUSELINE_REGIONS` says how many regions,
+//! `cargo xtask soak memory-reference memory-plugin compiles` runs the long ones; `FUSELINE_REGIONS` says how many regions,
 //! 10,000 if nothing, and `FUSELINE_MINUTES` for how long at least, 5 if nothing.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says its figures")]
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseline::fusion::interp;
-use fuseline::{Attrs, Budget, Engine, EngineConfig, Literal, OpCode, Tensor};
+use fuseline::{Attrs, Budget, Engine, EngineConfig, Literal, OpCode, ShapeClasses, Tensor, mappings};
 
 /// Most that memory may grow by in a second, on the line, in KiB.
 const MOST_SLOPE: f64 = 1.0;
@@ -133,4 +133,41 @@ fn soak_on_the_reference_device() {
 fn soak_on_the_plugin() {
     let Some(engine) = support::plugin(config()) else { return };
     stays_flat("plugin", &engine);
+}
+
+/// The default configuration, with its budgets: a process that meets ever new regions, all of them compiled, survives, and its mappings stay below the half
+/// of what it may have. `FUSELINE_MAPPINGS` sets the limit lower.
+#[test]
+#[ignore = "soak: `cargo xtask soak compiles`"]
+fn soak_compiles_with_default_budgets() {
+    let limit: Option<u64> = support::number("FUSELINE_MAPPINGS");
+    let config = EngineConfig::new().without_disk_cache().interpret_cold_regions(false);
+    let config = limit.into_iter().fold(config, EngineConfig::max_mappings);
+    let Some(engine) = support::plugin(config.shape_classes(ShapeClasses::Off)) else { return };
+    let regions: usize = support::number("FUSELINE_REGIONS").unwrap_or(20_000);
+    let limit = limit.unwrap_or(mappings::most() / 2);
+    let (start, mut wrong, mut most, mut largest) = (Instant::now(), 0, 0, 0.0f64);
+    for number in 0..regions {
+        let (result, wanted) = region(&engine, number);
+        wrong += usize::from(result.to_literal().unwrap() != wanted);
+        if number % 50 == 0 {
+            most = most.max(mappings::count().unwrap_or(0));
+            largest = largest.max(resident().unwrap_or(0.0));
+        }
+    }
+    let counters = engine.counters();
+    println!(
+        "figures: {regions} regions in {:.0} s, {} compiles, {} evictions, {} cached, {} times out of memory, {wrong} wrong results, at most {most} mappings \
+         of {limit} and {:.0} MiB resident",
+        start.elapsed().as_secs_f64(),
+        counters.compiles,
+        counters.evictions,
+        counters.cached_executables,
+        counters.out_of_memory,
+        largest / 1024.0,
+    );
+    assert_eq!((wrong, counters.compile_failures, counters.out_of_memory), (0, 0, 0));
+    assert!(counters.compiles >= regions as u64, "the regions are distinct: {counters:?}");
+    // What was compiled since they were counted last may be beyond.
+    assert!(most <= limit + limit / 8, "{most} mappings of {limit}");
 }

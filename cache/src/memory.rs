@@ -22,6 +22,11 @@ use crate::table::Table;
 pub trait Artifact: Send + Sync + 'static {
     /// Memory it holds, in bytes; an estimate is good enough.
     fn bytes(&self) -> u64;
+
+    /// Mappings of memory that it holds, of which a process has a limited number; an estimate is good enough. It must not change.
+    fn mappings(&self) -> u64 {
+        0
+    }
 }
 
 /// Most that the cache holds. Reached is allowed, exceeded is not.
@@ -53,6 +58,8 @@ pub struct Stats {
     pub entries: u64,
     /// Bytes now.
     pub bytes: u64,
+    /// Mappings of the artifacts now ([`Artifact::mappings`]).
+    pub mappings: u64,
 }
 
 struct Entry<A, E> {
@@ -69,6 +76,7 @@ struct Counters {
     evictions: AtomicU64,
     entries: AtomicU64,
     bytes: AtomicU64,
+    mappings: AtomicU64,
 }
 
 struct Shared<A, E> {
@@ -211,13 +219,15 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         let entry = self.0.table.get(key)?;
         let mut state = entry.state.lock();
         let variant = state.variants.iter_mut().find(|variant| Arc::ptr_eq(&variant.artifact, old))?;
-        let bytes = new.bytes();
+        let (bytes, mappings) = (new.bytes(), new.mappings());
         let replaced = std::mem::replace(&mut variant.bytes, bytes);
         let old = std::mem::replace(&mut variant.artifact, Arc::new(new));
         drop(state);
-        drop(old);
         self.0.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.0.counters.bytes.fetch_sub(replaced, Ordering::Relaxed);
+        self.0.counters.mappings.fetch_add(mappings, Ordering::Relaxed);
+        self.0.counters.mappings.fetch_sub(old.mappings(), Ordering::Relaxed);
+        drop(old);
         Some(self.0.shrink())
     }
 
@@ -246,6 +256,13 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         keys.into_iter().filter_map(|key| self.0.drop_unused(&key)).collect()
     }
 
+    /// Drops entries as for the budget, those that were hit lately last, until so many mappings of artifacts have gone, or every entry is being
+    /// compiled; returns what left. An artifact that somebody else holds has its mappings until that one drops it.
+    pub fn free_mappings(&self, mappings: u64) -> Vec<Evicted> {
+        let target = self.stats().mappings.saturating_sub(mappings);
+        self.0.shrink_while(|shared| shared.counters.mappings.load(Ordering::Relaxed) > target)
+    }
+
     /// Drops an artifact that turned out to be of no use; the key is tried again as after a compile that failed with `error`, and is given up
     /// as after so many of them, though it compiles each time. Returns the bytes that it held, if it was there.
     pub fn discard(&self, key: &Key, canonical: &[u8], artifact: &Arc<A>, error: Arc<E>) -> Option<u64> {
@@ -255,7 +272,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
         let variant = state.variants.remove(place);
         state.fail(error);
         drop(state);
-        self.0.counters.bytes.fetch_sub(variant.bytes, Ordering::Relaxed);
+        self.0.forget(&variant);
         Some(variant.bytes)
     }
 
@@ -289,6 +306,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
             evictions: read(&counters.evictions),
             entries: read(&counters.entries),
             bytes: read(&counters.bytes),
+            mappings: read(&counters.mappings),
         }
     }
 
@@ -299,7 +317,7 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     }
 }
 
-impl<A, E> Shared<A, E> {
+impl<A: Artifact, E> Shared<A, E> {
     fn over_budget(&self) -> bool {
         self.counters.entries.load(Ordering::Relaxed) > self.budget.entries
             || self.counters.bytes.load(Ordering::Relaxed) > self.budget.bytes
@@ -307,10 +325,15 @@ impl<A, E> Shared<A, E> {
 
     /// Turns the clock until the cache is within its budget or every entry is being compiled.
     fn shrink(&self) -> Vec<Evicted> {
+        self.shrink_while(Shared::over_budget)
+    }
+
+    /// Turns the clock as long as there is too much and an entry that is not being compiled.
+    fn shrink_while(&self, is_too_much: impl Fn(&Self) -> bool) -> Vec<Evicted> {
         let mut evicted = Vec::new();
         // Two rounds: the first may only take away second chances, the second then evicts.
         let mut steps = self.clock.lock().len() * 2;
-        while steps > 0 && self.over_budget() {
+        while steps > 0 && is_too_much(self) {
             steps -= 1;
             let Some(key) = self.clock.lock().pop_front() else { break };
             let Some(entry) = self.table.get(&key) else { continue };
@@ -324,6 +347,12 @@ impl<A, E> Shared<A, E> {
             }
         }
         evicted
+    }
+
+    /// A variant has left its entry.
+    fn forget(&self, variant: &Variant<A>) {
+        self.counters.bytes.fetch_sub(variant.bytes, Ordering::Relaxed);
+        self.counters.mappings.fetch_sub(variant.artifact.mappings(), Ordering::Relaxed);
     }
 
     /// Removes exactly this entry from the table: a new entry of the same key is a new object.
@@ -343,7 +372,7 @@ impl<A, E> Shared<A, E> {
         let is_empty = state.knows_nothing();
         drop(state);
         let bytes = unused.iter().map(|variant| variant.bytes).sum::<u64>();
-        self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        unused.iter().for_each(|variant| self.forget(variant));
         if unused.is_empty() {
             return None;
         }
@@ -362,9 +391,11 @@ impl<A, E> Shared<A, E> {
         let variants = std::mem::take(&mut state.variants);
         drop(state);
         self.take_out(key, &entry);
-        let bytes = entry.canonical.len() as u64 + variants.iter().map(|variant| variant.bytes).sum::<u64>();
+        let canonical = entry.canonical.len() as u64;
+        let bytes = canonical + variants.iter().map(|variant| variant.bytes).sum::<u64>();
         self.counters.entries.fetch_sub(1, Ordering::Relaxed);
-        self.counters.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.counters.bytes.fetch_sub(canonical, Ordering::Relaxed);
+        variants.iter().for_each(|variant| self.forget(variant));
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
         Some(bytes)
     }
@@ -402,7 +433,7 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
     pub fn fulfil_and(mut self, artifact: A, note: impl FnOnce()) -> (Hit<A>, Vec<Evicted>) {
         let artifact = Arc::new(artifact);
         let served = artifact.clone();
-        let bytes = artifact.bytes();
+        let (bytes, mappings) = (artifact.bytes(), artifact.mappings());
         let variant = Variant { outputs: self.outputs.clone(), artifact, bytes, uses: 0 };
         let mut state = self.entry.state.lock();
         let replaced = state.add(variant);
@@ -412,8 +443,9 @@ impl<A: Artifact, E: Send + Sync + 'static> Claim<A, E> {
         drop(state);
         self.done = true;
         self.shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.counters.mappings.fetch_add(mappings, Ordering::Relaxed);
         if let Some(replaced) = replaced {
-            self.shared.counters.bytes.fetch_sub(replaced.bytes, Ordering::Relaxed);
+            self.shared.forget(&replaced);
         }
         let evicted = self.shared.shrink();
         waiters.into_iter().for_each(|wake| wake());

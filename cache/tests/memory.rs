@@ -22,6 +22,10 @@ impl Artifact for Exe {
     fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    fn mappings(&self) -> u64 {
+        7
+    }
 }
 
 type Cache = MemoryCache<Exe, String>;
@@ -189,6 +193,44 @@ fn budgets_hold_and_what_is_used_stays() {
         assert!(cache.stats().bytes <= 1_080);
     }
     assert_eq!(cache.stats().entries, 10);
+}
+
+/// Mappings are counted over all ways in and out, and given back on demand: what was used lately goes last, and what is being made stays.
+#[test]
+fn mappings_are_given_back_on_demand() {
+    let cache = Cache::new(Budget::default());
+    assert_eq!(cache.free_mappings(1_000), []);
+    for number in 0..10 {
+        fill(&cache, number, &[0], number);
+    }
+    let held = claim(&cache, 10, &[0]);
+    assert!(hit(&cache, 0, &[0]).is_some());
+    assert_eq!((cache.stats().mappings, cache.free_mappings(0).len()), (70, 0));
+    // 21 would do, were they not given back one artifact at a time.
+    let evicted: Vec<Key> = cache.free_mappings(15).into_iter().map(|entry| entry.key).collect();
+    assert_eq!(evicted, [key(1), key(2), key(3)]);
+    assert_eq!((cache.stats().mappings, cache.stats().evictions), (49, 3));
+    assert!(hit(&cache, 0, &[0]).is_some(), "it was used");
+    let first = match look(&cache, 0, &[0]) {
+        Lookup::Hit(hit) => hit.artifact,
+        other => panic!("{other:?}"),
+    };
+    let _ = cache.replace(&key(0), &first, Exe { number: 100, bytes: 1 });
+    fill(&cache, 4, &[1], 40);
+    assert_eq!(cache.stats().mappings, 56);
+    let second = match look(&cache, 4, &[1]) {
+        Lookup::Hit(hit) => hit.artifact,
+        other => panic!("{other:?}"),
+    };
+    let _ = cache.discard(&key(4), &canonical(4), &second, Arc::new("no use".to_owned()));
+    assert_eq!(cache.stats().mappings, 49);
+    drop((first, second));
+    assert_eq!(cache.drop_unused().len(), 7);
+    assert_eq!((cache.stats().mappings, cache.free_mappings(u64::MAX).len()), (0, 0));
+    let _ = held.fulfil(Exe { number: 10, bytes: 1 });
+    assert_eq!(cache.stats().mappings, 7);
+    cache.clear();
+    assert_eq!(cache.stats().mappings, 0);
 }
 
 #[test]

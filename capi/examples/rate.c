@@ -70,6 +70,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   printf("an op: %.0f ns in the mean of the last %d steps, %.0f ns in the best; the first step %.0f ns\n", sum / (STEPS / 2), STEPS / 2, best, times[0]);
+  printf("the sum of %d ones: %g\n", OPS * STEPS, total);
   check(fuseline_release(session, x));
   check(fuseline_release(session, one));
   check(fuseline_stream_close(session, stream));

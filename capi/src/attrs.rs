@@ -3,6 +3,7 @@
 //! Input: an array of [`fuseline_attr`]s in any order. Output: [`Attrs`] in the order of the op's schema. What the schema does not have, what has
 //! another kind and what must be there and is not are told by name; whether the values make sense is for the op's rule, when it is recorded.
 
+use std::collections::HashSet;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn fuseline_attrs_new(
     guard("fuseline_attrs_new", || {
         let op = self::op(op)?;
         // SAFETY: holds because the caller vouches for it.
-        let given = unsafe { named(attrs, count, "attrs") }?;
+        let given = unsafe { Looking::new().named(attrs, count, "attrs") }?;
         put(made, "made", || {
             let attrs = in_order(op.def().attrs, &given, op.name())?.into_iter().collect();
             Ok(Box::into_raw(Box::new(fuseline_attrs { op, attrs })))
@@ -140,72 +141,117 @@ impl Given<'_> {
     }
 }
 
-/// Named values, looked at.
-///
-/// # Safety
-/// `attrs` is null or the start of `count` attributes as the header says they are, all of which stays for `'a`.
-pub(crate) unsafe fn named<'a>(
-    attrs: *const fuseline_attr,
-    count: usize,
-    name: &str,
-) -> Result<Vec<(&'a str, Given<'a>)>> {
-    // SAFETY: holds because the caller vouches for it.
-    let attrs = unsafe { list::<fuseline_attr>(attrs, count, name) }?;
-    let mut out: Vec<(&str, Given<'_>)> = Vec::with_capacity(attrs.len());
-    for (place, attr) in attrs.iter().enumerate() {
-        // SAFETY: holds for the same reason.
-        let (name, value) = unsafe { look_at(attr, &format!("{name}[{place}]")) }?;
-        if out.iter().any(|(other, _)| *other == name) {
-            return Err(Fault::invalid(format!("{name} is there twice")));
-        }
-        out.push((name, value));
-    }
-    Ok(out)
+/// Deepest nesting of groups of attributes. No op has more than two levels.
+const MAX_DEPTH: usize = 8;
+
+/// Most attributes of one call, those in groups included, and most texts and flags: a list may stand in itself, or many times in others.
+const MAX_ATTRS: usize = 1 << 16;
+
+/// How far attributes are looked at, whatever they point to.
+pub(crate) struct Looking {
+    /// Groups that are being looked at, one in the other.
+    depth: usize,
+    /// How many more values may be looked at.
+    left: usize,
 }
 
-/// # Safety
-/// The attribute is as the header says, and all of it stays for `'a`.
-pub(crate) unsafe fn look_at<'a>(attr: &fuseline_attr, place: &str) -> Result<(&'a str, Given<'a>)> {
-    // SAFETY: holds because the caller vouches for it.
-    let name = unsafe { text(attr.name, &format!("{place}.name")) }?;
-    let (count, value, what) = (attr.count as usize, attr.value, format!("the value of {name}"));
-    // SAFETY: holds because every bit pattern is a number.
-    let integer = unsafe { value.integer };
-    let given = match attr.kind {
-        FUSELINE_ATTR_INTEGER => Given::Integer(integer),
+impl Looking {
+    pub(crate) fn new() -> Looking {
+        Looking { depth: 0, left: MAX_ATTRS }
+    }
+
+    /// Counts values that are about to be looked at.
+    fn take(&mut self, count: usize, name: &str) -> Result<()> {
+        let too_many =
+            || Fault::invalid(format!("{name} has more than {MAX_ATTRS} values, those in groups included"));
+        self.left = self.left.checked_sub(count).ok_or_else(too_many)?;
+        Ok(())
+    }
+
+    /// Named values, looked at.
+    ///
+    /// # Safety
+    /// `attrs` is null or the start of `count` attributes as the header says they are, all of which stays for `'a`.
+    pub(crate) unsafe fn named<'a>(
+        &mut self,
+        attrs: *const fuseline_attr,
+        count: usize,
+        name: &str,
+    ) -> Result<Vec<(&'a str, Given<'a>)>> {
+        if self.depth == MAX_DEPTH {
+            let message =
+                format!("{name} is a group in {MAX_DEPTH} others, the most there may be; is it in itself?");
+            return Err(Fault::invalid(message));
+        }
+        self.take(count, name)?;
+        // SAFETY: holds because the caller vouches for it.
+        let attrs = unsafe { list::<fuseline_attr>(attrs, count, name) }?;
+        let (mut out, mut names) = (Vec::with_capacity(attrs.len()), HashSet::with_capacity(attrs.len()));
+        for (place, attr) in attrs.iter().enumerate() {
+            self.depth += 1;
+            // SAFETY: holds for the same reason.
+            let looked = unsafe { self.look_at(attr, &format!("{name}[{place}]")) };
+            self.depth -= 1;
+            let (name, value) = looked?;
+            if !names.insert(name) {
+                return Err(Fault::invalid(format!("{name} is there twice")));
+            }
+            out.push((name, value));
+        }
+        Ok(out)
+    }
+
+    /// # Safety
+    /// The attribute is as the header says, and all of it stays for `'a`.
+    pub(crate) unsafe fn look_at<'a>(
+        &mut self,
+        attr: &fuseline_attr,
+        place: &str,
+    ) -> Result<(&'a str, Given<'a>)> {
+        // SAFETY: holds because the caller vouches for it.
+        let name = unsafe { text(attr.name, &format!("{place}.name")) }?;
+        let (count, value, what) = (attr.count as usize, attr.value, format!("the value of {name}"));
         // SAFETY: holds because every bit pattern is a number.
-        FUSELINE_ATTR_REAL => Given::Real(unsafe { value.real }),
-        FUSELINE_ATTR_FLAG => Given::Flag(flag(integer, &what)?),
-        FUSELINE_ATTR_DTYPE => {
-            let code = u32::try_from(integer).unwrap_or(u32::MAX);
-            Given::DType(dtype(code)?)
-        }
-        // SAFETY: holds because the caller vouches for what the kind says.
-        FUSELINE_ATTR_INTEGERS => Given::Integers(unsafe { list(value.integers, count, &what) }?),
-        FUSELINE_ATTR_FLAGS => {
+        let integer = unsafe { value.integer };
+        let given = match attr.kind {
+            FUSELINE_ATTR_INTEGER => Given::Integer(integer),
+            // SAFETY: holds because every bit pattern is a number.
+            FUSELINE_ATTR_REAL => Given::Real(unsafe { value.real }),
+            FUSELINE_ATTR_FLAG => Given::Flag(flag(integer, &what)?),
+            FUSELINE_ATTR_DTYPE => {
+                let code = u32::try_from(integer).unwrap_or(u32::MAX);
+                Given::DType(dtype(code)?)
+            }
             // SAFETY: holds because the caller vouches for what the kind says.
-            let flags = unsafe { list(value.flags, count, &what) }?;
-            Given::Flags(flags.iter().map(|&byte| flag(byte.into(), &what)).collect::<Result<_>>()?)
-        }
-        // SAFETY: holds because the caller vouches for what the kind says.
-        FUSELINE_ATTR_TEXT => Given::Text(unsafe { text(value.text, &what) }?),
-        FUSELINE_ATTR_TEXTS => {
+            FUSELINE_ATTR_INTEGERS => Given::Integers(unsafe { list(value.integers, count, &what) }?),
+            FUSELINE_ATTR_FLAGS => {
+                self.take(count, &what)?;
+                // SAFETY: holds because the caller vouches for what the kind says.
+                let flags = unsafe { list(value.flags, count, &what) }?;
+                Given::Flags(flags.iter().map(|&byte| flag(byte.into(), &what)).collect::<Result<_>>()?)
+            }
             // SAFETY: holds because the caller vouches for what the kind says.
-            let texts = unsafe { list(value.texts, count, &what) }?;
-            // SAFETY: holds for the same reason.
-            Given::Texts(texts.iter().map(|&one| unsafe { text(one, &what) }).collect::<Result<_>>()?)
-        }
-        FUSELINE_ATTR_TENSOR => {
+            FUSELINE_ATTR_TEXT => Given::Text(unsafe { text(value.text, &what) }?),
+            FUSELINE_ATTR_TEXTS => {
+                self.take(count, &what)?;
+                // SAFETY: holds because the caller vouches for what the kind says.
+                let texts = unsafe { list(value.texts, count, &what) }?;
+                // SAFETY: holds for the same reason.
+                Given::Texts(texts.iter().map(|&one| unsafe { text(one, &what) }).collect::<Result<_>>()?)
+            }
+            FUSELINE_ATTR_TENSOR => {
+                // SAFETY: holds because the caller vouches for what the kind says.
+                let tensor = unsafe { list(value.tensor, 1, &what) }?;
+                self.take(1 + tensor[0].size / 1_024, &what)?;
+                // SAFETY: holds for the same reason.
+                Given::Tensor(unsafe { literal(&tensor[0], &what) }?)
+            }
             // SAFETY: holds because the caller vouches for what the kind says.
-            let tensor = unsafe { list(value.tensor, 1, &what) }?;
-            // SAFETY: holds for the same reason.
-            Given::Tensor(unsafe { literal(&tensor[0], &what) }?)
-        }
-        // SAFETY: holds because the caller vouches for what the kind says.
-        FUSELINE_ATTR_ATTRS => Given::Attrs(unsafe { named(value.attrs, count, &what) }?),
-        kind => return Err(Fault::invalid(format!("{name} has kind {kind}, which there is not"))),
-    };
-    Ok((name, given))
+            FUSELINE_ATTR_ATTRS => Given::Attrs(unsafe { self.named(value.attrs, count, &what) }?),
+            kind => return Err(Fault::invalid(format!("{name} has kind {kind}, which there is not"))),
+        };
+        Ok((name, given))
+    }
 }
 
 /// A copy of a tensor's data.
@@ -213,10 +259,14 @@ pub(crate) unsafe fn look_at<'a>(attr: &fuseline_attr, place: &str) -> Result<(&
 /// # Safety
 /// Its pointer is null or the start of as many bytes as it says.
 pub(crate) unsafe fn literal(tensor: &fuseline_tensor, what: &str) -> Result<Literal> {
+    let ty = tensor.r#type.read()?;
+    if ty.bytes().0 != tensor.size as u64 {
+        let (wanted, given) = (ty.bytes().0, tensor.size);
+        return Err(Fault::invalid(format!("{what}: {ty} takes {wanted} bytes of data, {given} were given")));
+    }
     // SAFETY: holds because the caller vouches for it.
     let bytes = unsafe { list(tensor.data, tensor.size, what) }?;
-    Literal::from_bytes(tensor.r#type.read()?, bytes.to_vec())
-        .map_err(|error| Fault::invalid(format!("{what}: {error}")))
+    Literal::from_bytes(ty, bytes.to_vec()).map_err(|error| Fault::invalid(format!("{what}: {error}")))
 }
 
 fn flag(number: i64, what: &str) -> Result<bool> {

@@ -15,7 +15,7 @@ use engine::{
     FaultPoint, Mode, ShapeClasses,
 };
 
-use crate::attrs::{Given, fuseline_attr, look_at};
+use crate::attrs::{Given, Looking, fuseline_attr};
 use crate::callback::{User, fuseline_free_fn};
 use crate::error::{Fault, Result, c_text, fuseline_error, guard, guarded};
 use crate::raw::{given, put, text};
@@ -221,6 +221,7 @@ settings! {
     };
     "wait_deadline", "seconds", "most that a call waits for the device", |config, text| config.deadlines = config.deadlines.wait(seconds(text)?);
     "compile_deadline", "seconds", "most that a compile takes", |config, text| config.deadlines = config.deadlines.compile(seconds(text)?);
+    "promise_deadline", "seconds", "most that recording waits behind a placeholder that is not filled", |config, text| config.deadlines = config.deadlines.promise(seconds(text)?);
     "call_deadline", "seconds", "most that a call of the plugin takes", |config, text| config.deadlines = config.deadlines.call(seconds(text)?);
 }
 
@@ -310,7 +311,7 @@ pub unsafe extern "C" fn fuseline_config_client_option(
     guard("fuseline_config_client_option", || {
         let config = given(config, "config")?;
         // SAFETY: holds because the caller vouches for it.
-        let (name, option) = unsafe { look_at(given(option, "option")?, "option") }?;
+        let (name, option) = unsafe { Looking::new().look_at(given(option, "option")?, "option") }?;
         let value = match option {
             Given::Integer(number) => Value::Int(number),
             Given::Real(number) => Value::Float(number as f32),
@@ -337,7 +338,7 @@ pub unsafe extern "C" fn fuseline_config_compiler_flag(
     guard("fuseline_config_compiler_flag", || {
         let config = given(config, "config")?;
         // SAFETY: holds because the caller vouches for it.
-        let (name, flag) = unsafe { look_at(given(flag, "flag")?, "flag") }?;
+        let (name, flag) = unsafe { Looking::new().look_at(given(flag, "flag")?, "flag") }?;
         let value = match flag {
             Given::Integer(number) => Flag::Int(number),
             Given::Real(number) => Flag::Float(number),

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use engine::embed::ErrorReport;
+use engine::fusion::Printable;
 use engine::{Origin, Stage};
 
 pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
@@ -152,7 +153,15 @@ impl fuseline_error {
     fn other(code: fuseline_code, message: String) -> fuseline_error {
         let stage = FUSELINE_STAGE_RECORD;
         let (op, site, region) = (None, None, None);
-        fuseline_error { code, stage, is_retryable: false, message: c_text(message), op, site, region }
+        fuseline_error {
+            code,
+            stage,
+            is_retryable: false,
+            message: c_text(Printable(message).to_string()),
+            op,
+            site,
+            region,
+        }
     }
 
     pub(crate) fn text(&self) -> String {

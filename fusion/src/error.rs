@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::printable::Printable;
+
 /// Which kind of rule an op call broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,9 +75,10 @@ impl OpError {
 
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.0.op, self.0.given, self.0.rule)?;
+        // Names of the user's may be among what was given.
+        write!(f, "{}: {}; {}", self.0.op, Printable(&self.0.given), Printable(&self.0.rule))?;
         if let Some(hint) = &self.0.hint {
-            write!(f, "; {hint}")?;
+            write!(f, "; {}", Printable(hint))?;
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::printable::InLine;
+
 /// Identity of a value within one process: never reused, so a log line names one value for ever.
 ///
 /// The engine packs a storage index and a generation into it; to everybody else it is opaque.
@@ -78,8 +80,8 @@ impl fmt::Display for Site {
         match self {
             Site::Unknown => f.write_str("an unknown place"),
             Site::Rust(location) => write!(f, "{}:{}", location.file(), location.line()),
-            Site::Host(place) => f.write_str(place),
-            Site::Static(place) => f.write_str(place),
+            Site::Host(place) => InLine(place).fmt(f),
+            Site::Static(place) => InLine(place).fmt(f),
         }
     }
 }

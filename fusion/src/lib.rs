@@ -33,6 +33,7 @@ pub mod limits;
 pub mod literal;
 pub mod lower;
 pub mod op;
+mod printable;
 pub mod program;
 pub mod region;
 pub mod shape;
@@ -48,4 +49,6 @@ pub use groups::Groups;
 pub use id::{RegionSeq, Site, StreamId, ValueId};
 pub use literal::{Literal, LiteralError, Scalar};
 pub use op::{OpCode, OpDef, Signature};
+#[doc(hidden)]
+pub use printable::Printable;
 pub use shape::{Bytes, Elems, Shape, ShapeError, TensorType};

@@ -242,11 +242,22 @@ impl Literal {
         Store::filled(TensorType::scalar(dtype), part.into()).finish()
     }
 
-    /// All zeros (`false` for `bool`).
+    /// All zeros (`false` for `bool`). Ends the process where there is no memory for them, as any allocation does; of a type that somebody else
+    /// gave, use [`Literal::try_zeros`].
     #[must_use]
     pub fn zeros(ty: TensorType) -> Literal {
         let bytes = vec![0; usize::try_from(ty.bytes().0).unwrap_or(usize::MAX)];
         Literal { ty, bytes }
+    }
+
+    /// The same, or nothing if there is no memory for so much.
+    #[must_use]
+    pub fn try_zeros(ty: TensorType) -> Option<Literal> {
+        let len = usize::try_from(ty.bytes().0).ok()?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).ok()?;
+        bytes.resize(len, 0);
+        Some(Literal { ty, bytes })
     }
 
     /// Element type and shape.

@@ -48,6 +48,7 @@ pub(crate) use self::trial::{Trial, Verdict};
 pub(crate) use self::undonated::Undonated;
 use crate::error::Stage;
 use crate::event::call_user;
+use crate::mappings;
 use crate::pjrt as sys;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -228,6 +229,8 @@ pub(crate) struct Executable {
     /// It was compiled in a hurry, and another one is to take its place.
     stopgap: Option<Stopgap>,
     bytes: u64,
+    /// Memory mappings of its code, about.
+    mappings: u64,
     memory: Option<MemoryPlan>,
     trial: Trial,
     /// Its first execution is noted, in case it is the end of the process.
@@ -502,7 +505,9 @@ impl Device {
             }
             _ => None,
         };
+        let is_code_here = self.pjrt().is_some_and(PjrtDevice::is_on_cpu);
         Executable {
+            mappings: if is_code_here { mappings::estimate(region.graph().nodes().len()) } else { 0 },
             loaded,
             region: region.clone(),
             outputs,
@@ -733,6 +738,10 @@ impl Executable {
 impl Artifact for Executable {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn mappings(&self) -> u64 {
+        self.mappings
     }
 }
 

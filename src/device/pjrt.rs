@@ -88,7 +88,12 @@ impl PjrtDevice {
     }
 
     pub(super) fn is_near_host(&self) -> bool {
-        self.devices.len() == 1 && self.client().platform_name() == "cpu"
+        self.devices.len() == 1 && self.is_on_cpu()
+    }
+
+    /// Whether the code of executables lies in the memory of this process.
+    pub(super) fn is_on_cpu(&self) -> bool {
+        self.client().platform_name() == "cpu"
     }
 
     fn client(&self) -> &Client {

@@ -123,12 +123,12 @@ use crate::config::EngineConfig;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::promised::Listed;
 use crate::record::{self, Fence, swap_scoped_mode};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Rank};
 use crate::trace::Open;
-use crate::value::ValuePromise;
 use report::told;
 use table::{Missing, Table};
 use trace::{Function, Trace};
@@ -215,7 +215,7 @@ struct Shared {
 struct Unfilled {
     /// How many there are: each release asks, and mostly there is none.
     count: AtomicU64,
-    promises: Mutex<HashMap<ValueHandle, ValuePromise>>,
+    promises: Mutex<HashMap<ValueHandle, Listed>>,
 }
 
 impl Unfilled {
@@ -223,7 +223,7 @@ impl Unfilled {
         Unfilled { count: AtomicU64::new(0), promises: Mutex::new(Rank::Unfilled, HashMap::new()) }
     }
 
-    fn insert(&self, value: ValueHandle, promise: ValuePromise) {
+    fn insert(&self, value: ValueHandle, promise: Listed) {
         // Counted first. Whoever releases a placeholder has its id from whoever made it, and so sees that it was.
         self.count.fetch_add(1, Ordering::Relaxed);
         self.promises.lock().insert(value, promise);
@@ -234,7 +234,7 @@ impl Unfilled {
     }
 
     /// The promise of a placeholder, if it was not filled, and nobody else has it. To be dropped where nothing is locked.
-    fn take(&self, value: ValueHandle) -> Option<ValuePromise> {
+    fn take(&self, value: ValueHandle) -> Option<Listed> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }

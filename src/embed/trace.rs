@@ -1,13 +1,14 @@
 //! Whole graphs: ops recorded into a program instead of being run, and programs called like ops.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use fuseline_fusion::interp::MAX_VALUE_BYTES;
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
-use fuseline_fusion::{Attrs, Body, Literal, OpCode, Scalar, Site, TensorType};
+use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
 use smallvec::SmallVec;
 
 use super::report::told;
@@ -27,7 +28,8 @@ handles! {
 #[derive(Default)]
 struct State {
     values: Vec<ProgramValue>,
-    inputs: Vec<ProgramId>,
+    /// Those that each call gives. They have no data, however large they are.
+    inputs: Vec<(ProgramId, TensorType)>,
     /// Those of the values that are lifted scalars.
     scalars: HashMap<ProgramId, Scalar>,
     ops: Vec<ProgramOp>,
@@ -76,9 +78,11 @@ impl Trace {
 
     /// A value of the program that each call gives.
     pub(super) fn input(&self, ty: &TensorType) -> Result<ProgramId> {
-        let id = self.bound(Literal::zeros(ty.clone()))?;
-        self.with(&Site::Unknown, |state| state.inputs.push(id))?;
-        Ok(id)
+        self.with(&Site::Unknown, |state| {
+            let id = state.fresh();
+            state.inputs.push((id, ty.clone()));
+            id
+        })
     }
 
     pub(super) fn record(
@@ -120,9 +124,10 @@ impl Trace {
 
 /// A program to be called.
 pub(super) struct Function {
+    /// Of a program that was recorded, without the values that a call gives.
     program: Program,
     /// The values that a call gives, in order.
-    inputs: Vec<ProgramId>,
+    inputs: Vec<(ProgramId, TensorType)>,
     scalars: HashMap<ProgramId, Scalar>,
 }
 
@@ -190,7 +195,8 @@ impl Session {
     /// When there are too many.
     pub fn register(&self, program: Program) -> Result<FunctionHandle> {
         let is_input = |value: &&ProgramValue| value.role == Role::Input;
-        let inputs = program.values.iter().filter(is_input).map(|value| value.id).collect();
+        let input = |value: &ProgramValue| (value.id, value.data.ty().clone());
+        let inputs = program.values.iter().filter(is_input).map(input).collect();
         told(self.add_function(Function { program, inputs, scalars: HashMap::new() }))
     }
 
@@ -215,9 +221,9 @@ impl Session {
     /// The program of a function, to be saved, looked at or run elsewhere. What a call gives stands in it as zeros.
     ///
     /// # Errors
-    /// When the id stands for nothing.
+    /// When the id stands for nothing, and when the inputs have more bytes than [`MAX_VALUE_BYTES`], or than there is memory for.
     pub fn program(&self, function: FunctionHandle) -> Result<Program> {
-        told(self.function(function, "program", &Site::Unknown)).map(|function| function.program.clone())
+        told(self.function(function, "program", &Site::Unknown).and_then(|function| function.whole()))
     }
 
     /// Records a function's ops on a stream, or into a trace, and returns its outputs. They stand in regions with the ops
@@ -251,18 +257,16 @@ impl Session {
             return refuse(format!("call of {}: it has {wanted} inputs, {given} were given", program.name));
         }
         let mut values: HashMap<ProgramId, Held> = HashMap::new();
-        for (&id, &operand) in inputs.iter().zip(operands) {
-            values.insert(id, self.held(operand, &program.name, &site)?);
+        for ((id, wanted), &operand) in inputs.iter().zip(operands) {
+            let held = self.held(operand, &program.name, &site)?;
+            if held.ty() != wanted {
+                let given = held.ty();
+                return refuse(format!("call of {}: an input is {wanted}, {given} was given", program.name));
+            }
+            values.insert(*id, held);
         }
         for value in &program.values {
-            if let Some(given) = values.get(&value.id) {
-                if given.ty() != value.data.ty() {
-                    let (wanted, given) = (value.data.ty(), given.ty());
-                    return refuse(format!(
-                        "call of {}: an input is {wanted}, {given} was given",
-                        program.name
-                    ));
-                }
+            if values.contains_key(&value.id) {
                 continue;
             }
             let scalar = scalars.get(&value.id).copied();
@@ -297,6 +301,33 @@ impl Session {
         }
         drop(values);
         self.keep_all(outputs)
+    }
+}
+
+impl Function {
+    /// The program with all its values, those that a call gives as zeros.
+    fn whole(&self) -> Result<Program> {
+        let mut program = self.program.clone();
+        let known: HashSet<ProgramId> = program.values.iter().map(|value| value.id).collect();
+        let absent = || self.inputs.iter().filter(|(id, _)| !known.contains(id));
+        let bytes = absent().map(|(_, ty)| ty.bytes()).fold(Bytes(0), Bytes::saturating_add);
+        let too_large = |why: &str| {
+            let message = format!("program: its inputs take {bytes} as zeros, {why}");
+            Error::misuse(message, Site::Unknown)
+        };
+        if bytes > MAX_VALUE_BYTES {
+            return Err(too_large(&format!(
+                "and a program is written with {MAX_VALUE_BYTES} of them at most"
+            )));
+        }
+        for (id, ty) in absent() {
+            let zeros =
+                Literal::try_zeros(ty.clone()).ok_or_else(|| too_large("for which there is no memory"))?;
+            program.values.push(ProgramValue { id: *id, role: Role::Input, data: Arc::new(zeros) });
+        }
+        // In the order in which they were made.
+        program.values.sort_by_key(|value| value.id);
+        Ok(program)
     }
 }
 

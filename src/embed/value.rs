@@ -12,6 +12,7 @@ use super::trace::Trace;
 use super::{Lane, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::pjrt::HostData;
+use crate::record::caller;
 use crate::stream::{RecordCall, Stream, StreamShared};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
@@ -219,7 +220,8 @@ impl Session {
             Lane::Stream(stream) => {
                 let (cell, promise) = ValueCell::promised(ty.clone());
                 let value = self.keep(Held::Tensor(Tensor::new(cell, stream.shared().clone())))?;
-                self.0.unfilled.insert(value, promise);
+                let site = caller().cloned().unwrap_or_default();
+                self.0.unfilled.insert(value, self.0.engine.shared().promises().list(promise, site));
                 Ok(value)
             }
             Lane::Body(body) => self.keep(Held::Tensor(body.param(ty.clone())?)),
@@ -246,7 +248,7 @@ impl Session {
             }
             let buffer = tensor.on_stream().upload_buffer(tensor.ty(), bytes)?;
             let promise = self.0.unfilled.take(placeholder).ok_or_else(none)?;
-            drop(promise.resolve(Outcome::Data { buffer, maker: None }));
+            promise.resolve(Outcome::Data { buffer, maker: None });
             Ok(())
         }))
     }

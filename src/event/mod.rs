@@ -5,27 +5,27 @@
 //! event costs one branch.
 
 mod parts;
+mod sink;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::lower::Module;
 use fuseline_fusion::region::{Boundary, Mode};
-use fuseline_fusion::{Bytes, Scalar, Site, StreamId};
+use fuseline_fusion::{Bytes, Printable, Scalar, Site, StreamId};
 
 pub use parts::{
     Asked, CacheTier, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
 };
+pub use sink::EventSink;
+#[cfg(feature = "tracing")]
+pub use sink::TracingSink;
+pub(crate) use sink::{Events, Guest, call_user, is_counted, is_telling, note_replayed};
 
 use crate::device::MemoryPlan;
 use crate::error::{RegionRef, Stage};
-use crate::execute::without_waiting;
 use crate::pjrt;
-use crate::sync::rank::before_user_code;
-use crate::value::Counter;
 
 /// Something that happened in the engine.
 #[derive(Clone, Debug)]
@@ -482,7 +482,16 @@ impl Event {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        Printable(Words(self)).fmt(f)
+    }
+}
+
+/// An event as it is put into words, whatever characters are in what plugins, files and programs say.
+struct Words<'a>(&'a Event);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
             Event::Sealed { region, boundary, mode, inputs, scalars, outputs, asked, .. } => {
                 write!(f, "{region} ends because {boundary}")?;
                 if let Some(site) = asked {
@@ -676,112 +685,6 @@ impl fmt::Display for Took {
             v if v >= 100.0 => write!(f, "{v:.0} {unit}"),
             v if v >= 10.0 => write!(f, "{v:.1} {unit}"),
             v => write!(f, "{v:.2} {unit}"),
-        }
-    }
-}
-
-/// Where events go. Called on whatever thread the event happens on, possibly on several at once; it should be quick. A
-/// panic in it is caught, counted and otherwise ignored.
-pub trait EventSink: Send + Sync {
-    /// Something happened.
-    fn event(&self, event: &Event);
-}
-
-impl<F: Fn(&Event) + Send + Sync> EventSink for F {
-    fn event(&self, event: &Event) {
-        self(event);
-    }
-}
-
-/// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a stream, and a panic in it
-/// goes no further. The error is the panic's message.
-#[cfg_attr(debug_assertions, track_caller)]
-pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
-    before_user_code();
-    let called = without_waiting(|| catch_unwind(AssertUnwindSafe(f)));
-    called.map_err(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        // What was thrown may throw again when it is dropped.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        text.unwrap_or_else(|| "no message".to_owned())
-    })
-}
-
-/// A sink, and how often it panicked.
-struct Observer {
-    sink: Arc<dyn EventSink>,
-    panics: Counter,
-}
-
-/// The configured sink, if any. Cheap to clone.
-#[derive(Clone, Default)]
-pub(crate) struct Events(Option<Arc<Observer>>);
-
-impl Events {
-    pub(crate) fn to(sink: Option<Arc<dyn EventSink>>) -> Events {
-        Events(sink.map(|sink| Arc::new(Observer { sink, panics: Counter::new() })))
-    }
-
-    /// Whether there is a sink.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Tells the sink, if there is one; `event` is only made then.
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
-        // Whether or not there is one: a place at which a sink must not be called is found without.
-        before_user_code();
-        let Some(observer) = &self.0 else { return };
-        let event = event();
-        if call_user(|| observer.sink.event(&event)).is_err() {
-            observer.panics.add(1);
-        }
-    }
-
-    /// How often the sink panicked.
-    pub(crate) fn panics(&self) -> u64 {
-        self.0.as_ref().map_or(0, |observer| observer.panics.get())
-    }
-}
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Events(on)" } else { "Events(off)" })
-    }
-}
-
-/// Forwards events to [`tracing`]: failures and fallbacks as warnings, the rest as debug events, all under the target
-/// `fuseline`.
-#[cfg(feature = "tracing")]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TracingSink;
-
-#[cfg(feature = "tracing")]
-impl EventSink for TracingSink {
-    fn event(&self, event: &Event) {
-        let region = event.region().map(ToString::to_string);
-        let (name, region) = (event.name(), region.as_deref());
-        match event {
-            Event::CompileFailed { .. }
-            | Event::Fallback { .. }
-            | Event::OutOfMemory { .. }
-            | Event::CacheTrouble { .. }
-            | Event::NotInterpreted { .. }
-            | Event::Quarantined { .. }
-            | Event::NotPadded { .. }
-            | Event::RecompileStorm { .. }
-            | Event::HotReads { .. }
-            | Event::Growth { .. }
-            | Event::Stuck { .. }
-            | Event::CompilesStopped { .. }
-            | Event::Compared { difference: Some(_), .. }
-            | Event::Poisoned { .. }
-            | Event::Panicked { .. } => {
-                tracing::warn!(target: "fuseline", event = name, region, "{event}");
-            }
-            _ => tracing::debug!(target: "fuseline", event = name, region, "{event}"),
         }
     }
 }

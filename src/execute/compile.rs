@@ -289,6 +289,7 @@ impl Compile {
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
         self.note(info, engine, Some(source.compile_time(took)));
+        let mappings = executable.mappings();
         if let Some(land) = land {
             let eager = Held::of(info.canon.graph(), &self.request(info)).peak();
             let size = Bytes(executable.bytes());
@@ -323,6 +324,7 @@ impl Compile {
                 engine.emit(|| Event::Specialised { region, scalars, took, size });
             }
         }
+        engine.note_mappings(mappings);
         // Whoever waited for it has it.
         if unstored.is_some_and(|unstored| unstored.store(took)) {
             engine.counters().stores.add(1);

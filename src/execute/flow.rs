@@ -118,3 +118,31 @@ impl fmt::Debug for Flow {
         write!(f, "Flow({} regions, {} of results)", state.regions, state.bytes)
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Regions and bytes are limits of their own, both of what is in flight now, and what is larger than all of it goes alone.
+    #[test]
+    fn as_much_is_in_flight_as_the_limits_say() {
+        let flow = Arc::new(Flow::new(3, Bytes(100)));
+        let land = |bytes| flow.land(Bytes(bytes), &Weak::new());
+        assert!(flow.admits(Bytes(1_000)), "nothing else is in flight");
+        flow.take_off(Bytes(60));
+        assert!(flow.admits(Bytes(40)) && !flow.admits(Bytes(41)));
+        flow.take_off(Bytes(40));
+        assert!(flow.admits(Bytes(0)) && !flow.admits(Bytes(1)), "the third region has no bytes to spare");
+        flow.take_off(Bytes(0));
+        assert!(!flow.admits(Bytes(0)), "three are in flight");
+        land(60);
+        assert!(flow.admits(Bytes(60)) && !flow.admits(Bytes(61)));
+        land(40);
+        assert!(flow.admits(Bytes(100)) && !flow.admits(Bytes(101)));
+        assert_eq!(flow.progress(), (3, 2));
+        land(0);
+        assert!(flow.admits(Bytes(1_000)));
+        flow.take_off(Bytes(1_000));
+        assert!(!flow.admits(Bytes(0)), "it is larger than all");
+    }
+}

@@ -9,17 +9,18 @@ use fuseline_fusion::Signature;
 use fuseline_fusion::region::{BoundaryRule, Cut, Mention, PendingStats};
 
 use crate::engine::Reports;
+use crate::event::Guest;
 
 /// See the module's documentation.
 pub(crate) struct Guarded {
     /// Until it panics.
-    rule: Option<Box<dyn BoundaryRule>>,
+    rule: Option<Guest<Box<dyn BoundaryRule>>>,
     reports: Reports,
 }
 
 impl Guarded {
     pub(crate) fn new(rule: Box<dyn BoundaryRule>, reports: Reports) -> Guarded {
-        Guarded { rule: Some(rule), reports }
+        Guarded { rule: Some(Guest::new(rule)), reports }
     }
 
     fn ask<R>(&mut self, ask: impl FnOnce(&mut dyn BoundaryRule) -> R) -> Option<R> {
@@ -27,7 +28,7 @@ impl Guarded {
         let mut answer = None;
         self.reports.call_back("boundary rule", || {
             // Not put back if it panics; it is dropped then.
-            answer = Some((ask(&mut *rule), rule));
+            answer = Some((ask(&mut **rule.get_mut()), rule));
         });
         let (answer, rule) = answer?;
         self.rule = Some(rule);
@@ -55,7 +56,7 @@ impl BoundaryRule for Guarded {
 
 impl fmt::Debug for Guarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.rule {
+        match self.rule.as_ref().map(Guest::get) {
             Some(rule) => rule.fmt(f),
             None => f.write_str("a rule that panicked"),
         }

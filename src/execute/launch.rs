@@ -86,6 +86,7 @@ impl Job {
         };
         let value = input.value.0.clone();
         if self.awaits.replace(value.id()) != Some(value.id()) {
+            stream.engine().promises().note_awaited(value.id());
             let waiting = stream.clone();
             value.outcome().subscribe(move || StreamShared::notify_from_outside(waiting));
         }

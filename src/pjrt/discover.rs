@@ -18,6 +18,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use fuseline_fusion::Printable;
+
 use super::plugin::{OpenError, Plugin, check_file};
 use crate::sync::thread;
 
@@ -164,14 +166,14 @@ impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.source)?;
         if let Some(name) = &self.name {
-            write!(f, "{name}: ")?;
+            write!(f, "{}: ", Printable(name))?;
         }
         match (&self.verdict, &self.path) {
-            (Verdict::Unusable(reason), _) => f.write_str(reason),
+            (Verdict::Unusable(reason), _) => Printable(reason).fmt(f),
             (Verdict::Usable(plugin), Some(path)) => {
-                write!(f, "{} is usable, API {}", path.display(), plugin.api_version())
+                write!(f, "{} is usable, API {}", Printable(path.display()), plugin.api_version())
             }
-            (_, Some(path)) => write!(f, "{} was not tried", path.display()),
+            (_, Some(path)) => write!(f, "{} was not tried", Printable(path.display())),
             (_, None) => f.write_str("nothing"),
         }
     }
@@ -341,7 +343,7 @@ impl fmt::Display for Discovery {
             writeln!(f, "  {candidate}")?;
         }
         for (source, text) in &self.notes {
-            writeln!(f, "  {source}: {text}")?;
+            writeln!(f, "  {source}: {}", Printable(text))?;
         }
         Ok(())
     }

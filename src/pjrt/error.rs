@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::LazyLock;
 
+use fuseline_fusion::Printable;
+
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Canonical status codes (those of abseil), as plugins report them.
@@ -51,6 +53,10 @@ const CODES: [(Code, u32, &str); 16] = [
     (Code::DataLoss, 15, "DATA_LOSS"),
     (Code::Unauthenticated, 16, "UNAUTHENTICATED"),
 ];
+
+/// What a compiler says that gets no memory for its code. The first may have another reason; then it is said again.
+const WITHOUT_MEMORY: [&str; 3] =
+    ["Failed to materialize symbols", "Unable to allocate section memory", "Cannot allocate memory"];
 
 impl Code {
     /// The code with this number; [`Code::Unknown`] for 0 (an error must not say OK) and for numbers to come.
@@ -137,7 +143,9 @@ impl Error {
     /// Device or host memory (or another quota) ran out; freeing some and trying again may work.
     #[must_use]
     pub fn is_resource_exhausted(&self) -> bool {
-        self.code() == Code::ResourceExhausted
+        // What XLA's CPU backend says when the system gives its compiler no memory, or no mapping of it, has other codes.
+        let says_so = |words: &&str| self.message().contains(*words);
+        self.code() == Code::ResourceExhausted || self.is_from_plugin() && WITHOUT_MEMORY.iter().any(says_so)
     }
 
     /// The plugin has no such function or does not support this use of it.
@@ -179,7 +187,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.function(), self.code(), self.message())
+        write!(f, "{}: {}: {}", self.function(), self.code(), Printable(self.message()))
     }
 }
 

@@ -16,6 +16,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use fuseline_fusion::Printable;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use pjrt_sys::*;
 
@@ -160,8 +161,17 @@ impl OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path().display();
-        match self.fault() {
+        Printable(Words(self)).fmt(f)
+    }
+}
+
+/// An error as it is put into words, whatever characters paths and systems have.
+struct Words<'a>(&'a OpenError);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.path().display();
+        match self.0.fault() {
             OpenFault::Missing(words) => write!(f, "the PJRT plugin {path} cannot be read: {words}"),
             OpenFault::NotALibrary => write!(f, "the PJRT plugin {path} is not a shared library"),
             OpenFault::CannotLoad(words) => write!(f, "the PJRT plugin {path} cannot be loaded: {words}"),

@@ -219,22 +219,23 @@ impl<T> Log<T> {
     /// when there is room.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn push<W>(&self, entry: T, when_full: impl FnOnce(Ticket) -> W) -> Pushed {
-        self.push_within(entry, |ticket, _| (when_full(ticket), None), |entry| entry)
+        self.push_within(entry, |ticket, _| (when_full(ticket), None), |_| None, |entry| entry)
     }
 
-    /// As `push`; `when_full` says too until when the entry waits, if not for ever. When that is over, what `give_up` makes of it is left for
-    /// the consumer, and the append is over.
+    /// As `push`; `when_full` says too until when the entry waits, if not for ever. When that is over, `waits_on` may say a later time. If it does
+    /// not, what `give_up` makes of the entry is left for the consumer, and the append is over.
     #[inline(always)]
     pub(crate) fn push_within<W>(
         &self,
         entry: T,
         when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
+        waits_on: impl FnMut(&T) -> Option<Instant>,
         give_up: impl FnOnce(T) -> T,
     ) -> Pushed {
         // Relaxed is enough for the order: the modification order of one counter respects happens-before.
         let ticket = self.tail.fetch_add(1, Ordering::Relaxed);
         if ticket >= self.head.load(ordering!(Acquire, "log_head_load")) + CAPACITY {
-            return self.push_late(ticket, entry, when_full, give_up);
+            return self.push_late(ticket, entry, when_full, waits_on, give_up);
         }
         self.fill(ticket, entry)
     }
@@ -246,10 +247,20 @@ impl<T> Log<T> {
         ticket: u64,
         mut entry: T,
         when_full: impl FnOnce(Ticket, &T) -> (W, Option<Instant>),
+        mut waits_on: impl FnMut(&T) -> Option<Instant>,
         give_up: impl FnOnce(T) -> T,
     ) -> Pushed {
-        let (_waiting, until) = when_full(Ticket(ticket), &entry);
-        if !self.wait_for_room(ticket, until) {
+        let (_waiting, mut until) = when_full(Ticket(ticket), &entry);
+        let has_room = loop {
+            if self.wait_for_room(ticket, until) {
+                break true;
+            }
+            until = waits_on(&entry);
+            if until.is_none() {
+                break false;
+            }
+        };
+        if !has_room {
             // Not under the lock: it may be somebody else's code.
             entry = give_up(entry);
             let mut left = self.room.lock();

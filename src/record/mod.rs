@@ -10,6 +10,7 @@
 pub(crate) mod log;
 pub(crate) mod memo;
 pub(crate) mod replay;
+mod room;
 
 use std::cell::Cell;
 use std::fmt;

@@ -89,6 +89,7 @@ ranks! {
         CallSlot = "the slot of a call with a deadline",
         InterpreterSlot = "the slot of a region that is interpreted",
         Failures = "the latest failures",
+        Promises = "the promises of data from outside",
         Room = "where the end of what was in flight is told",
         Habit = "the habit of an executable",
         Trial = "the trial of an executable",

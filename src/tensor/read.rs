@@ -14,7 +14,7 @@ use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
 use crate::engine::{EngineShared, HandOver, Reports};
 use crate::error::{Error, Failure, Result, Stage};
-use crate::event::{Asked, Event, Events};
+use crate::event::{Asked, Event, Events, is_telling};
 use crate::execute::Standing;
 use crate::stream::may_wait;
 use crate::sync::fork::is_forked;
@@ -70,7 +70,8 @@ struct Watched {
 impl Watched {
     fn start(value: &Tensor, asked: Asked, site: &Site) -> Option<Watched> {
         let (stream, events) = (value.stream().id(), value.stream().engine().events());
-        events.is_observed().then(|| Watched {
+        // A sink that reads is not told of that, or it would go on reading.
+        (events.is_observed() && !is_telling()).then(|| Watched {
             events: events.clone(),
             stream,
             asked,

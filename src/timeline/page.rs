@@ -65,6 +65,8 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
+            // Sites come escaped; the title is the caller's.
+            letter if letter.is_control() && letter != '\n' => out.extend(letter.escape_default()),
             letter => out.push(letter),
         }
     }

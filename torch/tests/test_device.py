@@ -4,6 +4,7 @@ Run with the package installed: ``python -m unittest discover -s torch/tests``.
 """
 
 import copy
+import gc
 import io
 import itertools
 import os
@@ -24,6 +25,38 @@ def ours(tensor):
 class Case(unittest.TestCase):
     def same(self, found, wanted):
         torch.testing.assert_close(found.detach().cpu(), wanted.detach(), equal_nan=True)
+
+
+class Lives(Case):
+    def test_values_end_with_their_tensors(self):
+        def round():
+            x = torch.randn(8, 8).to(DEVICE).requires_grad_()
+            y = (x @ x).relu()
+            z = y[1:, ::2].contiguous()
+            z.add_(1)[0].zero_()
+            torch.cat([y, y]).sum().backward()
+            parts = [z.sum().item(), x.grad.cpu(), y.detach().clone().tolist(), torch.stack([y, y]).split(1)]
+            values, places = y.detach().topk(2)
+            values.copy_(torch.ones(8, 2))
+            storage = z.untyped_storage()
+            del parts, values, places, storage
+
+        def living():
+            gc.collect()
+            torch.fuseline.synchronize()
+            stats = torch.fuseline.memory_stats()
+            return stats["live_values"], stats["live_bytes"]
+
+        round()
+        before = living()
+        for _ in range(5):
+            round()
+        self.assertEqual(living(), before)
+        # They are counted while they live, or this shows nothing.
+        kept = [torch.ones(100).to(DEVICE) for _ in range(7)]
+        self.assertEqual(living(), (before[0] + 7, before[1] + 2_800))
+        del kept
+        self.assertEqual(living(), before)
 
 
 class Tensors(Case):

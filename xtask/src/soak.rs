@@ -47,6 +47,14 @@ const SOAKS: &[Soak] = &[
         vars: &[],
     },
     Soak {
+        name: "compiles",
+        what: "20,000 distinct regions compiled in one process with default budgets, mappings and memory told",
+        package: "fuseline",
+        binary: "soak_memory",
+        test: "soak_compiles_with_default_budgets",
+        vars: &[("FUSELINE_REGIONS", "20000")],
+    },
+    Soak {
         name: "hostile-sizes",
         what: "ten million calls with hostile sizes and attributes, within 1 MiB each",
         package: "fuseline",

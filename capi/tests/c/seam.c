@@ -430,6 +430,26 @@ static fuseline_body *sum_body(void) {
   return body;
 }
 
+/* Groups that are in themselves, or in so many others that nobody could look at all of it. */
+static void circular_attributes(void) {
+  fuseline_attrs *none;
+  fuseline_attr self = {.name = "again", .kind = FUSELINE_ATTR_ATTRS, .count = 1};
+  self.value.attrs = &self;
+  FAILS(FUSELINE_INVALID, "is it in itself?", fuseline_attrs_new(find("slice"), &self, 1, &none));
+  fuseline_attr two[] = {{.name = "a", .kind = FUSELINE_ATTR_ATTRS, .count = 2}, {.name = "b", .kind = FUSELINE_ATTR_ATTRS, .count = 2}};
+  two[0].value.attrs = two[1].value.attrs = two;
+  FAILS(FUSELINE_INVALID, "is it in itself?", fuseline_attrs_new(find("slice"), two, 2, &none));
+  static fuseline_attr levels[7][100];
+  static char names[100][4];
+  for (int i = 0; i < 100; i++) snprintf(names[i], sizeof names[i], "n%d", i);
+  for (int level = 0; level < 7; level++)
+    for (int i = 0; i < 100; i++) {
+      levels[level][i] = (fuseline_attr){.name = names[i], .kind = level < 6 ? FUSELINE_ATTR_ATTRS : FUSELINE_ATTR_INTEGER, .count = 100};
+      if (level < 6) levels[level][i].value.attrs = levels[level + 1];
+    }
+  FAILS(FUSELINE_INVALID, "more than 65536 values", fuseline_attrs_new(find("slice"), levels[0], 100, &none));
+}
+
 static void bodies(void) {
   const float data[] = {1, 2, 3, 4};
   fuseline_value a = vector(data, 4), zero, start, limit;
@@ -576,6 +596,17 @@ static void traces(void) {
   fuseline_stream trace;
   fuseline_value x, scalar;
   fuseline_function function, again;
+  /* One that is only said to be large takes no memory. */
+  const fuseline_type large = {.dtype = FUSELINE_F32, .rank = 1, .dims = {1ull << 40}};
+  OK(fuseline_trace_begin(session, &trace));
+  OK(fuseline_placeholder(session, trace, &large, &x));
+  fuseline_value less = op_at(trace, "negate", NULL, x, 0);
+  OK(fuseline_trace_end(session, trace, "large", &less, 1, &function));
+  char *written;
+  FAILS(FUSELINE_INVALID, "its inputs take", fuseline_function_program(session, function, &written));
+  OK(fuseline_function_forget(session, function));
+  release(x), release(less);
+
   OK(fuseline_trace_begin(session, &trace));
   OK(fuseline_placeholder(session, trace, &type, &x));
   OK(fuseline_scalar(session, trace, FUSELINE_F32, 1, &scalar));
@@ -912,6 +943,7 @@ int main(int argc, char **argv) {
   PART(refused_data);
   PART(other_values);
   PART(attributes);
+  PART(circular_attributes);
   PART(bodies);
   PART(stablehlo);
   PART(handlers);

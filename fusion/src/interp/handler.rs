@@ -21,7 +21,11 @@ pub fn custom_call(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let operands: Vec<OperandView<'_>> =
         call.operands.iter().map(|data| OperandView { ty: data.ty().clone(), bytes: data.bytes() }).collect();
     let types = call.signature.results();
-    let mut data: Vec<Vec<u8>> = types.iter().map(|ty| Literal::zeros(ty.clone()).into_bytes()).collect();
+    let zeros = |ty: &TensorType| match Literal::try_zeros(ty.clone()) {
+        Some(zeros) => Ok(zeros.into_bytes()),
+        None => Err(EvalError::TooLarge { op: "custom_call", ty: ty.clone() }),
+    };
+    let mut data: Vec<Vec<u8>> = types.iter().map(zeros).collect::<Result<_, _>>()?;
     let mut results: Vec<ResultView<'_>> =
         types.iter().zip(&mut data).map(|(ty, bytes)| ResultView { ty: ty.clone(), bytes }).collect();
     handler::run(name, &operands, &mut results, config).map_err(EvalError::Handler)?;

@@ -30,6 +30,7 @@ pub use check::{Check, Mismatch};
 use crate::graph::Body;
 use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
+use crate::printable::Printable;
 
 /// Id of a value within one program file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -156,9 +157,9 @@ impl ProgramError {
 
 impl fmt::Display for ProgramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", Printable(&self.place))?;
         match &self.problem {
-            Problem::Malformed(what) => f.write_str(what),
+            Problem::Malformed(what) => Printable(what).fmt(f),
             Problem::UnknownOp(name) => write!(f, "op {name:?} is not in the op table"),
             Problem::UnknownDType(name) => write!(f, "element type {name:?} is not supported"),
             Problem::Op(error) => error.fmt(f),

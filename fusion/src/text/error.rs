@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::OpError;
+use crate::printable::Printable;
 
 /// What is wrong with a text of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,9 +145,9 @@ impl TextError {
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Repr { place, problem } = &*self.0;
-        let Some(Place { line, column, quoted, indent }) = place else { return problem.fmt(f) };
-        writeln!(f, "line {line}, column {column}: {problem}")?;
-        writeln!(f, "  | {quoted}")?;
+        let Some(Place { line, column, quoted, indent }) = place else { return Printable(problem).fmt(f) };
+        writeln!(f, "line {line}, column {column}: {}", Printable(problem))?;
+        writeln!(f, "  | {}", Printable(quoted))?;
         write!(f, "  | {:indent$}^", "")
     }
 }

@@ -68,6 +68,11 @@ impl Command {
         }
     }
 
+    /// Whether what it prints is JSON, asked for or not.
+    pub(crate) fn prints_json(&self) -> bool {
+        self.wants_json() || matches!(self, Command::Import(_) | Command::Probe(_))
+    }
+
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Run(args) => args.json,

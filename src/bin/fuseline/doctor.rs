@@ -1,5 +1,6 @@
 //! `fuseline doctor`.
 
+use fuseline::mappings;
 use fuseline::pjrt::discover::{Candidate, Discovery, Source, Sources, Verdict};
 use serde_json::{Value, json};
 
@@ -110,6 +111,14 @@ fn words(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, nam
         }
     }
     say!(out);
+    if let Some(now) = mappings::count() {
+        let most = mappings::most();
+        say!(
+            out,
+            "memory mappings: {now} here, of {most} that a process may have (vm.max_map_count); executables of CPU plugins make room from {} on",
+            most / 2
+        );
+    }
     match chosen.map(|index| &findings[index]) {
         None => {
             say!(out, "no plugin can be used: {NOTHING}");
@@ -149,6 +158,7 @@ fn json(discovery: &Discovery, findings: &[Finding], chosen: Option<usize>, good
     json!({
         "status": if good { "ok" } else { "failed" },
         "advice": chosen.is_none().then_some(NOTHING),
+        "mappings": {"now": mappings::count(), "most": mappings::most()},
         "candidates": candidates.collect::<Vec<_>>(),
         "sources_without": notes.collect::<Vec<_>>(),
     })

@@ -1,25 +1,25 @@
 //! Reading a program file.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use fuseline::fusion::program::Program;
 use fuseline::fusion::text::TextModule;
-use fuseline::{Bytes, Literal};
+use fuseline::{Bytes, Literal, TensorType, files};
 
 use crate::failure::Failure;
+
+/// Most bytes of a program file: its data stands in it in base64.
+const MOST_TEXT: u64 = 1 << 31;
 
 /// Reads and checks a program; `-` is standard input. A program without a name gets that of its file. A StableHLO module (a
 /// file that ends in `.mlir`) becomes the program that applies its function to zeros.
 pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
-    let bytes = if piped {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(path)
+    let bytes = match piped {
+        true => files::read_text(std::io::stdin().lock(), MOST_TEXT),
+        false => files::open(path, MOST_TEXT).and_then(|file| files::read_text(file, MOST_TEXT)),
     };
     let bytes = bytes.map_err(|error| Failure::Input(format!("{shown} cannot be read: {error}")))?;
     let text = match std::str::from_utf8(&bytes) {
@@ -58,7 +58,7 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
 }
 
 /// Most bytes of zeros that a module's function is applied to; a short type can ask for any number of them.
-const MOST_ZEROS: Bytes = Bytes(4 << 30);
+const MOST_ZEROS: Bytes = Bytes(1 << 30);
 
 fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {
     let module = TextModule::parse(text).map_err(|error| {
@@ -70,7 +70,10 @@ fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {
     if bytes > MOST_ZEROS {
         return Err(Failure::Input(format!("{shown}: the arguments of the function take {} bytes", bytes.0)));
     }
-    let zeros = params.iter().map(|ty| Arc::new(Literal::zeros(ty.clone()))).collect();
+    let zeros = |ty: &TensorType| Literal::try_zeros(ty.clone()).map(Arc::new);
+    let zeros = params.iter().map(zeros).collect::<Option<Vec<_>>>();
+    let none = || Failure::Run(format!("{shown}: there is no memory for {} bytes of arguments", bytes.0));
+    let zeros = zeros.ok_or_else(none)?;
     let mut program = Program::of_function(name, module.main(), zeros)
         .ok_or_else(|| Failure::run("bug: zeros of other types than a function's parameters"))?;
     program.source = "StableHLO text, applied to zeros".to_owned();

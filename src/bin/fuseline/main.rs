@@ -68,6 +68,7 @@ fn main() -> ExitCode {
             failure.exit_status()
         }
     };
+    let out = text::printed(&out, cli.command.prints_json());
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::Write as _;
 use std::time::Duration;
 
+use fuseline::fusion::Printable;
+
 /// Adds a line to a text.
 macro_rules! say {
     ($out:expr) => {{ $out.push('\n'); }};
@@ -18,7 +20,29 @@ pub(crate) use say;
 
 /// Writes a line to standard error; when nobody listens, it is lost.
 pub(crate) fn note(words: fmt::Arguments<'_>) {
-    drop(writeln!(std::io::stderr().lock(), "{words}"));
+    drop(writeln!(std::io::stderr().lock(), "{}", Printable(words)));
+}
+
+/// An answer as it is printed: what could move a cursor, or turn text around, stands escaped in it, in a document as JSON escapes it.
+pub(crate) fn printed(answer: &str, is_json: bool) -> String {
+    match is_json {
+        false => Printable(answer).to_string(),
+        true => {
+            let mut out = String::with_capacity(answer.len());
+            for letter in answer.chars() {
+                match letter {
+                    letter if letter == '\n' || letter == ' ' || letter.is_ascii_graphic() => {
+                        out.push(letter)
+                    }
+                    letter if Printable(letter).to_string().len() > letter.len_utf8() => {
+                        let _ = fmt::Write::write_fmt(&mut out, format_args!("\\u{:04x}", letter as u32));
+                    }
+                    letter => out.push(letter),
+                }
+            }
+            out
+        }
+    }
 }
 
 /// A time with three digits and a fitting unit.
@@ -64,6 +88,15 @@ mod tests {
         ] {
             assert_eq!(time(Duration::from_nanos(nanos)), words);
         }
+    }
+
+    #[test]
+    fn answers_obey_no_terminal() {
+        assert_eq!(printed("a\u{1b}]0;x\u{7}\tb\n", false), "a\\u{1b}]0;x\\u{7}\tb\n");
+        let document = printed("{\"a\": \"\u{9b}\u{7f}\u{202e}ü\"}\n", true);
+        assert_eq!(document, "{\"a\": \"\\u009b\\u007f\\u202eü\"}\n");
+        let read: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+        assert_eq!(read["a"], "\u{9b}\u{7f}\u{202e}ü");
     }
 
     #[test]

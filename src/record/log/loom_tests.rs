@@ -221,7 +221,7 @@ fn loom_an_entry_that_does_not_wait_meets_one_that_may() {
 
 /// As [`push`], waiting for no time at all.
 fn leave(log: &Log<(u32, u32)>, bell: &Bell, entry: (u32, u32)) {
-    if log.push_within(entry, |_, _| ((), Some(Instant::now())), |entry| entry).awaited {
+    if log.push_within(entry, |_, _| ((), Some(Instant::now())), |_| None, |entry| entry).awaited {
         bell.ring();
     }
 }
@@ -257,7 +257,8 @@ fn loom_what_was_left_is_dropped_once() {
         }
         let (other_log, other_entry) = (log.clone(), entry.clone());
         let other = loom::thread::spawn(move || {
-            let _ = other_log.push_within(other_entry, |_, _| ((), Some(Instant::now())), |entry| entry);
+            let _ =
+                other_log.push_within(other_entry, |_, _| ((), Some(Instant::now())), |_| None, |entry| entry);
         });
         let mut reader = log.read();
         for _ in 0..2 {

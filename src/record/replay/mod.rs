@@ -51,6 +51,7 @@ pub(crate) use self::tape::{Recorded, Step, TakeResults, Tape};
 use self::template::Library;
 pub(crate) use self::template::{Passed, Round, Sites, Template};
 use super::Entry;
+use crate::event::is_counted;
 use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
@@ -429,7 +430,7 @@ impl Replay {
             let may_wait = !is_late
                 && !matches!(entry, Entry::Release(_) | Entry::Need(..) | Entry::Fence(_))
                 && !is_driving();
-            let permit = match self.permits.get(may_wait, || stream.engine().deadline()) {
+            let permit = match self.permits.get(may_wait, || stream.room_deadline(), || stream.waits_longer()) {
                 Got::Permit(permit) => permit,
                 Got::Waited => continue,
                 Got::Late => {
@@ -637,13 +638,20 @@ impl Replay {
         }
         stream.notify();
         let _stall = stream.engine().counters().stall();
+        let mut until = stream.room_deadline();
         let mut library = self.library.lock();
-        let until = stream.engine().deadline();
         while library.away() >= MAX_TAPES {
             library = match until {
                 None => self.came_back.wait(library),
                 Some(until) if Instant::now() < until => self.came_back.wait_until(library, until),
-                Some(_) => return false,
+                Some(_) => {
+                    drop(library);
+                    until = stream.waits_longer();
+                    if until.is_none() {
+                        return false;
+                    }
+                    self.library.lock()
+                }
             };
         }
         self.is_crowded.store(false, Ordering::Relaxed);
@@ -700,5 +708,6 @@ impl Replay {
 /// Whether a call can be on a tape.
 #[inline(always)]
 fn is_fit(call: &RecordCall<'_>, stream: &StreamShared) -> bool {
-    call.effect == Effect::Pure && stream.is_fused() && !stream.engine().captures().is_on()
+    let is_fit = call.effect == Effect::Pure && stream.is_fused() && !stream.engine().captures().is_on();
+    is_fit && !is_counted()
 }

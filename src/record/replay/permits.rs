@@ -43,8 +43,14 @@ impl Permits {
         })
     }
 
-    /// A permit. If there is none, the thread waits for one if it may, until `deadline` if that says when.
-    pub(super) fn get(self: &Arc<Self>, may_wait: bool, deadline: impl FnOnce() -> Option<Instant>) -> Got {
+    /// A permit. If there is none, the thread waits for one if it may, until `deadline` if that says when, and on if `waits_on` does. Neither is called under
+    /// the lock of the permits.
+    pub(super) fn get(
+        self: &Arc<Self>,
+        may_wait: bool,
+        deadline: impl FnOnce() -> Option<Instant>,
+        mut waits_on: impl FnMut() -> Option<Instant>,
+    ) -> Got {
         // Relaxed: a number, and who waits looks at it under the lock.
         let given = self.given.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(self.clone());
@@ -52,13 +58,20 @@ impl Permits {
             return Got::Permit(permit);
         }
         drop(permit);
-        let until = deadline();
+        let mut until = deadline();
         let mut lock = self.lock.lock();
         while self.given.load(Ordering::Relaxed) >= MAX_LEFT {
             lock = match until {
                 None => self.returned.wait(lock),
                 Some(until) if Instant::now() < until => self.returned.wait_until(lock, until),
-                Some(_) => return Got::Late,
+                Some(_) => {
+                    drop(lock);
+                    until = waits_on();
+                    if until.is_none() {
+                        return Got::Late;
+                    }
+                    self.lock.lock()
+                }
             };
         }
         Got::Waited
@@ -87,7 +100,7 @@ mod tests {
     #[test]
     fn who_finds_none_waits_until_one_is_given_back() {
         let permits = Permits::new();
-        let permit = |may_wait, until: Option<Instant>| match permits.get(may_wait, || until) {
+        let permit = |may_wait, until: Option<Instant>| match permits.get(may_wait, || until, || None) {
             Got::Permit(permit) => Some(permit),
             Got::Waited | Got::Late => None,
         };
@@ -96,11 +109,11 @@ mod tests {
         given.push(permit(false, None).unwrap());
         // One who has no time left gets none.
         let until = Instant::now() + Duration::from_millis(1);
-        assert!(matches!(permits.get(true, || Some(until)), Got::Late) && Instant::now() >= until);
+        assert!(matches!(permits.get(true, || Some(until), || None), Got::Late) && Instant::now() >= until);
         let (send, waited) = mpsc::channel();
         let theirs = permits.clone();
         let thread = thread::spawn("waits".into(), move || {
-            send.send(matches!(theirs.get(true, || None), Got::Waited)).unwrap();
+            send.send(matches!(theirs.get(true, || None, || None), Got::Waited)).unwrap();
         })
         .unwrap();
         assert!(waited.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait");

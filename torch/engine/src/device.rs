@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use fuseline::pjrt::discover::PLUGIN_VARIABLE;
 use fuseline::{
-    Buckets, DiskCacheConfig, Engine, EngineConfig, Event, EventSink, Numerics, ShapeClasses, Stream,
-    Timeline,
+    Buckets, Deadlines, DiskCacheConfig, Engine, EngineConfig, Event, EventSink, Numerics, ShapeClasses,
+    Stream, Timeline,
 };
 use parking_lot::Mutex;
 
@@ -160,12 +161,16 @@ pub(crate) fn explained() -> String {
     TOLD.lock().iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect()
 }
 
+/// For how long a program may run ahead of what other ranks send: more than PyTorch's process groups wait.
+const PROCESS_GROUP_LIMIT: Duration = Duration::from_secs(3_600);
+
 fn open() -> Result<Engine> {
     let mut config = EngineConfig::new();
     for (name, value) in &*OPTIONS.lock() {
         config = apply(config, name, value)?;
     }
-    let config = config.event_sink(told);
+    // What comes from other ranks is promised, and a process group has a time limit of its own.
+    let config = config.deadlines(Deadlines::new().promise(PROCESS_GROUP_LIMIT)).event_sink(told);
     Ok(match std::env::var(DEVICE) {
         Ok(name) if name == "reference" => config.build_reference()?,
         Ok(path) => config.plugin(path).build()?,

@@ -1,0 +1,226 @@
+//! Where events go, and how the engine calls code of the user's.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::Event;
+use crate::execute::without_waiting;
+use crate::limits::MAX_SINK_OPS;
+use crate::sync::rank::before_user_code;
+use crate::value::Counter;
+
+/// Where events go. Called on whatever thread the event happens on, possibly on several at once; it should be quick. A
+/// panic in it is caught, counted and otherwise ignored, and so is one in its `Drop`.
+///
+/// A sink may record ops, and is told of them like of any others. So that it does not feed itself for ever, it may have recorded 4,096 ops more than
+/// the program: a further call returns an error. What happens on a thread while that is in the sink, such as the read of a value that is there, it
+/// is not told.
+pub trait EventSink: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync> EventSink for F {
+    fn event(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a stream, and a panic in it
+/// goes no further. The error is the panic's message.
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
+    before_user_code();
+    let called = without_waiting(|| catch_unwind(AssertUnwindSafe(f)));
+    called.map_err(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        // What was thrown may throw again when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        text.unwrap_or_else(|| "no message".to_owned())
+    })
+}
+
+crate::sync::thread_local! {
+    /// The observers whose sinks the thread is in, by address.
+    static TELLING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether a sink of the process has ever recorded what is replayed: as a rule none has, and then nothing but this is looked at.
+#[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
+static HAS_REPLAYED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// The thread hands over ops that are replayed. If that is in a sink, those that sinks record from now on are counted one by one
+/// ([`Events::admits_op`]).
+pub(crate) fn note_replayed() {
+    if is_telling() {
+        HAS_REPLAYED.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Whether what the thread records is to be counted op by op.
+#[inline(always)]
+pub(crate) fn is_counted() -> bool {
+    HAS_REPLAYED.load(std::sync::atomic::Ordering::Relaxed) && is_telling()
+}
+
+/// Whether the thread is in an event sink.
+pub(crate) fn is_telling() -> bool {
+    TELLING.try_with(|telling| !telling.borrow().is_empty()).unwrap_or(false)
+}
+
+/// A sink, and what came of its calls.
+struct Observer {
+    sink: Arc<dyn EventSink>,
+    panics: Counter,
+    /// Ops that sinks have recorded on this engine.
+    recorded: Counter,
+}
+
+impl Observer {
+    /// Calls the sink, unless the thread is in it already.
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn tell(&self, event: impl FnOnce() -> Event) {
+        struct Told;
+        impl Drop for Told {
+            fn drop(&mut self) {
+                let _ = TELLING.try_with(|telling| telling.borrow_mut().pop());
+            }
+        }
+        let me = std::ptr::from_ref(self).addr();
+        let begin = |telling: &RefCell<Vec<usize>>| {
+            let mut telling = telling.borrow_mut();
+            let is_new = !telling.contains(&me);
+            if is_new {
+                telling.push(me);
+            }
+            is_new
+        };
+        // On a thread that is ending nothing nests any more.
+        let told = match TELLING.try_with(begin) {
+            Ok(true) => Some(Told),
+            Ok(false) => return,
+            Err(_) => None,
+        };
+        let event = event();
+        if call_user(|| self.sink.event(&event)).is_err() {
+            self.panics.add(1);
+        }
+        drop(told);
+    }
+}
+
+/// The configured sink, if any. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Events(Option<Arc<Observer>>);
+
+impl Events {
+    pub(crate) fn to(sink: Option<Arc<dyn EventSink>>) -> Events {
+        let observer = |sink| Arc::new(Observer { sink, panics: Counter::new(), recorded: Counter::new() });
+        Events(sink.map(observer))
+    }
+
+    /// Whether there is a sink.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Tells the sink, if there is one; `event` is only made then.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
+        // Whether or not there is one: a place at which a sink must not be called is found without.
+        before_user_code();
+        if let Some(observer) = &self.0 {
+            observer.tell(event);
+        }
+    }
+
+    /// Counts an op that the thread is about to record, if that is in a sink; false if it is one too many. `ops` is how many have left the log.
+    pub(crate) fn admits_op(&self, ops: u64) -> bool {
+        let Some(observer) = self.0.as_ref().filter(|_| is_telling()) else { return true };
+        let recorded = observer.recorded.get();
+        if recorded >= MAX_SINK_OPS.saturating_add(ops.saturating_sub(recorded)) {
+            return false;
+        }
+        observer.recorded.add(1);
+        true
+    }
+
+    /// How often the sink panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.0.as_ref().map_or(0, |observer| observer.panics.get())
+    }
+}
+
+/// Something of the user's that the engine keeps. A panic when it is dropped goes no further: who drops an engine is not to be told by one.
+pub(crate) struct Guest<T>(Option<T>);
+
+impl<T> Guest<T> {
+    pub(crate) fn new(guest: T) -> Guest<T> {
+        Guest(Some(guest))
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.0.as_ref().expect("bug: it is there until it is dropped")
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("bug: it is there until it is dropped")
+    }
+}
+
+impl<T> Drop for Guest<T> {
+    fn drop(&mut self) {
+        if let Some(guest) = self.0.take() {
+            let _ = call_user(|| drop(guest));
+        }
+    }
+}
+
+impl<S: EventSink> EventSink for Guest<S> {
+    fn event(&self, event: &Event) {
+        self.get().event(event);
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Events(on)" } else { "Events(off)" })
+    }
+}
+
+/// Forwards events to [`tracing`]: failures and fallbacks as warnings, the rest as debug events, all under the target
+/// `fuseline`.
+#[cfg(feature = "tracing")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TracingSink;
+
+#[cfg(feature = "tracing")]
+impl EventSink for TracingSink {
+    fn event(&self, event: &Event) {
+        let region = event.region().map(ToString::to_string);
+        let (name, region) = (event.name(), region.as_deref());
+        match event {
+            Event::CompileFailed { .. }
+            | Event::Fallback { .. }
+            | Event::OutOfMemory { .. }
+            | Event::CacheTrouble { .. }
+            | Event::NotInterpreted { .. }
+            | Event::Quarantined { .. }
+            | Event::NotPadded { .. }
+            | Event::RecompileStorm { .. }
+            | Event::HotReads { .. }
+            | Event::Growth { .. }
+            | Event::Stuck { .. }
+            | Event::CompilesStopped { .. }
+            | Event::Compared { difference: Some(_), .. }
+            | Event::Poisoned { .. }
+            | Event::Panicked { .. } => {
+                tracing::warn!(target: "fuseline", event = name, region, "{event}");
+            }
+            _ => tracing::debug!(target: "fuseline", event = name, region, "{event}"),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! How many memory mappings the process has, and may have.
+//!
+//! The code of each executable that a CPU plugin makes lies in mappings of its own: 6 to 9 for a few ops, about 70 for 700. Linux gives a process
+//! 65,530 (`vm.max_map_count`), and one that has them all can neither compile nor allocate, nor load a library. So the executables in the memory
+//! cache make room long before ([`Mappings::note`]).
+//!
+//! What is known of one executable is an estimate. The mappings of the process are counted, in `/proc/self/maps`, which takes a few microseconds for a
+//! hundred: when estimates say that there may be too many, and now and then, since others map memory too.
+
+use std::io::Read as _;
+
+use crate::sync::Tally;
+use crate::sync::atomic::Ordering;
+
+/// What a process gets where the system does not say.
+const USUAL_MOST: u64 = 65_530;
+
+/// Executables between two counts at most.
+const PER_COUNT: u64 = 256;
+
+/// What part of the limit executables of one engine have in any case: with less of them in the cache others have the mappings.
+const LEAST_SHARE: u64 = 8;
+
+/// Most mappings that the system gives this process.
+#[must_use]
+pub fn most() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(USUAL_MOST)
+}
+
+/// Mappings that the process has now; nothing where the system does not say.
+#[must_use]
+pub fn count() -> Option<u64> {
+    let mut file = std::fs::File::open("/proc/self/maps").ok()?;
+    let (mut block, mut lines) = (vec![0; 1 << 16], 0);
+    loop {
+        match file.read(&mut block).ok()? {
+            0 => return Some(lines),
+            read => lines += block[..read].iter().filter(|&&byte| byte == b'\n').count() as u64,
+        }
+    }
+}
+
+/// Mappings of an executable of so many ops, about.
+pub(crate) fn estimate(ops: usize) -> u64 {
+    8 + ops as u64 / 10
+}
+
+/// The mappings of the process, as far as an engine watches them.
+pub(crate) struct Mappings {
+    /// From how many on executables make room.
+    limit: u64,
+    /// How many there were when they were counted last.
+    counted: Tally,
+    /// Estimates of the executables made since.
+    since: Tally,
+    /// Executables made.
+    made: Tally,
+}
+
+impl Mappings {
+    pub(crate) fn new(limit: Option<u64>) -> Mappings {
+        let limit = limit.unwrap_or_else(|| most() / 2);
+        Mappings { limit, counted: Tally::new(0), since: Tally::new(0), made: Tally::new(0) }
+    }
+
+    /// How many there were when they were counted last.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
+    }
+
+    /// An executable has been made, with so many mappings by estimate. How many mappings of executables are to go, of `cached` in the cache.
+    pub(crate) fn note(&self, mappings: u64, cached: impl FnOnce() -> u64) -> Option<u64> {
+        let since = self.since.fetch_add(mappings, Ordering::Relaxed) + mappings;
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        let expected = self.counted().saturating_add(2 * since);
+        if expected <= self.limit && !made.is_multiple_of(PER_COUNT) {
+            return None;
+        }
+        let now = count()?;
+        self.counted.store(now, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+        self.surplus(now, cached())
+    }
+
+    /// What is to go of `cached` mappings where the process has `now`: what is too much and a sixteenth of the limit, so that it is not one at a time.
+    fn surplus(&self, now: u64, cached: u64) -> Option<u64> {
+        let most = cached.saturating_sub(self.limit / LEAST_SHARE);
+        (now > self.limit && most > 0).then(|| most.min(now - self.limit + self.limit / 16))
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_counted_and_limited() {
+        let Some(count) = count() else { return };
+        // The program, its libraries and stacks.
+        assert!(count > 10 && count < most(), "{count} of {}", most());
+        assert!((6..=9).contains(&estimate(3)) && (60..=80).contains(&estimate(686)));
+    }
+
+    #[test]
+    fn as_many_go_as_are_too_many() {
+        let mappings = Mappings::new(Some(1_600));
+        assert_eq!(mappings.surplus(1_600, 1_000), None);
+        assert_eq!(mappings.surplus(1_601, 1_000), Some(101));
+        // Others have most of them: what the cache has is its share.
+        assert_eq!(mappings.surplus(9_000, 250), Some(50));
+        assert_eq!(mappings.surplus(9_000, 200), None);
+    }
+
+    #[test]
+    fn they_are_counted_when_it_matters() {
+        if count().is_none() {
+            return;
+        }
+        // At the first, and then not before estimates say that it may matter.
+        let far = Mappings::new(Some(1 << 40));
+        assert_eq!((far.note(8, || 0), far.counted() > 0), (None, true));
+        far.counted.store(7, Ordering::Relaxed);
+        assert_eq!((far.note(8, || 0), far.counted()), (None, 7));
+        let near = Mappings::new(Some(1));
+        near.made.store(1, Ordering::Relaxed);
+        assert_eq!(near.note(8, || 100), Some(100));
+    }
+}
