@@ -430,7 +430,14 @@ fn a_wrong_file_is_told_with_its_place() {
     let missing = reference("run", &folder.0.join("nothing.json"), &[]).ends_with(2);
     assert!(missing.err.contains("cannot be read: No such file"), "{}", missing.err);
     let directory = reference("run", &folder.0, &[]).ends_with(2);
-    assert!(directory.err.contains("cannot be read: Is a directory"), "{}", directory.err);
+    assert!(directory.err.contains("cannot be read: it is not a regular file"), "{}", directory.err);
+    // What has no end, or may never have one, is not read to it.
+    let endless = reference("run", Path::new("/dev/zero"), &[]).ends_with(2);
+    assert!(endless.err.contains("cannot be read: it is not a regular file"), "{}", endless.err);
+    let hole = folder.0.join("hole.json");
+    std::fs::File::create(&hole).and_then(|file| file.set_len(1 << 40)).unwrap();
+    let hole = reference("run", &hole, &[]).ends_with(2);
+    assert!(hole.err.contains("a program has at most"), "{}", hole.err);
 }
 
 #[test]

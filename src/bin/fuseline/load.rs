@@ -1,12 +1,13 @@
 //! Reading a program file.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use fuseline::fusion::program::Program;
 use fuseline::fusion::text::TextModule;
 use fuseline::{Bytes, Literal};
+use fuseline_cache::disk::open_given;
 
 use crate::failure::Failure;
 
@@ -15,13 +16,20 @@ use crate::failure::Failure;
 pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
+    let unreadable = |why: &dyn std::fmt::Display| Failure::Input(format!("{shown} cannot be read: {why}"));
     let bytes = if piped {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+        whole(std::io::stdin().lock(), 0)
     } else {
-        std::fs::read(path)
+        match open_given(path) {
+            Ok((file, len)) => whole(file, len),
+            // A pipe would be waited for, and a device has no end.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                return Err(unreadable(&format_args!("{error}; `-` reads standard input")));
+            }
+            Err(error) => Err(error),
+        }
     };
-    let bytes = bytes.map_err(|error| Failure::Input(format!("{shown} cannot be read: {error}")))?;
+    let bytes = bytes.map_err(|error| unreadable(&error))?;
     let text = match std::str::from_utf8(&bytes) {
         Ok(text) => text,
         Err(error) => {
@@ -55,6 +63,23 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
             Err(Failure::Input(format!("{shown}{}: {words}", position.unwrap_or_default())))
         }
     }
+}
+
+/// Most bytes of a program file. Its constants are written in words.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// All bytes of an input of this length, as far as that is known, unless they are too many.
+fn whole(input: impl io::Read, len: u64) -> io::Result<Vec<u8>> {
+    let too_long = || {
+        let words = format!("a program has at most {MOST_BYTES} bytes");
+        io::Error::new(io::ErrorKind::FileTooLarge, words)
+    };
+    if len > MOST_BYTES {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::new();
+    input.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES { Err(too_long()) } else { Ok(bytes) }
 }
 
 /// Most bytes of zeros that a module's function is applied to; a short type can ask for any number of them.
