@@ -51,6 +51,8 @@ struct Identity {
     device: u64,
     number: u64,
     size: u64,
+    /// How many names it has.
+    links: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
@@ -61,6 +63,7 @@ impl Identity {
             device: metadata.dev(),
             number: metadata.ino(),
             size: metadata.size(),
+            links: metadata.nlink(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
@@ -178,9 +181,11 @@ impl Origin {
         let (file, identity) = self.file.as_ref().map_err(String::clone)?;
         let variables = self.variables.as_ref().map_err(String::clone)?;
         let now = file.metadata().map_err(|error| format!("the plugin cannot be looked at: {error}"))?;
-        let (is, gone) = (Identity::of(&now), now.nlink() == 0);
-        // To lose its name changes nothing that is in it, but the time at which it was changed.
-        if is != *identity && !(gone && Identity { changed: identity.changed, ..is } == *identity) {
+        let is = Identity::of(&now);
+        // To get or lose a name changes nothing that is in it, but the time at which it was changed.
+        let has_other_names = is.links != identity.links;
+        let is_as_it_was = Identity { links: identity.links, changed: identity.changed, ..is } == *identity;
+        if is != *identity && !(has_other_names && is_as_it_was) {
             return Err("the plugin's file was written to since it was loaded".to_owned());
         }
         self.look(variables);
@@ -528,10 +533,30 @@ mod tests {
         let origin = loaded();
         std::fs::remove_file(&path).expect("removed");
         assert_eq!(origin.digest(), Ok(first));
+        // As package managers do that share files.
+        let origin = loaded();
+        std::fs::hard_link(&path, folder.path().join("shared")).expect("linked");
+        assert_eq!(origin.digest(), Ok(first));
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::remove_file(folder.path().join("shared")).expect("removed");
+        assert_eq!(origin.digest(), Ok(first));
         // The same file with something else in it, of the same length.
         let origin = loaded();
         std::fs::write(&path, "other").expect("written");
+        // Within what the clock of the file system tells apart it would be at the same time.
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+        File::options().write(true).open(&path).and_then(|file| file.set_modified(later)).expect("set");
         assert!(origin.digest().is_err() && origin.identity().is_err() && origin.variables().is_err());
+        // And with its old time, as some tools write: the time at which it was changed nobody can set.
+        let origin = loaded();
+        let before = std::fs::metadata(&path).expect("a file");
+        std::fs::write(&path, "third").expect("written");
+        let file = File::options().write(true).open(&path).expect("opened");
+        while std::fs::metadata(&path).expect("a file").ctime_nsec() == before.ctime_nsec() {
+            file.set_modified(before.modified().expect("a time")).expect("set");
+        }
+        file.set_modified(before.modified().expect("a time")).expect("set");
+        assert!(origin.digest().is_err());
         // Replaced between the two.
         let loading = Loading::begin(&path).expect("a file");
         std::fs::write(folder.path().join("new"), "second").expect("written");
