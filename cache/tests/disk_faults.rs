@@ -413,10 +413,16 @@ fn within_limit(limit: u64, dir: &std::path::Path) {
             assert!(limit < 32 && too_large(error), "{limit}: {off}");
         }
     }
+    let (page, full, long) = (dir.join("page"), dir.join("full"), vec![b'x'; 5001]);
+    fs::write(&page, "before").unwrap();
+    fs::write(&full, vec![b'x'; limit as usize]).unwrap();
     set(Some(limit));
-    let (page, long) = (dir.join("page"), vec![b'x'; 5001]);
-    fs::write(&page, "").unwrap();
     assert!(fuseline_cache::disk::write_given(&page, &long).is_err_and(|error| too_large(&error)));
+    assert_eq!(fs::read(&page).unwrap(), b"before", "what was there is gone");
+    // At the end of what another process has written.
+    let appended = fuseline_cache::disk::Output::append(&full).unwrap().write_all(b"1");
+    assert!(appended.is_err_and(|error| too_large(&error)));
+    fs::File::options().write(true).open(&page).unwrap().set_len(0).unwrap();
     let mut lines = fuseline_cache::disk::Output::append(&page).unwrap();
     let written = (0..).map_while(|_| lines.write_all(b"12345678").ok()).take(1000).count() as u64;
     assert_eq!(written, (limit / 8).min(1000));

@@ -29,6 +29,7 @@ mod given;
 mod look;
 mod marks;
 mod secret;
+mod strange;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
@@ -51,6 +52,7 @@ pub use self::sweep::Swept;
 
 use self::dirs::{Dirs, Missing};
 use self::marks::{Dead, Marks, Tried};
+use self::strange::{OWNER_READS, clear, clear_strange, unusable};
 use crate::name::{Name, Request};
 use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret, announced};
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -729,20 +731,6 @@ impl fmt::Display for Unread {
 /// What reading an entry is called.
 const READ: &str = "read an entry";
 
-/// The bit of a mode that lets a file's user read it.
-const OWNER_READS: u32 = 0o400;
-
-/// Why what is under a name is nothing that this process has made or could read.
-fn unusable(stat: &Stat, user: u32) -> Option<&'static str> {
-    if !stat.is_file {
-        return Some("it is not a regular file");
-    }
-    if stat.owner != user {
-        return Some("it belongs to another user");
-    }
-    (stat.mode & OWNER_READS == 0).then_some("its own user may not read it")
-}
-
 /// What opening a link says that must not be one.
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
@@ -756,33 +744,6 @@ fn is_absent(error: &io::Error) -> bool {
 /// What a call says in a folder that somebody has removed.
 fn is_gone(error: &io::Error) -> bool {
     is_absent(error) || error.kind() == io::ErrorKind::StaleNetworkFileHandle
-}
-
-/// Clears what is under the name of an entry, whatever it is. A folder with something in it is put aside, where it does no harm.
-fn clear(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<()> {
-    clear_in(files, dirs, &dirs.entries, name)
-}
-
-/// The same in any of the folders.
-fn clear_in(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> io::Result<()> {
-    let removed = files.unlink(at, name);
-    let Err(error) = &removed else { return removed };
-    // What POSIX says of a folder, and what Linux says.
-    if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory) {
-        return removed;
-    }
-    match files.stat_at(at, name) {
-        Ok(stat) if stat.is_dir => {
-            files.remove_dir(at, name).or_else(|_| files.rename((at, name), (&dirs.temp, &random_name()?)))
-        }
-        _ => removed,
-    }
-}
-
-/// Clears what is under a name if no process of this user could have made it: it would be in the way for ever. Whether it was so.
-fn clear_strange(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> bool {
-    let is_strange = files.stat_at(at, name).is_ok_and(|stat| unusable(&stat, files.user()).is_some());
-    is_strange && clear_in(files, dirs, at, name).is_ok()
 }
 
 fn write_all(files: &dyn Files, file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
