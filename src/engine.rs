@@ -176,7 +176,7 @@ impl EngineShared {
         if shared.config.is_cache_only()
             && shared.settled_store().is_none_or(|store| store.environment().is_none())
         {
-            return Err(Error::cache_only("the plugin's file cannot be read"));
+            return Err(Error::cache_only(shared.no_disk().unwrap_or("the plugin's file cannot be read")));
         }
         shared.prepare_store();
         Ok(shared)
@@ -221,7 +221,8 @@ impl EngineShared {
 
     /// Why there is no disk cache, if one was asked for.
     pub(crate) fn no_disk(&self) -> Option<&str> {
-        self.no_disk.as_deref()
+        let unknown = || self.store.as_ref().filter(|store| store.has_disk())?.why_unknown();
+        self.no_disk.as_deref().or_else(unknown)
     }
 
     /// Who writes down what is asked for, if somebody wants to know.

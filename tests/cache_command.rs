@@ -323,12 +323,116 @@ fn of_a_bundle_that_is_wrong_nothing_is_imported() {
     refused(&good[..good.len() - 1], key, "cut off");
     refused(&good[..5], key, "cut off");
     refused(&[&good[..], b"x"].concat(), key, "1 bytes follow");
+    // Of no entry at all too.
+    let none = [&good[..8], &[0; 4]].concat();
+    refused(&[&none[..], b"x"].concat(), key, "1 bytes follow");
+    refused(&[&none[..], &good[12..]].concat(), key, "bytes follow");
+    // A length that the entry itself does not have is not read: here it is that of a hole.
+    let mut long = good.clone();
+    long[12..20].copy_from_slice(&(512u64 << 20).to_le_bytes());
+    std::fs::write(bundle, &long).unwrap();
+    std::fs::OpenOptions::new().write(true).open(bundle).unwrap().set_len(1 << 30).unwrap();
+    let import = |cache: &Home| cache.cache(&["import", bundle, "--key-file", key]).ends_with(1);
+    import(&other).mentions(&["entry 1 of 3: its length is not what it says"]);
+    long[12 + 8 + 32..][..176].fill(0);
+    std::fs::write(bundle, &long).unwrap();
+    std::fs::OpenOptions::new().write(true).open(bundle).unwrap().set_len(1 << 30).unwrap();
+    import(&other).mentions(&["entry 1 of 3: it is no cache entry"]);
+    // What is no file is not waited for.
+    std::fs::remove_file(bundle).unwrap();
+    pipe(Path::new(bundle));
+    import(&other).mentions(&["not a regular file"]);
+    std::fs::remove_file(bundle).unwrap();
+    // More than there may be here.
+    std::fs::write(bundle, &good).unwrap();
+    let mut small = other.tool();
+    small.args(["cache", "import", bundle, "--key-file", key]).env("FUSELINE_CACHE_MAX_BYTES", "100");
+    Answer::of(small.output().unwrap()).ends_with(1).mentions(&["all entries here may have 100"]);
     let another = home.path("another.key");
     std::fs::copy(home.path("state/cache.key"), &another).unwrap();
     refused(&good, another.to_str().unwrap(), "is the key the one that the bundle was exported with?");
     // A key that others may read is none.
     std::fs::set_permissions(key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     refused(&good, key, "chmod go=");
+}
+
+fn pipe(path: &Path) {
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+}
+
+/// Nothing but the bundle is written: neither what has a like name nor what a link leads to.
+#[test]
+fn exporting_touches_nothing_else() {
+    let Some(home) = warm() else { return };
+    let folder = home.path("out");
+    std::fs::create_dir(&folder).unwrap();
+    let (bundle, partial, other) = (folder.join("x"), folder.join("x.partial"), folder.join("other"));
+    std::fs::write(&other, "mine").unwrap();
+    std::os::unix::fs::symlink(&other, &partial).unwrap();
+    // What is exported over is exchanged, not written through.
+    std::os::unix::fs::symlink(&other, &bundle).unwrap();
+    let key = home.path("bundle.key");
+    let line = ["export", bundle.to_str().unwrap(), "--key-file", key.to_str().unwrap()];
+    home.cache(&line).ends_with(0);
+    assert_eq!(std::fs::read(&other).unwrap(), b"mine");
+    assert!(partial.is_symlink() && !bundle.is_symlink());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3, "a partial one stayed");
+    home.cache(&["import", bundle.to_str().unwrap(), "--key-file", key.to_str().unwrap()]).ends_with(0);
+}
+
+/// A limit of file sizes (`ulimit -f`) is a full disk for what the tool writes: an error, and nothing left by halves.
+#[test]
+fn a_limit_of_file_sizes_is_told() {
+    let Some(home) = warm() else { return };
+    let within = |bytes: u64, arguments: &[&str]| {
+        let mut tool = Command::new("prlimit");
+        tool.arg(format!("--fsize={bytes}")).arg(env!("CARGO_BIN_EXE_fuseline")).args(arguments);
+        let own = home.tool();
+        tool.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        tool.env_remove("FUSELINE_CACHE").stdin(Stdio::null());
+        tool.output().ok().map(Answer::of)
+    };
+    let (bundle, key) = (home.path("b"), home.path("k"));
+    let (bundle, key) = (bundle.to_str().unwrap(), key.to_str().unwrap());
+    let Some(answer) = within(100, &["cache", "export", bundle, "--key-file", key]) else {
+        return println!("skipped: there is no prlimit");
+    };
+    answer.ends_with(1).mentions(&["File too large"]);
+    let left = |name: &str| {
+        std::fs::read_dir(home.0.path())
+            .unwrap()
+            .any(|file| file.unwrap().file_name().to_str().unwrap().starts_with(name))
+    };
+    assert!(!left("b"), "a part of a bundle");
+    std::fs::remove_file(key).unwrap();
+    within(31, &["cache", "export", bundle, "--key-file", key])
+        .unwrap()
+        .ends_with(1)
+        .mentions(&["File too large"]);
+    assert!(!left("k"), "a part of a key");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/programs/elementwise_chain.json");
+    let page = home.path("page.html");
+    let line = ["run", program, "--timeline", page.to_str().unwrap()];
+    within(500, &line).unwrap().ends_with(1).mentions(&["File too large"]);
+    assert!(!page.exists());
+}
+
+/// Manifests that are no files are not waited for, and a line that has no end is not read to it.
+#[test]
+fn manifests_are_files_of_bounded_length() {
+    let home = Home::new();
+    let at = |name: &str| home.path(name).into_os_string().into_string().unwrap();
+    pipe(&home.path("pipe"));
+    home.cache(&["warm", &at("pipe")]).ends_with(1).mentions(&["not a regular file"]);
+    home.cache(&["warm", "/dev/zero"]).ends_with(1).mentions(&["not a regular file"]);
+    std::fs::File::create(home.path("hole")).and_then(|file| file.set_len(1 << 30)).unwrap();
+    home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["hole:1: it is no manifest"]);
+    std::fs::File::create(home.path("hole")).and_then(|file| file.set_len(1 << 40)).unwrap();
+    home.cache(&["warm", &at("hole")]).ends_with(1).mentions(&["at most 1073741824 bytes"]);
+    // Nor are they written to.
+    let engine = support::config().without_disk_cache().manifest(home.path("pipe")).build_reference();
+    assert!(engine.unwrap_err().to_string().contains("cannot be opened"));
 }
 
 /// The variable, for programs that know nothing of it.

@@ -49,6 +49,6 @@ pub use key::Key;
 pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCache, Stats};
 pub use name::{Fingerprint, Name, Request};
 pub use outputs::OutputSet;
-pub use sealed::{Damage, FORMAT, Kind, MAX_ENTRY, Record, Sealer, Secret};
+pub use sealed::{Damage, FORMAT, HEADER, Kind, MAX_ENTRY, Record, Sealer, Secret, announced};
 #[doc(hidden)]
 pub use sync::holds_a_lock;

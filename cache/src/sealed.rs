@@ -42,8 +42,8 @@ pub const MAX_ENTRY: u64 = 512 << 20;
 
 const MAGIC: [u8; 8] = *b"FUSELINE";
 const MAC_AT: usize = 144;
-/// Length of the header, the MAC included.
-pub(crate) const HEADER: usize = MAC_AT + 32;
+/// Length of the header of an entry, the MAC included.
+pub const HEADER: usize = MAC_AT + 32;
 
 /// Purpose of the derived key, with the format in it.
 const MAC_KEY: &str = "fuseline cache 2026-11 MAC of entries, format 1";
@@ -257,10 +257,12 @@ struct Header {
     mac: [u8; 32],
 }
 
-/// How long the entry of `name` says it is, by its header alone: for whoever gets it piece by piece.
-#[cfg(feature = "shared")]
-pub(crate) fn announced(name: &Name, header: &[u8; HEADER]) -> Result<u64, Damage> {
-    let (header, body) = Header::parse(header)?;
+/// How long the entry of `name` says it is, by its header alone: for whoever takes it in piece by piece. Nothing of it is believed by that.
+///
+/// # Errors
+/// When it is none of an entry of this name, or says more than [`MAX_ENTRY`].
+pub fn announced(name: &Name, header: &[u8]) -> Result<u64, Damage> {
+    let (header, body) = Header::parse(header.first_chunk().ok_or(Damage::Short)?)?;
     if header.name != *name {
         return Err(Damage::Name);
     }

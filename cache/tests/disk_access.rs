@@ -8,7 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
 use fuseline_cache::Secret;
-use fuseline_cache::disk::{DiskCache, DiskConfig, Joined, Off, SecretSource, Stage, Why};
+use fuseline_cache::disk::{
+    DiskCache, DiskConfig, Joined, Off, Output, SecretSource, Stage, Why, open_given, write_given,
+};
 use rustix::fs::{FileType, Mode};
 
 use support::{Root, child, is_root, is_there, record, role, skip};
@@ -183,6 +185,119 @@ fn folders_that_everybody_may_exchange_are_refused() {
     }
 }
 
+fn socket(path: &Path) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Socket, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// Each folder on the way is the user's or root's, and nothing is made by way of one that is not.
+#[test]
+fn folders_below_another_users_are_refused() {
+    if !is_root() {
+        return;
+    }
+    for above in ["cache", "state"] {
+        let root = Root::new();
+        let theirs = root.dir.path().canonicalize().unwrap().join("theirs");
+        fs::create_dir_all(theirs.join("below")).unwrap();
+        chown(&theirs, Some(SOMEBODY_ELSE), None).unwrap();
+        let link = root.dir.path().join("link");
+        symlink(theirs.join("below"), &link).unwrap();
+        for way in [theirs.join("below"), link] {
+            let mut config = root.config();
+            match above {
+                "cache" => config.root = way.join("new").join(above),
+                _ => config.secret = SecretSource::File(way.join("new").join(above).join("cache.key")),
+            }
+            let off = root.open_with(config).expect_err("used all the same");
+            assert!(matches!(off.why, Why::Owner { owner: SOMEBODY_ELSE, .. }), "{off:?}");
+            assert_eq!(off.path, theirs);
+            assert_eq!(support::list(&theirs.join("below")), Vec::<String>::new(), "made all the same");
+        }
+    }
+}
+
+/// Where everybody may make links, those that others made are not followed, whatever is behind them.
+#[test]
+fn links_that_another_user_made_are_not_followed() {
+    if !is_root() {
+        return;
+    }
+    let root = Root::new();
+    let open = root.dir.path().join("open");
+    let good = root.dir.path().join("good");
+    fs::create_dir(&open).unwrap();
+    fs::create_dir(&good).unwrap();
+    set_mode(&open, 0o1777);
+    let key = good.join("key");
+    fs::write(&key, [7; 32]).unwrap();
+    set_mode(&key, 0o600);
+    let (folder, file) = (open.join("folder"), open.join("file"));
+    symlink(&good, &folder).unwrap();
+    symlink(&key, &file).unwrap();
+    let config = DiskConfig { root: folder.join("cache"), ..root.config() };
+    let keyed = DiskConfig { secret: SecretSource::File(folder.join("state").join("k")), ..root.config() };
+    // The user's own links are as good as the folders they lead to.
+    assert!(root.open_with(config.clone()).is_ok() && root.open_with(keyed.clone()).is_ok());
+    assert_eq!(fuseline_cache::disk::read_key(&file).unwrap(), [7; 32]);
+    assert!(open_given(&file).is_ok() && write_given(&file, &[7; 32]).is_ok());
+    fs::remove_dir_all(good.join("cache")).unwrap();
+    fs::remove_dir_all(good.join("state")).unwrap();
+    for link in [&folder, &file] {
+        std::os::unix::fs::lchown(link, Some(SOMEBODY_ELSE), None).unwrap();
+    }
+    for config in [config, keyed] {
+        let off = root.open_with(config).expect_err("used all the same");
+        assert!(matches!(off.why, Why::Link(SOMEBODY_ELSE)), "{off:?}");
+    }
+    assert_eq!(support::list(&good), ["key"], "made by way of a link");
+    assert!(matches!(fuseline_cache::disk::read_key(&file), Err(Off { why: Why::Link(_), .. })));
+    let refused =
+        |error: std::io::Error| assert!(error.to_string().contains("it is not followed"), "{error}");
+    refused(open_given(&file).expect_err("read"));
+    refused(write_given(&file, b"x").expect_err("written"));
+    refused(Output::append(&file).expect_err("written"));
+    assert_eq!(fs::read(&key).unwrap(), [7; 32]);
+    // In a folder of one's own a link is what one's own programs have put there, such as a mounted secret.
+    set_mode(&open, 0o755);
+    assert!(open_given(&file).is_ok());
+}
+
+/// A group that others may be in may not write to folders above; one's own may.
+#[test]
+fn folders_that_a_group_may_exchange_are_refused() {
+    if !is_root() {
+        return;
+    }
+    let root = Root::new();
+    let shared = root.dir.path().canonicalize().unwrap().join("shared");
+    fs::create_dir(&shared).unwrap();
+    set_mode(&shared, 0o770);
+    let config = DiskConfig { root: shared.join("cache"), ..root.config() };
+    assert!(root.open_with(config.clone()).is_ok(), "root's own group");
+    chown(&shared, None, Some(SOMEBODY_ELSE)).unwrap();
+    let off = root.open_with(config.clone()).expect_err("used all the same");
+    assert!(matches!(off.why, Why::OthersWrite) && off.path == shared, "{off:?}");
+    set_mode(&shared, 0o1770);
+    assert!(root.open_with(config).is_ok());
+}
+
+/// What a user names is a file, and nothing waits for what is none.
+#[test]
+fn files_that_are_named_are_regular() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    pipe(&at("pipe"));
+    socket(&at("socket"));
+    for path in [at("pipe"), at("socket"), folder.path().to_owned(), "/dev/zero".into()] {
+        assert!(open_given(&path).is_err(), "{}", path.display());
+        assert!(Output::append(&path).is_err(), "{}", path.display());
+    }
+    write_given(&at("file"), b"12345").unwrap();
+    assert!(open_given(&at("file")).is_ok_and(|(_, len)| len == 5));
+    // A terminal or a pipe may be written to.
+    assert!(write_given(Path::new("/dev/null"), b"12345").is_ok());
+}
+
 fn pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
@@ -191,7 +306,8 @@ fn pipe(path: &Path) {
 #[test]
 fn what_is_no_file_of_its_own_is_no_entry() {
     type Put = fn(&Root, &Path, &Path);
-    let rows: [(&str, &str, Put); 9] = [
+    let rows: [(&str, &str, Put); 10] = [
+        ("a socket", "regular", |_, path, _| socket(path)),
         ("a link", "it is a link", |_, path, other| symlink(other, path).unwrap()),
         ("a link to nothing", "it is a link", |root, path, _| {
             symlink(root.dir.path().join("nothing"), path).unwrap();
@@ -268,6 +384,7 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
         fs::write(at.join("0"), "").unwrap();
         symlink("nowhere", at.join("link")).unwrap();
         pipe(&at.join("pipe"));
+        socket(&at.join("socket"));
         // The name of an entry, in each.
         fs::create_dir(at.join("0".repeat(64))).unwrap();
     }
@@ -280,7 +397,11 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
     // Everything is older than nothing: all entries go, whatever else is there.
     let swept = cache.sweep_to(0).expect("a sweep");
     assert_eq!(cache.load(&record("a").request()).found(), None);
-    assert_eq!(swept.entries, 0, "{swept:?} {:?} {:?}", root.list("entries"), root.log.take());
+    assert_eq!(swept.entries, 0, "{swept:?} {:?}", root.list("entries"));
+    // What nobody of us put there is taken and not told: it would be told by every process.
+    let told = root.log.take();
+    assert!(told.iter().all(|told| told.starts_with("quarantined")), "{told:?}");
+    assert!(cache.litter().is_ok_and(|litter| litter.strangers == 0));
     assert_eq!(root.list("entries"), Vec::<String>::new());
     assert!(!is_there(&root.folder("temp").join("file")) && !is_there(&root.folder("temp").join("pipe")));
     assert!(cache.store(&record("a")));
@@ -544,10 +665,30 @@ fn user(theirs: &Path, own: &Path) {
     assert!(cache.store(&record("a")));
     let entries = own.join("cache").join("v1").join("entries");
     let entry = entries.join(record("a").name().to_string());
-    // May not be read: it is in the way of nothing.
+    // May not be read: it is told, goes, and is in the way of nothing.
     set_mode(&entry, 0o000);
+    let before = cache.stats();
     assert_eq!(cache.load(&record("a").request()).found(), None);
-    assert!(log.take()[0].contains("open an entry"));
+    let after = cache.stats();
+    assert_eq!((after.misses, after.damaged), (before.misses + 1, before.damaged + 1));
+    assert!(log.take()[0].contains("its own user may not read it"));
+    assert!(!cache.may_have(&record("a").name()) && !is_there(&entry));
+    // Nor may a flight, marks or a quarantine.
+    for (folder, name) in [
+        ("flights", record("f").name().to_string()),
+        ("marks", "0".repeat(32)),
+        ("quarantine", record("q").name().to_string()),
+    ] {
+        let path = own.join("cache").join("v1").join(folder).join(name);
+        fs::write(&path, "").unwrap();
+        set_mode(&path, 0o000);
+        assert!(matches!(
+            open(own).unwrap().join(&record("f").request(), std::time::Duration::ZERO),
+            Joined::Mine(_)
+        ));
+        assert!(!is_there(&path), "{folder}");
+        assert_eq!(log.take(), Vec::<String>::new(), "{folder}");
+    }
     assert!(cache.store(&record("a")));
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert_eq!(log.take(), Vec::<String>::new());

@@ -6,10 +6,13 @@ mod support;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuseline_cache::disk::DiskCache;
+use fuseline_cache::disk::{DiskCache, DiskConfig};
 use fuseline_cache::{Damage, FORMAT, Fingerprint, Key, Kind, MAX_ENTRY, Name, Record, Sealer, Secret};
 
+use support::faulty::{Call, Faulty, Plan};
 use support::{Random, Root, is_there, record, sealer, version};
 
 /// Where the fields of a header are; see `sealed.rs`.
@@ -193,6 +196,61 @@ fn what_is_larger_than_any_entry_is_not_read() {
     }
 }
 
+/// Nor is what has a hole for most of it, or is larger than all entries together may be.
+#[test]
+fn what_a_header_does_not_announce_is_not_read() {
+    let victim = Victim::new(record("a"));
+    let set_len =
+        |path: &Path, len| fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+    let all_zeros = |path: &Path| {
+        fs::write(path, "").unwrap();
+        set_len(path, MAX_ENTRY);
+    };
+    let other = sealer().seal(&record("b"));
+    let rows: [(&str, &dyn Fn(&Path)); 3] = [
+        ("no cache entry", &all_zeros),
+        ("its length is not what it says", &|path| set_len(path, MAX_ENTRY)),
+        ("another name", &|path| {
+            fs::write(path, &other).unwrap();
+            set_len(path, MAX_ENTRY);
+        }),
+    ];
+    for (why, put) in rows {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let files = Faulty::new(Plan::Works);
+        let counted = reads.clone();
+        files.before(move |call| {
+            counted.fetch_add(usize::from(call == Call::Read), Ordering::SeqCst);
+        });
+        let cache = victim.root.open_on(files, victim.root.given()).unwrap();
+        reads.store(0, Ordering::SeqCst);
+        put(&victim.root.entry(&victim.record.name()));
+        assert_eq!(cache.load(&victim.record.request()).found(), None);
+        assert_eq!(reads.load(Ordering::SeqCst), 1, "{why}: more than its header was read");
+        assert!(victim.root.log.take()[0].contains(why));
+        assert_eq!(cache.stats().bytes_read, 0);
+        assert!(victim.cache.store(&victim.record));
+    }
+    let small = DiskConfig { max_bytes: 100, ..victim.root.given() };
+    let cache = victim.root.open_with(small).unwrap();
+    assert_eq!(cache.load(&victim.record.request()).found(), None);
+    assert!(victim.root.log.take()[0].contains("larger than all entries together"));
+}
+
+/// A place of the disk that cannot be read is a miss, and the next store is another place.
+#[test]
+fn what_cannot_be_read_is_stored_anew() {
+    let victim = Victim::new(record("a"));
+    let files = Faulty::new(Plan::Works);
+    let cache = victim.root.open_on(files.clone(), victim.root.given()).unwrap();
+    assert!(cache.may_have(&victim.record.name()));
+    files.plan(Plan::Kind(Call::Read, rustix::io::Errno::IO));
+    assert_eq!(cache.load(&victim.record.request()).found(), None);
+    assert!(!cache.may_have(&victim.record.name()), "nobody would store it");
+    files.plan(Plan::Works);
+    assert_eq!(cache.load(&victim.record.request()).found().as_ref(), Some(&victim.record));
+}
+
 #[test]
 fn entries_do_not_change_places() {
     let root = Root::new();
@@ -239,7 +297,7 @@ fn what_another_secret_sealed_is_refused() {
 #[test]
 fn who_may_not_write_refuses_damage_and_leaves_it() {
     let victim = Victim::new(record("a"));
-    let config = fuseline_cache::disk::DiskConfig { read_only: true, ..victim.root.given() };
+    let config = DiskConfig { read_only: true, ..victim.root.given() };
     let cache = victim.root.open_with(config).unwrap();
     let path = victim.root.entry(&victim.record.name());
     fs::write(&path, b"rubbish").unwrap();

@@ -363,6 +363,72 @@ fn locks_are_taken_on_files_that_may_be_written_to() {
     assert!(told.iter().all(|told| told.starts_with("quarantined")), "{told:?}");
 }
 
+/// Where files may only be so long (`ulimit -f`) the process goes on: a limit is a full disk, wherever it is met, and when there is room again
+/// the tier works.
+#[test]
+fn a_limit_of_file_sizes_ends_no_process() {
+    for limit in [0, 1, 31, 40, 100, 300, 5000] {
+        let root = Root::in_memory();
+        let output =
+            support::child(&format!("limit|{limit}|{}", root.dir.path().display())).output().unwrap();
+        assert!(output.status.success(), "{limit}: {output:?}");
+        let cache = root.open();
+        assert!(cache.store(&record("a")), "{limit}");
+        assert_eq!(support::list(root.key().parent().unwrap()), ["cache.key"], "{limit}");
+        assert!(root.list("temp").is_empty(), "{limit}");
+    }
+}
+
+/// What [`a_limit_of_file_sizes_ends_no_process`] does in another process, whose files may have so many bytes.
+fn within_limit(limit: u64, dir: &std::path::Path) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::io::Write as _;
+    let log = support::Log::default();
+    let open = || {
+        let config = DiskConfig::new(
+            dir.join("cache"),
+            fuseline_cache::disk::SecretSource::File(dir.join("state").join("cache.key")),
+        );
+        DiskCache::open(config, log.observer())
+    };
+    let set = |current| {
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    };
+    set(Some(limit));
+    let too_large = |error: &std::io::Error| error.kind() == std::io::ErrorKind::FileTooLarge;
+    match open() {
+        Ok(cache) => {
+            assert!(limit >= 32, "the secret has 32 bytes");
+            let (small, large) = (version("b", 0, 50), version("c", 0, 1 << 20));
+            let stored = [&small, &large].map(|record| cache.store(record));
+            assert!(!stored[1] && stored[0] == (limit >= 176 + 1 + 50), "{limit}: {stored:?}");
+            let is_marked = cache.mark(Stage::Make, &small.name(), &small.name()).is_some();
+            assert_eq!(is_marked, limit >= 40 + 72, "{limit}");
+            set(None);
+            drop(cache);
+        }
+        Err(off) => {
+            let fuseline_cache::disk::Why::Io { error, .. } = &off.why else { panic!("{off:?}") };
+            assert!(limit < 32 && too_large(error), "{limit}: {off}");
+        }
+    }
+    let (page, full, long) = (dir.join("page"), dir.join("full"), vec![b'x'; 5001]);
+    fs::write(&page, "before").unwrap();
+    fs::write(&full, vec![b'x'; limit as usize]).unwrap();
+    set(Some(limit));
+    assert!(fuseline_cache::disk::write_given(&page, &long).is_err_and(|error| too_large(&error)));
+    assert_eq!(fs::read(&page).unwrap(), b"before", "what was there is gone");
+    // At the end of what another process has written.
+    let appended = fuseline_cache::disk::Output::append(&full).unwrap().write_all(b"1");
+    assert!(appended.is_err_and(|error| too_large(&error)));
+    fs::File::options().write(true).open(&page).unwrap().set_len(0).unwrap();
+    let mut lines = fuseline_cache::disk::Output::append(&page).unwrap();
+    let written = (0..).map_while(|_| lines.write_all(b"12345678").ok()).take(1000).count() as u64;
+    assert_eq!(written, (limit / 8).min(1000));
+    set(None);
+}
+
 /// A copy of a process is another one: what it drops is not its own.
 #[test]
 fn a_forked_process_removes_nothing_of_its_parent() {
@@ -603,6 +669,11 @@ fn closed(cache: &DiskCache, log: &support::Log) {
 #[ignore = "a part of other tests"]
 fn other_process() {
     let Some(role) = role() else { return };
+    if let [limit, most, dir] = &role[..]
+        && limit == "limit"
+    {
+        return within_limit(most.parse().unwrap(), std::path::Path::new(dir));
+    }
     let (role, dir) = (&role[0], std::path::Path::new(&role[1]));
     let key = dir.join("state").join("cache.key");
     let config = DiskConfig::new(dir.join("cache"), fuseline_cache::disk::SecretSource::File(key));

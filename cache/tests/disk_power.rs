@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fuseline_cache::disk::{DiskConfig, Files, Stat, System};
@@ -93,8 +93,12 @@ impl Files for Recorder {
     fn stat(&self, fd: &OwnedFd) -> io::Result<Stat> {
         System.stat(fd)
     }
-    fn stat_path(&self, path: &Path) -> io::Result<Stat> {
-        System.stat_path(path)
+    fn stat_link(&self, path: &Path) -> io::Result<Stat> {
+        System.stat_link(path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        System.read_link(path)
     }
     fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat> {
         System.stat_at(at, name)

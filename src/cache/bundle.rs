@@ -11,16 +11,17 @@
 //! imported is sealed anew with the secret of the user who imports it. Whoever has the key of a bundle can make one that runs what they like.
 //!
 //! Input: a folder, and a key. Output: a file; or entries in the folder. Invariants:
-//! - Of a bundle in which anything is wrong nothing is imported.
+//! - Of a bundle in which anything is wrong nothing is imported, and of an entry of which the header is wrong nothing more is read.
 //! - What is imported is executables, by requests of this build, and notes of environments; an entry that is there and good stays.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fuseline_cache::{Kind, MAX_ENTRY, Name, Record, Sealer, Secret, disk};
+use fuseline_cache::disk::Output;
+use fuseline_cache::{HEADER, Kind, Name, Record, Sealer, Secret, announced, disk};
 use fuseline_fusion::Bytes;
 
 use super::folder::{EntryFile, Folder};
@@ -65,9 +66,12 @@ impl BundleKey {
         let failed =
             |error: std::io::Error| Error::setup(format!("{} cannot be written: {error}", path.display()));
         let key = disk::random_key().map_err(failed)?;
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        file.write_all(&key).map_err(failed)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        Output::new(file).write_all(&key).map_err(|error| {
+            // A part of a key is none, and would be in the way of the next attempt.
+            drop(std::fs::remove_file(path));
+            failed(error)
+        })?;
         Ok(BundleKey::new(&key))
     }
 }
@@ -120,11 +124,10 @@ pub fn export(
             ))
         })
     };
-    // Under another name until it is whole.
-    let partial = path.with_extension("partial");
     let mut exported = Exported::default();
     let mut environments = BTreeSet::new();
-    let mut file = File::create(&partial).map_err(failed)?;
+    let (partial, file) = create_beside(path).map_err(failed)?;
+    let mut file = Output::new(file);
     let written = (|| {
         let mut out = BufWriter::new(&mut file);
         out.write_all(&MAGIC).map_err(failed)?;
@@ -156,7 +159,8 @@ pub fn export(
             .ok_or_else(|| Error::setup(format!("a bundle has at most {MAX_ENTRIES} entries")))?;
         out.flush().map_err(failed)?;
         drop(out);
-        std::os::unix::fs::FileExt::write_all_at(&file, &count.to_le_bytes(), MAGIC.len() as u64)
+        let file = file.file();
+        std::os::unix::fs::FileExt::write_all_at(file, &count.to_le_bytes(), MAGIC.len() as u64)
             .map_err(failed)?;
         exported.bytes = Bytes(file.metadata().map_err(failed)?.len());
         std::fs::rename(&partial, path).map_err(failed)
@@ -167,6 +171,17 @@ pub fn export(
     written.map(|()| exported)
 }
 
+/// Makes a file that has another name until it is whole, one that nothing had: a link of somebody else's is not written through.
+fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
+    let name = path.file_name().ok_or(std::io::ErrorKind::IsADirectory)?;
+    let random = Name::new(disk::random_key()?).to_string();
+    let mut other = name.to_owned();
+    other.push(format!(".{}.partial", &random[..16]));
+    let other = path.with_file_name(other);
+    let file = OpenOptions::new().write(true).create_new(true).open(&other)?;
+    Ok((other, file))
+}
+
 /// Adds the entries of a bundle to a folder.
 ///
 /// # Errors
@@ -174,9 +189,10 @@ pub fn export(
 pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Result<Imported> {
     let path = path.as_ref();
     // Once to check all of it, and again, checked again, to take it.
-    each(key, path, |_| Ok(()))?;
+    let most = folder.disk.config().max_bytes;
+    each(key, path, most, |_| Ok(()))?;
     let mut imported = Imported::default();
-    each(key, path, |record| {
+    each(key, path, most, |record| {
         let name = record.name();
         let is_note = record.kind == Kind::Note;
         if folder.disk.open_entry(&name).is_ok_and(|there| there.is_some()) {
@@ -193,15 +209,15 @@ pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Resul
     Ok(imported)
 }
 
-/// Reads a bundle, and checks each entry.
+/// Reads a bundle, and checks each entry. `most` is what one may have for there to be room for it.
 fn each(
     key: &BundleKey,
     path: &Path,
+    most: u64,
     mut take: impl FnMut(Record) -> std::result::Result<(), String>,
 ) -> Result<()> {
     let wrong = |why: String| Error::setup(format!("{} is not imported: {why}", path.display()));
-    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let mut left = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
+    let (file, mut left) = disk::open_given(path).map_err(|error| wrong(error.to_string()))?;
     let mut input = BufReader::new(file);
     let cut_off = || wrong("it is cut off".to_owned());
     let mut bytes = |len: u64| {
@@ -219,23 +235,29 @@ fn each(
     if count > u64::from(MAX_ENTRIES) {
         return Err(wrong(format!("a bundle has at most {MAX_ENTRIES} entries, and it says {count}")));
     }
-    let mut rest = 0;
     for place in 1..=count {
         let wrong = |why: &str| wrong(format!("entry {place} of {count}: {why}"));
         let len = number(&bytes(8)?.0);
-        if len > MAX_ENTRY {
-            return Err(wrong("it is larger than any entry"));
+        let name = Name::new(bytes(32)?.0.try_into().map_err(|_| cut_off())?);
+        let mut sealed = bytes(HEADER as u64)?.0;
+        // Nothing is read that the entry itself does not announce, and nothing that there would be no room for.
+        let announced = announced(&name, &sealed).map_err(|damage| wrong(&damage.to_string()))?;
+        if announced != len {
+            return Err(wrong("its length is not what it says"));
         }
-        let name: [u8; 32] = bytes(32)?.0.try_into().map_err(|_| cut_off())?;
-        let (sealed, left) = bytes(len)?;
-        rest = left;
-        let opened = key.0.open(&Name::new(name), sealed);
+        if len > most {
+            return Err(wrong(&format!("it has {len} bytes, and all entries here may have {most} together")));
+        }
+        sealed.extend(bytes(len - HEADER as u64)?.0);
+        let opened = key.0.open(&name, sealed);
         let record = opened.map_err(|damage| {
             wrong(&format!("{damage}; is the key the one that the bundle was exported with?"))
         })?;
         check(&record).map_err(|why| wrong(&why))?;
         take(record).map_err(|why| wrong(&why))?;
     }
+    // Of none at all too.
+    let (_, rest) = bytes(0)?;
     if rest > 0 {
         return Err(wrong(format!("{rest} bytes follow its last entry")));
     }

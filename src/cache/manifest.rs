@@ -15,13 +15,13 @@
 //! - What a killed process leaves can be read: the last line counts if it is whole.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use fuseline_cache::disk::open_given;
 use fuseline_fusion::lower::Numerics;
 use serde_json::{Value, json};
 
@@ -33,6 +33,9 @@ const VERSION: u64 = 1;
 
 /// Most bytes of a line. The largest region of the benchmark has a line of half a million.
 const MAX_LINE: u64 = 64 << 20;
+
+/// Most bytes of the first line.
+const MAX_HEAD: u64 = 4096;
 
 /// Most bytes of all lines.
 const MAX_BYTES: u64 = 1 << 30;
@@ -97,13 +100,18 @@ impl Manifest {
             let line = line.map(|line| format!(":{line}")).unwrap_or_default();
             Error::setup(format!("{}{line}: {why}", path.display()))
         };
-        let file = File::open(path).map_err(|error| wrong(None, format!("it cannot be opened: {error}")))?;
+        let (file, len) =
+            open_given(path).map_err(|error| wrong(None, format!("it cannot be opened: {error}")))?;
+        if len > MAX_BYTES {
+            return Err(wrong(None, format!("a manifest has at most {MAX_BYTES} bytes")));
+        }
         let mut input = BufReader::new(file);
         let mut manifest: Option<Manifest> = None;
         let (mut seen, mut whole) = (HashSet::new(), 0);
         for number in 1.. {
             let mut line = Vec::new();
-            let read = input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line);
+            let most = if manifest.is_none() { MAX_HEAD } else { MAX_LINE };
+            let read = input.by_ref().take(most + 1).read_until(b'\n', &mut line);
             let read = read.map_err(|error| wrong(Some(number), format!("it cannot be read: {error}")))?;
             if read == 0 {
                 break;
@@ -112,7 +120,7 @@ impl Manifest {
                 return Err(wrong(Some(number), format!("a manifest has at most {MAX_LINES} lines")));
             }
             if line.pop() != Some(b'\n') {
-                if read as u64 > MAX_LINE {
+                if manifest.is_some() && read as u64 > MAX_LINE {
                     return Err(wrong(Some(number), format!("a line has at most {MAX_LINE} bytes")));
                 }
                 // A process was killed while it wrote this.

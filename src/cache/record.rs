@@ -4,11 +4,11 @@
 //! manifest of what came before. A file that is a manifest of the same contract is gone on with; anything else is left alone.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fuseline_cache::disk::Output;
 use fuseline_fusion::lower::Numerics;
 
 use super::manifest::{Digest, Manifest, head_line, region_line};
@@ -25,7 +25,7 @@ pub(crate) struct Recorder {
 
 struct State {
     /// `None` after a write failed.
-    file: Option<File>,
+    file: Option<Output>,
     written: HashSet<Digest>,
 }
 
@@ -40,13 +40,9 @@ impl Recorder {
         let failed = |doing: &str, error: std::io::Error| {
             format!("the manifest {} cannot be {doing}: {error}", path.display())
         };
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(|error| failed("opened", error))?;
+        let mut file = Output::append(path).map_err(|error| failed("opened", error))?;
         let mut written = HashSet::new();
-        if file.metadata().map_err(|error| failed("looked at", error))?.len() == 0 {
+        if file.file().metadata().map_err(|error| failed("looked at", error))?.len() == 0 {
             let head = head_line(numerics, replicas);
             file.write_all(head.as_bytes()).map_err(|error| failed("written", error))?;
         } else {
@@ -61,7 +57,7 @@ impl Recorder {
                 ));
             }
             if before.is_cut_off() {
-                file.set_len(before.whole_bytes()).map_err(|error| failed("repaired", error))?;
+                file.file().set_len(before.whole_bytes()).map_err(|error| failed("repaired", error))?;
             }
             written = before.regions().iter().map(|region| Digest::of(&region.recipe.encode())).collect();
         }

@@ -122,7 +122,7 @@ impl EngineConfig {
         let (_, compiler) = self.compiler_for(target)?;
         let store = self.store_for(&compiler)?;
         let environment = store.environment().cloned().map(Environment::new);
-        environment.ok_or_else(|| Error::setup("the plugin's file cannot be read"))
+        environment.ok_or_else(|| Error::setup("it is not known which environment this is"))
     }
 
     fn elsewhere(&self, target: &Target, manifest: &Manifest) -> Result<Elsewhere> {
@@ -164,7 +164,8 @@ impl EngineConfig {
         };
         store.settle(compiler, self.client_options());
         if store.environment().is_none() {
-            return Err(Error::setup("the disk cache is off: the plugin's file cannot be read"));
+            let why = store.why_unknown().unwrap_or("it is not known which environment this is");
+            return Err(Error::setup(format!("the disk cache is off: {why}")));
         }
         Ok(store)
     }

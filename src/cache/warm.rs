@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// Why this engine keeps no executables on the disk although it was to: a folder that others may use, a full disk, a variable of the environment
-    /// that cannot be understood. `None` if it does, and if it was told not to. [`Event::CacheTrouble`](crate::Event::CacheTrouble) tells the same.
+    /// that cannot be understood, a plugin of which it is not known what it was loaded from. `None` if it does, and if it was told not to. [`Event::CacheTrouble`](crate::Event::CacheTrouble) tells the same.
     #[must_use]
     pub fn why_no_disk_cache(&self) -> Option<&str> {
         self.shared().no_disk()

@@ -110,6 +110,8 @@ pub(crate) struct Machine {
     version: String,
     /// Id and kind of each device, one for each replica; at least one.
     devices: Vec<(i64, String)>,
+    /// How many threads the plugin has found when its client was made.
+    threads: String,
 }
 
 impl Machine {
@@ -120,6 +122,7 @@ impl Machine {
             platform: client.platform_name().to_owned(),
             version: client.platform_version().to_owned(),
             devices: devices.iter().map(|device| (device.id(), device.kind().to_owned())).collect(),
+            threads: threads(),
         }
     }
 
@@ -131,12 +134,25 @@ impl Machine {
             platform: topology.platform_name().to_owned(),
             version: topology.platform_version().to_owned(),
             devices: devices.iter().map(|device| (device.id, device.kind.clone())).collect(),
+            threads: threads(),
         })
     }
 
     /// Whether the processor of the host is what computes, as far as is known. Code for the others is the same whatever host they are in.
     fn is_host(&self) -> bool {
         !matches!(self.platform.as_str(), "cuda" | "rocm" | "sycl" | "tpu")
+    }
+}
+
+/// How many threads there are to compute with: what the scheduler gives this one, which XLA asks for, and what a limit of its group leaves of them.
+fn threads() -> String {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
+    let digits = mask.into_iter().flat_map(str::chars).filter_map(|digit| digit.to_digit(16));
+    match digits.map(u32::count_ones).sum::<u32>() {
+        0 => available.to_string(),
+        processors => format!("{available} on {processors} processors"),
     }
 }
 
@@ -251,6 +267,11 @@ impl Compiler {
         self.machine.plugin
     }
 
+    /// How many threads there are to compute with.
+    pub(crate) fn threads(&self) -> &str {
+        &self.machine.threads
+    }
+
     /// Whether the processor of the host is a part of what code depends on.
     pub(crate) fn is_for_host(&self) -> bool {
         self.machine.is_host()
@@ -258,7 +279,7 @@ impl Compiler {
 
     /// An injective description of everything that executables depend on.
     pub(crate) fn describe(&self) -> Vec<u8> {
-        let Machine { plugin, platform, version, devices } = &self.machine;
+        let Machine { plugin, platform, version, devices, .. } = &self.machine;
         let mut out = Writer::new();
         out.bytes(platform.as_bytes());
         out.bytes(version.as_bytes());
@@ -285,7 +306,7 @@ impl Compiler {
 
     /// What of this device executables depend on, by name, for those who look at what differs. A part that is longer than a line is told by its hash.
     pub(crate) fn parts(&self) -> Vec<(String, String)> {
-        let Machine { plugin, platform, version, devices } = &self.machine;
+        let Machine { plugin, platform, version, devices, .. } = &self.machine;
         let mut parts = vec![
             ("platform".to_owned(), platform.clone()),
             ("platform version".to_owned(), version.clone()),

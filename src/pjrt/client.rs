@@ -151,9 +151,12 @@ impl Client {
         if let Some(store) = &store {
             store.fill(&mut args);
         }
+        plugin.origin().note_call();
         // SAFETY: holds because the options borrow from `options` and live through the call, and the store lives until
         // the client is destroyed.
-        unsafe { api.call(&mut args) }?;
+        let made = unsafe { api.call(&mut args) };
+        plugin.origin().note_call();
+        made?;
         let Some(raw) = NonNull::new(args.client) else {
             return Err(Error::layer(
                 super::Code::Internal,
@@ -300,6 +303,7 @@ impl Client {
                 }
             )
         }?;
+        self.plugin().origin().note_compile();
         // SAFETY: holds because the call gave us the executable.
         unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile", parameters) }
     }

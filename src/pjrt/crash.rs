@@ -96,6 +96,13 @@ fn note() {
     if pid != OWNER.load(Ordering::Relaxed) {
         return;
     }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: holds because the structure is the caller's own; the function is a system call that takes no lock.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    if !is_known || limit.rlim_cur == 0 {
+        // Not a byte may be written (`ulimit -f 0`): trying would be another signal (P10).
+        return;
+    }
     for fd in FILES.iter().map(|file| file.load(Ordering::Relaxed)).filter(|&fd| fd >= 0) {
         // SAFETY: holds because the byte is static, and the function may be called in a handler; a file that was closed meanwhile is an error.
         let _ = unsafe { libc::pwrite(fd, CRASHED.as_ptr().cast(), CRASHED.len(), 0) };

@@ -60,6 +60,7 @@ mod ffi;
 mod host;
 mod kv;
 mod options;
+mod origin;
 mod plugin;
 mod read;
 mod topology;

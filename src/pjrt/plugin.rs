@@ -9,12 +9,13 @@
 //! Invariants:
 //! - P1. `PJRT_Plugin_Initialize` is called at most once per library in a process; its failure is remembered.
 //! - P2. Two opens of the same file, by whatever path or link, give the same plugin.
+//! - P12, P13: `origin.rs`.
 
 use std::ffi::c_void;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use fuseline_fusion::Printable;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
@@ -25,6 +26,7 @@ use super::api::{Api, ApiVersion, OUR_VERSION, StructSizes, call};
 use super::client::{Client, ClientOptions};
 use super::error::{Code, Error};
 use super::ffi;
+use super::origin::{Loading, Origin};
 use super::value::{Value, read_named_values};
 use crate::sync::fork::note_plugin;
 use crate::sync::{Mutex, Rank};
@@ -35,6 +37,7 @@ pub struct Plugin(&'static Inner);
 
 struct Inner {
     api: Api,
+    origin: Arc<Origin>,
     attributes: Vec<(String, Value)>,
     extensions: Vec<Extension>,
     /// The handlers that it was told of, with the platforms they are for.
@@ -226,9 +229,17 @@ struct Opened {
     outcome: Result<Plugin, OpenFault>,
 }
 
+/// What was opened so far.
+#[derive(Default)]
+struct Known {
+    opened: Vec<Opened>,
+    /// By the loader's handles, what each was loaded from: known of the first time alone.
+    loaded: Vec<(usize, Arc<Origin>)>,
+}
+
 /// Every library opened so far. The lock is held while a library loads, so that nobody initialises it twice; opening
 /// two different plugins at once is therefore one after the other.
-static OPENED: LazyLock<Mutex<Vec<Opened>>> = LazyLock::new(|| Mutex::new(Rank::Plugins, Vec::new()));
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Rank::Plugins, Known::default()));
 
 impl Plugin {
     /// Loads and initialises the plugin at `path`, or returns the one already loaded from that file.
@@ -252,7 +263,11 @@ impl Plugin {
         // A name without a slash would be searched for in the system's folders.
         let real = path.canonicalize().map_err(|error| refuse(OpenFault::Missing(error.to_string())))?;
         note_plugin();
-        let mut opened = OPENED.lock();
+        let mut known = KNOWN.lock();
+        let loading = Loading::begin(&real).map_err(|error| refuse(OpenFault::Missing(error.to_string())))?;
+        // SAFETY: holds because a library that is loaded already runs no code by that.
+        let was_loaded =
+            unsafe { Library::open(Some(&real), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD) }.is_ok();
         // `RTLD_NOW` finds missing symbols here and not in the middle of a computation.
         // SAFETY: holds because the caller asked for this code to be run, as documented.
         let library = unsafe { Library::open(Some(&real), RTLD_NOW | RTLD_LOCAL) }
@@ -262,24 +277,34 @@ impl Plugin {
         let entry: Symbol<_> = entry.map_err(|_| refuse(OpenFault::NoEntryPoint))?;
         // SAFETY: holds because the function takes nothing and returns the library's static table.
         let table = unsafe { entry() };
+        let code = (*entry as *const ()).addr();
         // From here on the library has run code of its own: it stays.
-        std::mem::forget(library);
-        if let Some(known) = opened.iter().find(|known| known.table == table.addr()) {
+        let handle = library.into_raw().addr();
+        if let Some(known) = known.opened.iter().find(|known| known.table == table.addr()) {
             if known.options != *options {
                 return Err(refuse(OpenFault::OtherOptions));
             }
             return known.outcome.clone().map_err(refuse);
         }
+        let earlier =
+            known.loaded.iter().find(|(other, _)| *other == handle).map(|(_, origin)| origin.clone());
+        let origin = earlier.unwrap_or_else(|| {
+            let origin = if was_loaded { loading.end_of_loaded(&real, code) } else { loading.end(&real) };
+            let origin = Arc::new(origin);
+            known.loaded.push((handle, origin.clone()));
+            origin
+        });
         // SAFETY: holds because the table came from `GetPjrtApi` and was not met before.
-        let outcome = unsafe { Plugin::from_table(table, path, options) };
+        let outcome = unsafe { Plugin::of_table(table, path, options, origin) };
         super::exit::register();
         let fault = outcome.as_ref().copied().map_err(|error| error.fault().clone());
-        opened.push(Opened { table: table.addr(), options: options.clone(), outcome: fault });
+        known.opened.push(Opened { table: table.addr(), options: options.clone(), outcome: fault });
         outcome
     }
 
     /// Takes a function table that is already in memory, such as that of a plugin linked into the program, and
-    /// initialises the plugin. `path` is what messages call it.
+    /// initialises the plugin. `path` is what messages call it. Nothing that it compiles is kept for other processes: which code it is
+    /// is not known.
     ///
     /// # Safety
     /// `table` is null or points to a `PJRT_Api` that is readable up to its own `struct_size`; the table's functions
@@ -292,7 +317,20 @@ impl Plugin {
         path: impl AsRef<Path>,
         options: &OpenOptions,
     ) -> Result<Plugin, OpenError> {
-        let path = path.as_ref();
+        // SAFETY: holds because the caller vouches for the table.
+        unsafe { Plugin::of_table(table, path.as_ref(), options, Arc::new(Origin::unknown())) }
+    }
+
+    /// [`Plugin::from_table`], of a library that was loaded from a file.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn of_table(
+        table: *const c_void,
+        path: &Path,
+        options: &OpenOptions,
+        origin: Arc<Origin>,
+    ) -> Result<Plugin, OpenError> {
         // SAFETY: holds because the caller vouches for the table.
         let api = unsafe { Api::load(table, path, options.sizes.clone()) }?;
         if api.has::<PJRT_Plugin_Initialize_Args>() {
@@ -304,6 +342,7 @@ impl Plugin {
         let extensions = read_extensions(&api);
         Ok(Plugin(Box::leak(Box::new(Inner {
             api,
+            origin,
             attributes,
             extensions,
             handlers: Mutex::new(Rank::Handlers, Vec::new()),
@@ -312,6 +351,11 @@ impl Plugin {
 
     pub(super) fn api(self) -> &'static Api {
         &self.0.api
+    }
+
+    /// What it was loaded from, and the variables that it saw.
+    pub(crate) fn origin(self) -> &'static Origin {
+        &self.0.origin
     }
 
     /// An entry of the extension chain, by its number in the C header.

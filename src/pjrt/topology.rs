@@ -93,6 +93,7 @@ impl Plugin {
         }?;
         let raw = NonNull::new(out.topology)
             .ok_or_else(|| Error::layer(Code::Internal, FUNCTION, "the plugin returned no topology"))?;
+        self.origin().note_call();
         // From here on it is destroyed on every way out.
         let raw = RawTopology { plugin: self, raw };
         let platform_name = raw.platform_name()?;
@@ -213,6 +214,7 @@ impl Topology {
             let function = PJRT_Compile_Args::FUNCTION;
             return Err(Error::layer(Code::Internal, function, "the plugin returned no executable"));
         }
+        self.plugin().origin().note_compile();
         // SAFETY: holds because the call gave us the executable, which lives until it is destroyed below.
         let bytes = unsafe { serialize(api, out.executable) };
         // SAFETY: holds because nobody else has it (O1).

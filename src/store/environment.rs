@@ -3,11 +3,8 @@
 //! Input: a device. Output: named parts, by which people are told what differs, and their fingerprint, which is part of the name of every entry
 //! outside the process. Two environments with one fingerprint run each other's code with the same results; what is in doubt is a part.
 //!
-//! Not in it: paths and times, so that a folder, a plugin or a home may be moved; where data lives; what the program does.
-
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+//! Not in it: paths and times, so that a folder, a plugin or a home may be moved; where data lives; what the program does. The plugin's file and the
+//! variables are those that it was loaded with (`src/pjrt/origin.rs`), whatever has become of them since.
 
 use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
 use fuseline_fusion::canon;
@@ -15,9 +12,6 @@ use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::LOWERING;
 
 use crate::device::Compiler;
-
-/// Variables that change what XLA and its plugins compile.
-const VARIABLES: [&str; 3] = ["XLA_FLAGS", "LIBTPU_INIT_ARGS", "TF_XLA_FLAGS"];
 
 /// A part of an environment: its name and what it is.
 pub(crate) type Part = (String, String);
@@ -29,8 +23,12 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// That of what a compiler is for, whose plugin has this digest.
-    pub(crate) fn of(compiler: &Compiler, plugin: &blake3::Hash, client_options: &str) -> Environment {
+    /// That of what a compiler is for, whose plugin has this digest; or why it cannot be known.
+    pub(crate) fn of(
+        compiler: &Compiler,
+        plugin: &blake3::Hash,
+        client_options: &str,
+    ) -> Result<Environment, String> {
         let mut parts = vec![
             ("fuseline".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             (
@@ -48,15 +46,10 @@ impl Environment {
         if compiler.is_for_host() {
             parts.extend(processor());
             // XLA's CPU compiler splits work into as many parts as there are threads.
-            let threads = std::thread::available_parallelism().map_or(1, usize::from);
-            parts.push(("threads".to_owned(), threads.to_string()));
+            parts.push(("threads".to_owned(), compiler.threads().to_owned()));
         }
-        let variable = |name: &str| {
-            let value = std::env::var_os(name)?;
-            Some((format!("variable {name}"), value.to_string_lossy().into_owned()))
-        };
-        parts.extend(VARIABLES.into_iter().filter_map(variable));
-        Environment { parts }
+        parts.extend(compiler.plugin().origin().variables()?);
+        Ok(Environment { parts })
     }
 
     /// The parts.
@@ -179,33 +172,6 @@ fn extensions() -> Vec<&'static str> {
         "ermsb"
     );
     all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
-}
-
-/// What a file is known by without reading it: when it is written to, or another one takes its place, this changes.
-pub(super) fn identity(path: &Path) -> std::io::Result<Vec<u8>> {
-    let meta = std::fs::metadata(path)?;
-    let mut out = Writer::new();
-    out.raw(b"plugin file");
-    for number in [meta.dev(), meta.ino(), meta.size()] {
-        out.uint(number);
-    }
-    for number in [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()] {
-        out.int(number);
-    }
-    Ok(out.into_vec())
-}
-
-/// The hash of a file's bytes.
-pub(super) fn digest(path: &Path) -> std::io::Result<blake3::Hash> {
-    let mut file = std::fs::File::open(path)?;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize()),
-            read => hasher.update(&buffer[..read]),
-        };
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! Invariants:
 //! - ST1: what is loaded was serialised by this code, in the same environment, from the same region for the same results, aliases and constants: the
 //!   request says all of it, the entry repeats it, and the seal vouches for both (`fuseline_cache::sealed`).
+//!   Where it cannot be known which environment this is, nothing is kept and nothing looked for.
 //! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
 //! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
 
@@ -40,7 +41,7 @@ use self::shared::Shared;
 use crate::config::EngineConfig;
 use crate::device::{Compiler, How};
 use crate::event::{Event, Events};
-use crate::pjrt::{ClientOptions, CrashNote};
+use crate::pjrt::{ClientOptions, CrashNote, Plugin};
 use crate::sync::{Condvar, Mutex, Rank};
 
 /// The version of what requests and artifacts consist of.
@@ -57,6 +58,7 @@ const LONGEST_STORE: Duration = Duration::from_secs(5);
 struct Here {
     fingerprint: Fingerprint,
     environment: Environment,
+    plugin: Plugin,
 }
 
 /// The tiers outside of the process: the disk's, and that of a fleet.
@@ -65,7 +67,9 @@ pub(crate) struct Store {
     disk: Option<DiskCache>,
     _crash_note: Option<CrashNote>,
     shared: Option<Shared>,
-    here: OnceLock<Option<Here>>,
+    here: OnceLock<Result<Here, String>>,
+    /// Why it is not known any more.
+    lost: OnceLock<String>,
     events: Events,
     under_way: Arc<UnderWay>,
 }
@@ -177,8 +181,8 @@ impl Store {
         }
         let _crash_note = disk.as_ref().and_then(DiskCache::crash_file).map(CrashNote::new);
         let under_way = Arc::new(UnderWay { count: Mutex::new(Rank::UnderWay, 0), fewer: Condvar::new() });
-        let (here, events) = (OnceLock::new(), events.clone());
-        (Some(Arc::new(Store { disk, _crash_note, shared, here, events, under_way })), no_disk)
+        let (here, lost, events) = (OnceLock::new(), OnceLock::new(), events.clone());
+        (Some(Arc::new(Store { disk, _crash_note, shared, here, lost, events, under_way })), no_disk)
     }
 
     /// Whether there is a disk cache.
@@ -188,7 +192,29 @@ impl Store {
 
     /// Which environment this is, once that is known.
     pub(crate) fn environment(&self) -> Option<&Environment> {
-        self.here.get()?.as_ref().map(|here| &here.environment)
+        self.here().map(|here| &here.environment)
+    }
+
+    /// Why it cannot be known which environment this is, so that nothing is kept.
+    pub(crate) fn why_unknown(&self) -> Option<&str> {
+        let unknown = self.here.get().and_then(|here| here.as_ref().err());
+        unknown.or_else(|| self.lost.get()).map(String::as_str)
+    }
+
+    fn here(&self) -> Option<&Here> {
+        let here = self.here.get()?.as_ref().ok()?;
+        if let Err(why) = here.plugin.origin().check() {
+            if self.lost.set(why).is_ok() {
+                self.tell_unknown();
+            }
+            return None;
+        }
+        self.lost.get().is_none().then_some(here)
+    }
+
+    fn tell_unknown(&self) {
+        let why = self.why_unknown().unwrap_or_default();
+        self.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
     }
 
     /// Something is about to be stored; see [`Store::wait`].
@@ -212,8 +238,7 @@ impl Store {
 
     /// Finds out which environment this is, if that takes no reading of the plugin's file: it is known from earlier.
     pub(crate) fn settle_quickly(&self, compiler: &Compiler, client_options: &ClientOptions) {
-        let path = compiler.plugin().path();
-        if let (Ok(identity), Some(disk)) = (environment::identity(path), &self.disk)
+        if let (Ok(identity), Some(disk)) = (compiler.plugin().origin().identity(), &self.disk)
             && disk.may_have(&plugin_request(&identity).name())
         {
             self.settle(compiler, client_options);
@@ -225,33 +250,28 @@ impl Store {
         let mut is_new = false;
         let here = self.here.get_or_init(|| {
             is_new = true;
-            let path = compiler.plugin().path();
-            match self.plugin_digest(path) {
-                Ok(digest) => {
-                    let environment =
-                        Environment::of(compiler, &digest, &format!("{:?}", client_options.values()));
-                    Some(Here { fingerprint: environment.fingerprint(), environment })
-                }
-                Err(error) => {
-                    let path = path.display();
-                    let what =
-                        format!("the disk cache is off: the plugin's file {path} cannot be read: {error}");
-                    self.events.emit(|| Event::CacheTrouble { what });
-                    None
-                }
-            }
+            let plugin = compiler.plugin();
+            let digest = self.plugin_digest(plugin)?;
+            let environment = Environment::of(compiler, &digest, &format!("{:?}", client_options.values()))?;
+            Ok(Here { fingerprint: environment.fingerprint(), environment, plugin })
         });
-        if let Some(here) = here
-            && let Some(disk) = self.disk.as_ref().filter(|_| is_new)
+        if !is_new {
+            return;
+        }
+        if here.is_err() {
+            self.tell_unknown();
+        }
+        if let Ok(here) = here
+            && let Some(disk) = self.disk.as_ref()
             && disk.load(&Environment::request(here.fingerprint)).found().is_none()
         {
             disk.store(&here.environment.to_note());
         }
     }
 
-    /// The digest of a plugin's file, from a note if the file is the one that was read then.
-    fn plugin_digest(&self, path: &std::path::Path) -> std::io::Result<blake3::Hash> {
-        let identity = environment::identity(path)?;
+    /// The digest of what a plugin was loaded from, from a note if the file is the one that was read then.
+    fn plugin_digest(&self, plugin: Plugin) -> Result<blake3::Hash, String> {
+        let identity = plugin.origin().identity()?;
         let request = plugin_request(&identity);
         let known = self.disk.as_ref().filter(|disk| disk.may_have(&request.name()));
         if let Some(record) = known.and_then(|disk| disk.load(&request).found())
@@ -259,17 +279,16 @@ impl Store {
         {
             return Ok(blake3::Hash::from_bytes(digest));
         }
-        let digest = environment::digest(path)?;
-        // One that was exchanged while it was read is not remembered.
-        if environment::identity(path)? == identity {
-            self.adopt(&environment::note(request, digest.as_bytes().to_vec()));
+        let digest = plugin.origin().digest()?;
+        if let Some(disk) = &self.disk {
+            disk.store(&environment::note(request, digest.as_bytes().to_vec()));
         }
         Ok(digest)
     }
 
     /// The request for an executable. `None` while it is not known which environment this is, and where that cannot be known.
     pub(crate) fn ask(&self, key: RegionKey, wanted: &Wanted<'_>) -> Option<Asked> {
-        let environment = self.here.get()?.as_ref()?.fingerprint;
+        let environment = self.here()?.fingerprint;
         let region = Key::new(*key.as_bytes());
         let bytes: Arc<[u8]> = wanted.encode().into();
         let name = Request { region, environment, bytes: &bytes }.name();
@@ -321,6 +340,10 @@ impl Store {
 
     /// Stores an executable that took so long to compile, and offers it to the others of the fleet.
     pub(crate) fn keep(&self, asked: &Asked, artifact: Vec<u8>, made_in: Duration) -> bool {
+        // The first compile may be what tells that it is not known which flags were in effect.
+        if self.here().is_none() {
+            return false;
+        }
         let record = record(asked, Kind::Artifact, artifact, made_in, None);
         let stored = self.disk.as_ref().is_some_and(|disk| disk.store(&record));
         if let Some(shared) = &self.shared {
@@ -331,7 +354,7 @@ impl Store {
 
     /// Stores what came from the shared tier.
     pub(crate) fn adopt(&self, record: &Record) -> bool {
-        self.disk.as_ref().is_some_and(|disk| disk.store(record))
+        self.here().is_some() && self.disk.as_ref().is_some_and(|disk| disk.store(record))
     }
 
     /// Remembers that an executable takes longer to load than to compile.

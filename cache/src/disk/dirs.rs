@@ -10,13 +10,15 @@
 //! ```
 //!
 //! Invariants:
-//! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change it, and if none of those above it lets others
-//!   exchange what is in it. It is opened once; everything else is named relative to what was opened, and no link is followed. The folder of the
+//! - DK3: a folder is used only if it is the user's own and nobody else may look into it or change it, and if each of those above it is the user's
+//!   or root's and lets nobody else exchange what is in it. Nothing is made before that is known. It is opened once; everything else is named
+//!   relative to what was opened, and no link is followed. On the way to it links are followed that the user or root made. The folder of the
 //!   key's file may be looked into by others, and may be root's: what they may not is change it.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::files::{Files, Stat};
 use super::{Off, Why, is_absent, is_link};
@@ -102,23 +104,132 @@ pub(super) fn open_folder(
     missing: Missing,
     others: Others,
 ) -> Result<OwnedFd, Off> {
-    let made = match missing {
-        Missing::Make => make(files, path).map_err(|error| Off::io("make", path.to_owned(), error))?,
-        Missing::Refuse => false,
+    let parent = match path.parent() {
+        // It is the root, and the way to it is itself.
+        None => path,
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
     };
-    // Whoever may rename things in a folder above could put another one here.
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let parent = parent.canonicalize().map_err(|error| Off::io("look at", parent.to_owned(), error))?;
-    for above in parent.ancestors() {
-        let stat = files.stat_path(above).map_err(|error| Off::io("look at", above.to_owned(), error))?;
-        let (others_write, sticky) = (stat.mode & 0o002 != 0, stat.mode & 0o1000 != 0);
-        if others_write && !sticky {
-            return Err(Off { path: above.to_owned(), why: Why::OthersWrite });
+    // Whoever may rename things in a folder above could put another one here, and whoever made a link on the way says where folders are made.
+    let mut real = follow(files, parent, Way::Folders)?;
+    let mut made = false;
+    if missing == Missing::Make {
+        // What has no name is there: the root, or `..`.
+        let below = |real: &Path| path.file_name().map(|name| real.join(name));
+        if let Some(folder) = below(&real) {
+            made = make(files, &folder).map_err(|error| Off::io("make", path.to_owned(), error))?;
         }
+        // What was not there has been made since, and not only by this process.
+        real = follow(files, parent, Way::Folders)?;
     }
-    let dir = files.open_root(path).map_err(|error| not_opened(path.to_owned(), error))?;
+    let real = path.file_name().map_or_else(|| path.to_owned(), |name| real.join(name));
+    let dir = files.open_root(&real).map_err(|error| not_opened(path.to_owned(), error))?;
     check(files, &dir, path, made, others)?;
     Ok(dir)
+}
+
+/// Most links on the way to a file or folder, as the kernel counts them.
+const MOST_LINKS: usize = 40;
+
+/// What is asked of the way to something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// That nobody else may exchange a folder of it, or has made a link of it.
+    Folders,
+    /// That nobody else has made a link of it, in a folder where others may.
+    Links,
+}
+
+/// The path of the same thing without links, as far as it is there.
+pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf, Off> {
+    let broken = |at: &Path, error| Off::io("look at", at.to_owned(), error);
+    let names = |path: &Path| -> Vec<OsString> {
+        let name = |part: Component<'_>| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            _ => None,
+        };
+        path.components().rev().filter_map(name).collect()
+    };
+    let from = match path.is_absolute() {
+        true => PathBuf::new(),
+        false => std::env::current_dir().map_err(|error| broken(Path::new("."), error))?,
+    };
+    let mut left = names(&from.join(path));
+    let top = PathBuf::from("/");
+    let look = |at: &Path| {
+        let stat = files.stat_link(at).map_err(|error| broken(at, error))?;
+        match way {
+            Way::Folders => check_above(files, at, &stat).map(|()| stat),
+            Way::Links => Ok(stat),
+        }
+    };
+    let (mut at, mut within) = (top.clone(), look(&top)?);
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        if name == ".." {
+            at.pop();
+            within = look(&at)?;
+            continue;
+        }
+        let next = at.join(&name);
+        match files.read_link(&next) {
+            Ok(target) => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(broken(path, rustix::io::Errno::LOOP.into()));
+                }
+                if may_others_add(files, &within) {
+                    let owner = files.stat_link(&next).map_err(|error| broken(&next, error))?.owner;
+                    if owner != files.user() && owner != ROOT {
+                        return Err(Off { path: next, why: Why::Link(owner) });
+                    }
+                }
+                if target.is_absolute() {
+                    (at, within) = (top.clone(), look(&top)?);
+                }
+                left.extend(names(&target));
+            }
+            // It is no link.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                // The file itself is looked at by who opens it.
+                if way == Way::Folders || !left.is_empty() {
+                    within = look(&next)?;
+                }
+                at = next;
+            }
+            Err(error) if is_absent(&error) => {
+                at = next;
+                at.extend(left.iter().rev());
+                return Ok(at);
+            }
+            Err(error) => return Err(broken(&next, error)),
+        }
+    }
+    Ok(at)
+}
+
+/// Whether somebody else may make something in a folder.
+fn may_others_add(files: &dyn Files, folder: &Stat) -> bool {
+    let is_safe = |owner: u32| owner == files.user() || owner == ROOT;
+    !is_safe(folder.owner)
+        || folder.mode & 0o002 != 0
+        || (folder.mode & 0o020 != 0 && !files.is_private_group(folder.group))
+}
+
+/// Whether nobody else may exchange what is in a folder. Where each may only remove their own, as in the folder of temporary files, nobody may.
+fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), Off> {
+    let (owner, user) = (stat.owner, files.user());
+    let why = if !stat.is_dir {
+        let error = io::ErrorKind::NotADirectory.into();
+        Some(Why::Io { doing: "look into", error })
+    } else if owner != user && owner != ROOT {
+        Some(Why::Owner { owner, user })
+    } else {
+        let is_sticky = stat.mode & 0o1000 != 0;
+        (may_others_add(files, stat) && !is_sticky).then_some(Why::OthersWrite)
+    };
+    why.map_or(Ok(()), |why| Err(Off { path: path.to_owned(), why }))
 }
 
 /// Whether the folder was made: it was not there.

@@ -6,12 +6,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Timestamps};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// What is known of an open file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Stat {
     pub is_dir: bool,
     /// Its owner.
     pub owner: u32,
+    /// Its group.
+    pub group: u32,
     /// Who may do what, as the lowest twelve bits of its mode.
     pub mode: u32,
     /// Names that it has.
@@ -115,11 +119,22 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn stat(&self, fd: &OwnedFd) -> io::Result<Stat>;
 
-    /// What is under a path; links are followed.
+    /// What is under a path; a link is not followed.
     ///
     /// # Errors
     /// The operating system's.
-    fn stat_path(&self, path: &Path) -> io::Result<Stat>;
+    fn stat_link(&self, path: &Path) -> io::Result<Stat>;
+
+    /// Where a link leads.
+    ///
+    /// # Errors
+    /// The operating system's; `InvalidInput` for what is no link.
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
+
+    /// Whether nobody but the user is in a group, as far as can be told. Who runs with a group of their own lets it write to their folders.
+    fn is_private_group(&self, group: u32) -> bool {
+        is_private_group(self.user(), group)
+    }
 
     /// What is under a name; a link is not followed.
     ///
@@ -221,12 +236,55 @@ fn stat_of(stat: &fs::Stat) -> Stat {
         is_file: kind == FileType::RegularFile,
         is_dir: kind == FileType::Directory,
         owner: stat.st_uid,
+        group: stat.st_gid,
         mode: stat.st_mode as u32 & 0o7777,
         links: stat.st_nlink as u64,
         size: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
         modified,
         identity: (stat.st_dev as u64, stat.st_ino as u64),
     }
+}
+
+/// Whether a group is the user's alone: it has the user's number, the process runs with it, and no member is listed.
+fn is_private_group(user: u32, group: u32) -> bool {
+    if group != user || group != rustix::process::getegid().as_raw() {
+        return false;
+    }
+    let listed = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let has_members = |line: &str| {
+        let mut fields = line.split(':').skip(2);
+        let is_it = fields.next().is_some_and(|number| number.parse() == Ok(group));
+        is_it && fields.next().is_some_and(|members| !members.trim().is_empty())
+    };
+    !listed.lines().any(has_members)
+}
+
+/// Refuses a write that ends behind where a file of this process may end (`ulimit -f`). The system would refuse it too, and send a signal
+/// that ends the process; what it does about signals is not a library's to change.
+///
+/// # Errors
+/// `EFBIG`.
+pub(crate) fn check_limit(end: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if end > limit => Err(Errno::FBIG.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The same for so many bytes that are written where a file is at.
+pub(super) fn check_limit_of(file: impl AsFd, len: usize) -> io::Result<()> {
+    if getrlimit(Resource::Fsize).current.is_none() {
+        return Ok(());
+    }
+    let stat = fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
+    let at = match fs::fcntl_getfl(&file)?.contains(OFlags::APPEND) {
+        true => u64::try_from(stat.st_size).unwrap_or(u64::MAX),
+        false => fs::tell(&file)?,
+    };
+    check_limit(at.saturating_add(len as u64))
 }
 
 impl Files for System {
@@ -276,8 +334,13 @@ impl Files for System {
         again(|| fs::fstat(fd)).map(|stat| stat_of(&stat))
     }
 
-    fn stat_path(&self, path: &Path) -> io::Result<Stat> {
-        again(|| fs::stat(path)).map(|stat| stat_of(&stat))
+    fn stat_link(&self, path: &Path) -> io::Result<Stat> {
+        again(|| fs::lstat(path)).map(|stat| stat_of(&stat))
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        let target = again(|| fs::readlink(path, Vec::new()))?;
+        Ok(std::ffi::OsString::from_vec(target.into_bytes()).into())
     }
 
     fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat> {
@@ -289,10 +352,12 @@ impl Files for System {
     }
 
     fn write(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        check_limit_of(fd, bytes.len())?;
         again(|| rustix::io::write(fd, bytes))
     }
 
     fn write_at(&self, fd: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
+        check_limit(offset.saturating_add(bytes.len() as u64))?;
         let written = again(|| rustix::io::pwrite(fd, bytes, offset))?;
         if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, is_absent, is_gone};
+use super::{DiskCache, clear_strange, is_absent, is_gone};
 use crate::name::{Name, Request};
 use crate::sealed::Record;
 
@@ -53,7 +53,11 @@ pub(super) fn is_held(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<
 pub(super) fn take(files: &Arc<dyn Files>, dirs: &Arc<Dirs>, name: String) -> io::Result<Option<Flight>> {
     // Each further attempt is somebody else's flight that has just ended.
     for _ in 0..100 {
-        let lock = files.open_or_create(&dirs.flights, &name)?;
+        let lock = match files.open_or_create(&dirs.flights, &name) {
+            // What is there is nobody's flight.
+            Err(_) if clear_strange(&**files, dirs, &dirs.flights, &name) => continue,
+            lock => lock?,
+        };
         if !files.try_lock(&lock)? {
             return Ok(None);
         }

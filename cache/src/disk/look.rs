@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::files::Files;
 use super::marks::Quarantine;
-use super::{DiskCache, Unread, flight, is_absent};
+use super::{DiskCache, Unread, flight, is_absent, unusable};
 use crate::name::Name;
 use crate::sealed::Record;
 
@@ -130,7 +130,14 @@ impl DiskCache {
                 let file = match files.open(dir, &name) {
                     Ok(file) => file,
                     Err(error) if is_absent(&error) => continue,
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        let stat = files.stat_at(dir, &name).ok();
+                        if stat.is_some_and(|stat| unusable(&stat, files.user()).is_some()) {
+                            litter.orphans += 1;
+                            continue;
+                        }
+                        return Err(error);
+                    }
                 };
                 // The lock is given back at once.
                 litter.orphans += usize::from(files.try_lock(&file)?);

@@ -271,16 +271,26 @@ impl Dead {
 
 /// The beginning of a file, so many bytes at most.
 pub(super) fn read_up_to(files: &dyn Files, file: &OwnedFd, most: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; most];
-    let mut len = 0;
+    let mut bytes = Vec::new();
+    read_on(files, file, &mut bytes, most)?;
+    Ok(bytes)
+}
+
+/// Goes on reading until there are so many bytes, or the file ends.
+pub(super) fn read_on(files: &dyn Files, file: &OwnedFd, bytes: &mut Vec<u8>, most: usize) -> io::Result<()> {
+    let mut len = bytes.len();
+    // At once, from memory that is zeros already: in steps it would be written several times.
+    let mut all = vec![0; most.max(len)];
+    all[..len].copy_from_slice(bytes);
     while len < most {
-        match files.read(file, &mut bytes[len..])? {
+        match files.read(file, &mut all[len..])? {
             0 => break,
             more => len += more,
         }
     }
-    bytes.truncate(len);
-    Ok(bytes)
+    all.truncate(len);
+    *bytes = all;
+    Ok(())
 }
 
 /// What is in quarantine under a name; `None` if that cannot be understood.

@@ -18,16 +18,18 @@
 //!
 //! - DK1, DK2: `sealed.rs`; DK3: `dirs.rs`; DK4, DK5: `marks.rs`.
 //! - DK6: an entry is under its name whole, or not at all, whenever the process ends.
-//! - DK7: after a load that found damage there is no such entry, and a store puts one there.
+//! - DK7: after a load that found damage there is no such entry, and a store puts one there. So it is with what is no file of the user's to read.
 //! - DK8: entries leave in the order in which they were last used, those first that are too old; none whose flight is under way.
 //! - DK9: no failure of a call of the file system is more than a miss. It is told once for each kind of call and failure.
 
 mod dirs;
 mod files;
 mod flight;
+mod given;
 mod look;
 mod marks;
 mod secret;
+mod strange;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
@@ -38,8 +40,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "shared")]
+pub(crate) use self::files::check_limit;
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
+pub use self::given::{Output, open_given, write_given};
 pub use self::look::{Listed, Litter, Unusable};
 pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
 pub use self::secret::read_key;
@@ -47,8 +52,9 @@ pub use self::sweep::Swept;
 
 use self::dirs::{Dirs, Missing};
 use self::marks::{Dead, Marks, Tried};
+use self::strange::{OWNER_READS, clear, clear_strange, unusable};
 use crate::name::{Name, Request};
-use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret};
+use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret, announced};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// Entries that are used are touched, no more than this often: a write to the file system for each load would be too many.
@@ -129,6 +135,8 @@ pub enum Why {
     Mode(u32),
     /// Others may exchange what is in it.
     OthersWrite,
+    /// It is a link that somebody else made, where others may make some; whose it is.
+    Link(u32),
     /// Others may change what is in the folder of the key; its mode.
     OthersChange(u32),
     /// It cannot be the secret.
@@ -154,7 +162,16 @@ impl fmt::Display for Off {
                 write!(f, "others may use {path} (its mode is {mode:o}): `chmod go= {path}` changes that")
             }
             Why::OthersWrite => {
-                write!(f, "everybody may exchange what is in {path}: the cache needs another folder")
+                write!(
+                    f,
+                    "others may exchange what is in {path}: the cache needs another folder, or `chmod go-w {path}`"
+                )
+            }
+            Why::Link(owner) => {
+                write!(
+                    f,
+                    "{path} is a link that user {owner} made, in a folder where others may: it is not followed"
+                )
             }
             Why::OthersChange(mode) => {
                 write!(
@@ -419,8 +436,14 @@ impl DiskCache {
     /// What could not be read or believed is told, and removed if it is its own fault.
     fn unread(&self, name: &Name, unread: &Unread) {
         match unread {
-            // It may be there all the same, when there are files to be opened again.
-            Unread::Io(doing, error) => self.trouble(doing, error),
+            Unread::Io(doing, error) => {
+                // It may be there all the same, when there are files to be opened again. What was opened and cannot be read is
+                // stored anew, in another place of the disk.
+                if *doing == READ {
+                    self.known.lock().remove(name);
+                }
+                self.trouble(doing, error);
+            }
             Unread::Damage(_) | Unread::Refused(_) => {
                 self.counters.damaged.fetch_add(1, Ordering::Relaxed);
                 (self.observer)(&Told::Damaged { name: *name, why: &unread.to_string() });
@@ -435,19 +458,21 @@ impl DiskCache {
 
     /// Reads the bytes of an entry; nothing of them is believed.
     fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Unread> {
-        let (files, dirs) = (&self.files, self.dirs());
-        let file = match files.open(&dirs.entries, &name.to_string()) {
+        let (files, dirs, text) = (&self.files, self.dirs(), name.to_string());
+        let file = match files.open(&dirs.entries, &text) {
             Ok(file) => file,
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) if is_link(&error) => return Err(Unread::Refused("it is a link")),
-            Err(error) => return Err(Unread::Io("open an entry", error)),
+            Err(error) => {
+                // What cannot be opened whenever it is tried is in the way; what could not be opened this time may be good.
+                let stat = files.stat_at(&dirs.entries, &text).ok();
+                let unusable = stat.and_then(|stat| unusable(&stat, files.user()));
+                return Err(unusable.map_or(Unread::Io("open an entry", error), Unread::Refused));
+            }
         };
         let stat = files.stat(&file).map_err(|error| Unread::Io("look at an entry", error))?;
-        if !stat.is_file {
-            return Err(Unread::Refused("it is not a regular file"));
-        }
-        if stat.owner != files.user() {
-            return Err(Unread::Refused("it belongs to another user"));
+        if let Some(why) = unusable(&Stat { mode: stat.mode | OWNER_READS, ..stat }, files.user()) {
+            return Err(Unread::Refused(why));
         }
         // Without a name it was replaced or removed since it was opened, and is whole all the same.
         if stat.links > 1 {
@@ -459,13 +484,18 @@ impl DiskCache {
         if stat.size > MAX_ENTRY {
             return Err(Unread::Refused("it is larger than any entry"));
         }
-        if stat.size < HEADER as u64 {
-            return Err(Unread::Damage(Damage::Short));
+        if stat.size > self.config.max_bytes {
+            return Err(Unread::Refused("it is larger than all entries together may be"));
+        }
+        let broken = |error| Unread::Io(READ, error);
+        let mut bytes = marks::read_up_to(&**files, &file, HEADER).map_err(broken)?;
+        // No memory for what its header does not announce, and no reading of what is a hole.
+        if announced(name, &bytes).map_err(Unread::Damage)? != stat.size {
+            return Err(Unread::Damage(Damage::Length));
         }
         // One more, to see that it ends there.
         let most = usize::try_from(stat.size).map_or(usize::MAX, |size| size + 1);
-        let bytes = marks::read_up_to(&**files, &file, most);
-        let bytes = bytes.map_err(|error| Unread::Io("read an entry", error))?;
+        marks::read_on(&**files, &file, &mut bytes, most).map_err(broken)?;
         let now = files.now();
         // One from the future would never be the oldest.
         let is_stale = now.duration_since(stat.modified).map_or(true, |age| age >= TOUCH_EVERY);
@@ -621,7 +651,9 @@ impl DiskCache {
         });
         for name in names {
             // One that cannot be read says nothing about the next.
-            if let Err(error) = self.judge(dirs, &name) {
+            if let Err(error) = self.judge(dirs, &name)
+                && !clear_strange(&*self.files, dirs, &dirs.marks, &name)
+            {
                 self.trouble("read what crashed", &error);
             }
         }
@@ -662,7 +694,11 @@ impl DiskCache {
                 Ok(None) => {}
                 // A sweep has ended it.
                 Err(error) if is_absent(&error) => {}
-                Err(error) => self.trouble("read the quarantine", &error),
+                Err(error) => {
+                    if self.config.read_only || !clear_strange(&*self.files, dirs, &dirs.quarantine, &text) {
+                        self.trouble("read the quarantine", &error);
+                    }
+                }
             }
         }
     }
@@ -692,6 +728,9 @@ impl fmt::Display for Unread {
     }
 }
 
+/// What reading an entry is called.
+const READ: &str = "read an entry";
+
 /// What opening a link says that must not be one.
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
@@ -705,22 +744,6 @@ fn is_absent(error: &io::Error) -> bool {
 /// What a call says in a folder that somebody has removed.
 fn is_gone(error: &io::Error) -> bool {
     is_absent(error) || error.kind() == io::ErrorKind::StaleNetworkFileHandle
-}
-
-/// Clears what is under the name of an entry, whatever it is. A folder with something in it is put aside, where it does no harm.
-fn clear(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<()> {
-    let removed = files.unlink(&dirs.entries, name);
-    let Err(error) = &removed else { return removed };
-    // What POSIX says of a folder, and what Linux says.
-    if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory) {
-        return removed;
-    }
-    match files.stat_at(&dirs.entries, name) {
-        Ok(stat) if stat.is_dir => files
-            .remove_dir(&dirs.entries, name)
-            .or_else(|_| files.rename((&dirs.entries, name), (&dirs.temp, &random_name()?))),
-        _ => removed,
-    }
 }
 
 fn write_all(files: &dyn Files, file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {

@@ -13,8 +13,8 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::dirs::{Missing, Others, ROOT, open_folder, private, split};
-use super::files::Files;
+use super::dirs::{Missing, Others, ROOT, Way, follow, open_folder, private, split};
+use super::files::{Files, System};
 use super::marks::read_up_to;
 use super::{Off, Why, flight, is_absent, is_link, random, random_name, write_all};
 use crate::sealed::Secret;
@@ -86,13 +86,15 @@ fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
 }
 
 /// Reads a key that somebody else made and put there, such as that of a fleet or of a bundle: a file of 32 bytes. The path is theirs to choose, so
-/// it may go by way of links; the file must be the user's, and nobody else may use it, or root's, and at most its group may read it.
+/// it may go by way of links, unless others have made those; the file must be the user's, and nobody else may use it, or root's, and at most its
+/// group may read it.
 ///
 /// # Errors
 /// When it is not that, or cannot be read.
 pub fn read_key(path: &Path) -> Result<[u8; LEN], Off> {
     let refuse = |why| Off { path: path.to_owned(), why };
     let broken = |error| Off::io("read", path.to_owned(), error);
+    let _ = follow(&System, path, Way::Links)?;
     // A pipe is not waited for.
     let mut options = fs::OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).map_err(broken)?;

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, clear, flight, is_absent, is_gone, is_link, marks};
+use super::{DiskCache, clear, clear_strange, flight, is_absent, is_gone, is_link, marks};
 use crate::name::Name;
 use crate::sync::Ordering;
 
@@ -81,7 +81,7 @@ impl DiskCache {
         };
         self.counters.unswept.store(0, Ordering::Relaxed);
         // What goes wrong with one file says nothing about the next one.
-        let orphans = self.take_orphans(&dirs.temp) + self.take_orphans(&dirs.flights);
+        let orphans = self.take_orphans(&dirs, &dirs.temp) + self.take_orphans(&dirs, &dirs.flights);
         self.end_quarantines(&dirs);
         self.make_room(&dirs, max_bytes).map(|swept| Swept { orphans, ..swept })
     }
@@ -115,7 +115,9 @@ impl DiskCache {
 
     fn is_under_way(&self, dirs: &Dirs, name: &str) -> bool {
         flight::is_held(&*self.files, dirs, name).unwrap_or_else(|error| {
-            self.trouble("look at a flight", &error);
+            if !clear_strange(&*self.files, dirs, &dirs.flights, name) {
+                self.trouble("look at a flight", &error);
+            }
             false
         })
     }
@@ -141,7 +143,7 @@ impl DiskCache {
     }
 
     /// Takes the files that nobody has locked.
-    fn take_orphans(&self, dir: &OwnedFd) -> usize {
+    fn take_orphans(&self, dirs: &Dirs, dir: &OwnedFd) -> usize {
         let files: &dyn Files = &*self.files;
         let names = self.names(dir, "list what was left behind").unwrap_or_default();
         let mut taken = 0;
@@ -158,6 +160,8 @@ impl DiskCache {
                     }
                 }
                 Err(error) if is_link(&error) => files.unlink(dir, name),
+                // Nobody has a lock of what is none of ours.
+                Err(_) if clear_strange(files, dirs, dir, name) => Ok(()),
                 Err(error) => Err(error),
             };
             match removed {
@@ -186,6 +190,7 @@ impl DiskCache {
             };
             if let Err(error) = ended
                 && !is_absent(&error)
+                && !clear_strange(&*self.files, dirs, &dirs.quarantine, &name)
             {
                 self.trouble("end a quarantine", &error);
             }

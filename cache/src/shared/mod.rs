@@ -126,7 +126,11 @@ impl SharedCache {
         prefix: Path,
         on_event: impl Fn(SharedEvent) + Send + Sync + 'static,
     ) -> Result<SharedCache, SharedError> {
-        SharedCache::start(config, Place { store, prefix, scrub: Default::default() }, Box::new(on_event))
+        SharedCache::start(
+            config,
+            Place { store, prefix, is_folder: false, scrub: Default::default() },
+            Box::new(on_event),
+        )
     }
 
     fn start(

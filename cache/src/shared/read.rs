@@ -81,8 +81,12 @@ impl Read {
                 Ended::Failed(trouble)
             }
         };
-        let object = match tier.place.store.get_opts(&tier.path(&self.flight.name), Default::default()).await
-        {
+        let path = tier.path(&self.flight.name);
+        if let Some(why) = tier.place.refuses(&path) {
+            let trouble = Trouble { kind: TroubleKind::Other, said: why.into() };
+            return Ended::Bad(SharedDamage::Answer(trouble));
+        }
+        let object = match tier.place.store.get_opts(&path, Default::default()).await {
             Ok(object) => object,
             Err(error) if is_absent(&error) => return Ended::Absent,
             Err(error) => return failed(&error, TroubleKind::Redirects),

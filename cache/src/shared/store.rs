@@ -35,6 +35,8 @@ const MAX_SAID: usize = 64 << 10;
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
+    /// It is a folder of this machine, or one that looks so.
+    pub(crate) is_folder: bool,
     pub(crate) scrub: Scrub,
 }
 
@@ -44,6 +46,7 @@ pub(crate) fn open(config: &SharedConfig) -> Result<Place, SharedError> {
     let url = Url::parse(&config.url).map_err(|error| bad_url(error.to_string()))?;
     let (scheme, prefix) =
         ObjectStoreScheme::parse(&url).map_err(|_| bad_url("its scheme is none of a store".to_owned()))?;
+    let is_folder = matches!(scheme, ObjectStoreScheme::Local);
     let mut scrub = Scrub::default();
     if let Some(password) = url.password() {
         scrub.add_secret(password);
@@ -126,7 +129,16 @@ pub(crate) fn open(config: &SharedConfig) -> Result<Place, SharedError> {
         }
         _ => return Err(bad_url(format!("{} is no store that is shared", url.scheme()))),
     };
-    Ok(Place { store, prefix, scrub })
+    Ok(Place { store, prefix, is_folder, scrub })
+}
+
+impl Place {
+    /// Why what lies under a path of a folder is not opened, if it is no file: a pipe would be waited for on a thread that nobody gets back.
+    pub(crate) fn refuses(&self, path: &Path) -> Option<&'static str> {
+        let at = self.is_folder.then(|| std::path::Path::new("/").join(path.as_ref()))?;
+        let metadata = std::fs::metadata(at).ok()?;
+        (!metadata.is_file()).then_some("it is not a regular file")
+    }
 }
 
 /// The options, by the names that the store has for them.

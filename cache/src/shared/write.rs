@@ -15,6 +15,7 @@ use std::pin::pin;
 use super::breaker::Admission;
 use super::tier::{Item, Put, Task, Tier};
 use super::trouble::{Trouble, TroubleKind, explain, is_absent, is_unsupported};
+use crate::disk::check_limit;
 use crate::sync::Ordering;
 
 /// Writes what is queued until the thread ends.
@@ -72,6 +73,12 @@ impl Drop for Write {
 async fn put(tier: &Tier, item: &Item, heals: bool) -> Put {
     let (store, path) = (&tier.place.store, tier.path(&item.name));
     let payload = PutPayload::from(tier.sealer.seal(&item.record));
+    // A folder's file would end the process where it may not be so long (`ulimit -f`).
+    if tier.place.is_folder
+        && let Err(error) = check_limit(payload.content_length() as u64)
+    {
+        return Put::Failed(Trouble { kind: TroubleKind::Full, said: error.to_string().into() });
+    }
     let as_mode = |mode| PutOptions { mode, ..PutOptions::default() };
     let failed = |error: &object_store::Error| Put::Failed(explain(error, &tier.place.scrub));
     if !heals && !tier.no_create.load(Ordering::Relaxed) {

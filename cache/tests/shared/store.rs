@@ -318,3 +318,24 @@ fn a_folder_is_a_store_too() {
         matches!(event, SharedEvent::NotWritten { .. } | SharedEvent::WritesPaused { .. })
     });
 }
+
+/// What lies in a folder in an entry's place and is no file is not waited for, and is written over.
+#[test]
+fn a_pipe_in_a_folder_is_no_entry() {
+    let folder = Folder::new();
+    let machine = Machine::new(config(&format!("file://{}", folder.0.display())));
+    machine.put(record(1));
+    let written = |folder: &std::path::Path| -> Vec<std::path::PathBuf> {
+        let inner = folder.join(format!("v{}", fuseline_cache::FORMAT));
+        std::fs::read_dir(inner).expect("a folder").map(|file| file.expect("a file").path()).collect()
+    };
+    let [path] = &written(&folder.0)[..] else { panic!("one entry") };
+    std::fs::remove_file(path).expect("removed");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).expect("a pipe");
+    let reader = Machine::new(config(&format!("file://{}", folder.0.display())));
+    let answer = reader.get(&record(1));
+    assert!(matches!(&answer, Fetched::Damaged(SharedDamage::Answer(_))), "{answer:?}");
+    reader.put(record(1));
+    assert!(reader.has(&record(1)));
+}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +24,8 @@ pub enum Call {
     Open,
     OpenToLock,
     Stat,
-    StatPath,
+    StatLink,
+    ReadLink,
     StatAt,
     Read,
     Write,
@@ -211,9 +212,14 @@ impl Files for Faulty {
         System.stat(fd)
     }
 
-    fn stat_path(&self, path: &Path) -> io::Result<Stat> {
-        self.call(Call::StatPath)?;
-        System.stat_path(path)
+    fn stat_link(&self, path: &Path) -> io::Result<Stat> {
+        self.call(Call::StatLink)?;
+        System.stat_link(path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        self.call(Call::ReadLink)?;
+        System.read_link(path)
     }
 
     fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat> {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fuseline::fusion::graph::Ref;
+use fuseline_cache::disk::write_given;
 
 use crate::failure::Failure;
 use crate::story::{Names, Region, attributes, typed};
@@ -10,7 +11,7 @@ use crate::text::{count, note, say};
 
 /// Writes a page or a picture, and says so.
 pub(crate) fn write_page(path: &Path, text: String) -> Result<(), Failure> {
-    std::fs::write(path, text)
+    write_given(path, text.as_bytes())
         .map_err(|error| Failure::Run(format!("{} cannot be written: {error}", path.display())))?;
     note(format_args!("fuseline: wrote {}", path.display()));
     Ok(())

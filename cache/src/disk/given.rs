@@ -1,0 +1,95 @@
+//! Files that a user names: bundles, manifests, programs, pages.
+//!
+//! Input: a path. Output: an open file that is a regular one, with its length; or a file that was written. The rules are those of the folders: a link
+//! that somebody else made in a folder where others may is not followed, nothing waits for the other end of a pipe, and a write that
+//! would end behind `ulimit -f` is an error and not the end of the process.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::dirs::{Way, follow};
+use super::files::{System, check_limit, check_limit_of};
+
+/// Opens a regular file to read, and says how long it is.
+///
+/// # Errors
+/// The operating system's; when it is no regular file; when the way to it is a link that somebody else made.
+pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    check_way(path)?;
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok((file, metadata.len()))
+}
+
+/// Writes a file, in the place of what was there; it may be a terminal or a pipe.
+///
+/// # Errors
+/// The operating system's; when the way to it is a link that somebody else made.
+pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    check_way(path)?;
+    if !std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        // Before what was there is gone.
+        check_limit(bytes.len() as u64)?;
+    }
+    Output::new(File::create(path)?).write_all(bytes)
+}
+
+/// Refuses a link on the way that somebody else made.
+fn check_way(path: &Path) -> io::Result<()> {
+    follow(&System, path, Way::Links).map(drop).map_err(|off| match off.why {
+        super::Why::Io { error, .. } => error,
+        _ => io::Error::new(io::ErrorKind::PermissionDenied, off.to_string()),
+    })
+}
+
+/// A file that is written to. What would end behind `ulimit -f` is an error.
+#[derive(Debug)]
+pub struct Output(File);
+
+impl Output {
+    /// Writes to a file, where it is at or at its end.
+    #[must_use]
+    pub fn new(file: File) -> Output {
+        Output(file)
+    }
+
+    /// Opens a regular file to write to its end, and to read; makes it if it is not there.
+    ///
+    /// # Errors
+    /// The operating system's; when it is no regular file; when the way to it is a link that somebody else made.
+    pub fn append(path: &Path) -> io::Result<Output> {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        check_way(path)?;
+        let file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        Ok(Output(file))
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        check_limit_of(&self.0, bytes.len())?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
