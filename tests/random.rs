@@ -35,6 +35,31 @@ fn distributed(data: &[f64], mean: f64, variance: f64) {
     );
 }
 
+/// The probability that a normally distributed number is below another.
+fn below(x: f64) -> f64 {
+    0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
+}
+
+/// That numbers have a distribution, by the test of Kolmogorov and Smirnov; short floats by half a unit in their last place.
+#[track_caller]
+fn fits(data: &[f64], distribution: impl Fn(f64) -> f64, dtype: DType) {
+    let mut data = data.to_vec();
+    data.sort_by(f64::total_cmp);
+    let count = data.len() as f64;
+    let far = (0u32..).zip(&data).map(|(place, &x)| {
+        let share = distribution(x);
+        (share - f64::from(place) / count).max(f64::from(place + 1) / count - share)
+    });
+    let far = far.fold(0.0, f64::max);
+    let unit = match dtype {
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
+        _ => 0.0,
+    };
+    // Beyond 2.2 deviations is one in ten thousand.
+    assert!(far < 2.2 / count.sqrt() + unit, "{dtype}: {far}");
+}
+
 /// One of each kind of draw.
 fn draw_all(generator: &mut Generator) -> Result<Vec<Tensor>> {
     let logits = generator.state().on_stream().zeros(DType::F64, &[3])?;
@@ -50,6 +75,26 @@ fn draw_all(generator: &mut Generator) -> Result<Vec<Tensor>> {
         generator.categorical(&logits, 0, &[6])?,
         generator.split()?.uniform(DType::F64, &[3], 0.0, 1.0)?,
         generator.fold_in(3)?.bits(DType::U32, &[2])?,
+        generator.uniform(DType::F32, &[200], -1.3, 0.7)?,
+        generator.uniform(DType::F64, &[100], -1.3, 0.7)?,
+        generator.uniform(DType::F16, &[100], -1.3, 0.7)?,
+        generator.normal(DType::F32, &[3, 100])?,
+        generator.normal(DType::F64, &[100])?,
+        generator.normal(DType::BF16, &[99])?,
+        generator.normal_around(DType::F32, &[200], 0.3, 1.7)?,
+        generator.normal_around(DType::F64, &[100], 0.3, 1.7)?,
+        generator.normal_around(DType::F16, &[100], 0.3, 1.7)?,
+        generator.truncated_normal(DType::F32, &[100], -0.5, 4.0)?,
+        generator.truncated_normal(DType::F64, &[100], 5.0, 6.0)?,
+        generator.exponential(DType::F32, &[200])?,
+        generator.exponential(DType::F64, &[100])?,
+        generator.gumbel(DType::F32, &[200])?,
+        generator.gumbel(DType::F64, &[100])?,
+        generator.cauchy(DType::F32, &[200], 0.0, 1.0)?,
+        generator.cauchy(DType::F64, &[100], 0.5, 3.0)?,
+        generator.log_normal(DType::F32, &[200], 0.2, 1.1)?,
+        generator.log_normal(DType::F64, &[100], 0.2, 1.1)?,
+        generator.geometric(&[100], 0.1)?,
     ])
 }
 
@@ -61,6 +106,16 @@ fn one_state_gives_the_same_numbers_on_every_device_and_in_every_mode() {
             let drawn = with_mode(mode, || draw_all(&mut generator(&engine))).unwrap();
             all.push(drawn.iter().map(|tensor| tensor.to_literal().unwrap()).collect::<Vec<_>>());
         }
+        // Together with what is made of them, so that a compiler sees more than the draws.
+        let drawn = draw_all(&mut generator(&engine)).unwrap();
+        let is_float = |tensor: &&Tensor| tensor.dtype().is_float();
+        let used: Vec<Tensor> = drawn
+            .iter()
+            .filter(is_float)
+            .map(|x| (&(x * 3.0).unwrap() + 1.0).unwrap().tanh().unwrap())
+            .collect();
+        all.push(drawn.iter().map(|tensor| tensor.to_literal().unwrap()).collect());
+        used.iter().for_each(|tensor| drop(tensor.to_literal().unwrap()));
     }
     assert!(all.len() >= 3);
     for other in &all[1..] {
@@ -185,16 +240,26 @@ fn other_distributions_have_their_moments() -> Result<()> {
     let mut generator = generator(&engine);
     for dtype in [DType::F64, DType::F32, DType::F16] {
         let data = numbers(&generator.exponential(dtype, &[COUNT])?);
-        assert!(data.iter().all(|x| *x >= 0.0 && x.is_finite()), "{dtype}");
+        assert!(data.iter().all(|x| *x > 0.0 && x.is_finite()), "{dtype}");
+        fits(&data, |x| 1.0 - (-x).exp(), dtype);
         distributed(&data, 1.0, 1.0);
+        let data = numbers(&generator.cauchy(dtype, &[COUNT], 0.0, 1.0)?);
+        fits(&data, |x| 0.5 + x.atan() / std::f64::consts::PI, dtype);
+        let data = numbers(&generator.log_normal(dtype, &[COUNT], 0.5, 0.5)?);
+        fits(&data, |x| below((x.ln() - 0.5) / 0.5), dtype);
         let data = numbers(&generator.gumbel(dtype, &[COUNT])?);
         assert!(data.iter().all(|x| x.is_finite()), "{dtype}");
+        fits(&data, |x| (-(-x).exp()).exp(), dtype);
         distributed(&data, 0.577_215_664_901_532_9, std::f64::consts::PI.powi(2) / 6.0);
     }
     for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
         let data = numbers(&generator.normal(dtype, &[COUNT])?);
         assert!(data.iter().all(|x| x.is_finite()), "{dtype}");
+        fits(&data, below, dtype);
         distributed(&data, 0.0, 1.0);
+        let data = numbers(&generator.normal_around(dtype, &[COUNT], -3.0, 0.5)?);
+        distributed(&data, -3.0, 0.25);
+        let data = numbers(&generator.normal(dtype, &[COUNT])?);
         // As many beyond two deviations as there should be, 4.55 in a hundred.
         let far = data.iter().filter(|x| x.abs() > 2.0).count() as f64 / COUNT as f64;
         assert!((far - 0.0455).abs() < 0.01, "{dtype}: {far}");
@@ -205,6 +270,18 @@ fn other_distributions_have_their_moments() -> Result<()> {
         assert!(data.iter().all(|x| *x >= 0.0 && x.is_finite()), "{dtype}");
         distributed(&data, (2.0 / std::f64::consts::PI).sqrt(), 1.0 - 2.0 / std::f64::consts::PI);
     }
+    // Far from zero, where `f32` has no probabilities left.
+    for (low, high) in [(8.0, 9.0), (-9.0, -8.0)] {
+        let data = numbers(&generator.truncated_normal(DType::F64, &[COUNT], low, high)?);
+        assert!(data.iter().all(|x| (low..=high).contains(x)));
+        let (mean, _) = moments(&data);
+        assert!((mean.abs() - 8.121_3).abs() < 0.01, "{mean}");
+    }
+    let data = numbers(&generator.geometric(&[COUNT], 0.3)?);
+    assert!(data.iter().all(|x| *x >= 1.0 && x.fract() == 0.0));
+    distributed(&data, 1.0 / 0.3, 0.7 / 0.09);
+    assert!(numbers(&generator.geometric(&[COUNT], 1.0)?).iter().all(|x| *x == 1.0));
+    assert!(generator.geometric(&[1], 0.0).is_err() && generator.geometric(&[1], 1.5).is_err());
     for probability in [0.0, 0.2, 1.0, -1.0, 2.0] {
         let data = numbers(&generator.bernoulli(probability, &[COUNT])?);
         let p: f64 = probability.clamp(0.0, 1.0);

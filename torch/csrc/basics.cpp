@@ -1,6 +1,7 @@
 // What every device has to have: factories, copies, views, and what changes the sizes of storages. No arithmetic.
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
@@ -70,6 +71,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   const CallSite site;
   TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: a copy from ", self.device());
   TORCH_CHECK(is_ours(dst) || dst.device().is_cpu(), "fuseline: a copy to ", dst.device());
+  at::assert_no_internal_overlap(dst);
+  if (is_ours(self) && is_ours(dst)) at::assert_no_partial_overlap(dst, self);
   if (!is_ours(dst)) {
     at::Tensor cpu = download(without_bits(self));
     if (self.is_conj()) cpu = cpu.conj();

@@ -9,7 +9,7 @@
 // Invariants:
 // - KN1: results have the types and sizes that PyTorch infers; the engine is checked for it (TB1).
 // - KN2: what decides over the types of results is in the key they are remembered under: the overload, types and sizes of tensors, and all other
-//   arguments by value. Numbers beside tensors (`x * 2`) count by their kind only.
+//   arguments by value. Numbers beside tensors (`x * 2`) count by their kind and sign only. No two lists of arguments that differ in these have one key (Tag).
 
 #include "kernel.h"
 
@@ -18,9 +18,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
+
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <atomic>
@@ -29,6 +32,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "arguments.h"
 #include "decompose.h"
 #include "device.h"
 #include "quick.h"
@@ -85,6 +89,7 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
 
 void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
   const CallSite site;
+  check_overlaps(op, *stack);
   fall_back(op, stack, "there is no row for it");
 }
 
@@ -107,6 +112,7 @@ class Kernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     const CallSite site;
+    if (form_ != Form::Functional) check_overlaps(op, *stack);
     if (const char* why = record(op, stack)) fall_back(op, stack, *why != 0 ? std::string(why) : last_message());
   }
 
@@ -128,11 +134,16 @@ class Kernel final : public c10::OperatorKernel {
   std::unordered_map<Key, std::shared_ptr<const Outs>, KeyHash> known_;
 };
 
+// What a word of a key begins: keys are read from left to right without a doubt, so that two lists of arguments that differ have keys that differ. Each
+// argument is a tag, and behind it as many words as tag and words say.
+enum Tag : int64_t { kNone, kNoTensor, kTensor, kInt, kDouble, kComplex, kBool, kNumber, kString, kDevice, kGenerator, kInts, kDoubles, kBools, kTensors };
+
 void add_tensor(const at::Tensor& tensor, Key& key) {
   if (!tensor.defined()) {
-    key.push_back(-1);
+    key.push_back(kNoTensor);
     return;
   }
+  key.push_back(kTensor);
   key.push_back(static_cast<int64_t>(tensor.scalar_type()) | tensor.dim() << 8 |
                 static_cast<int64_t>(tensor.unsafeGetTensorImpl()->is_wrapped_number()) << 16 |
                 static_cast<int64_t>(is_ours(tensor)) << 17);
@@ -145,44 +156,69 @@ int64_t bits_of(double number) {
   return bits;
 }
 
+// A list: how many, and then each.
+template <class List, class Add>
+void add_list(Tag tag, const List& list, Key& key, const Add& add) {
+  key.push_back(tag);
+  key.push_back(static_cast<int64_t>(list.size()));
+  for (const auto& item : list) add(item);
+}
+
+void add_text(const std::string& text, Key& key) {
+  key.push_back(kString);
+  key.push_back(static_cast<int64_t>(text.size()));
+  for (size_t at = 0; at < text.size(); at += sizeof(int64_t)) {
+    int64_t word = 0;
+    std::memcpy(&word, text.data() + at, std::min(sizeof word, text.size() - at));
+    key.push_back(word);
+  }
+}
+
+// A number beside tensors: its kind, and what errors of types depend on, whether it is below zero.
+void add_number(const c10::Scalar& number, Key& key) {
+  key.push_back(kNumber);
+  const bool is_negative = !number.isComplex() && !number.isBoolean() && number.toDouble() < 0;
+  key.push_back(static_cast<int64_t>(number.type()) | static_cast<int64_t>(is_negative) << 8);
+}
+
 bool Kernel::key_of(c10::ArrayRef<IValue> args, Key& key) const {
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
-    if (arg.isTensor()) {
+    // A plain integer, such as a dimension, or a number: those are told apart by the schema.
+    const bool is_number = has_tensor_ && functional_.schema().arguments()[at].type()->kind() == c10::TypeKind::NumberType;
+    if (is_generator_[at]) {
+      key.push_back(kGenerator);
+    } else if (arg.isNone()) {
+      key.push_back(kNone);
+    } else if (arg.isTensor()) {
       add_tensor(arg.toTensor(), key);
+    } else if (arg.isScalar() && is_number) {
+      add_number(arg.toScalar(), key);
     } else if (arg.isInt()) {
-      // A plain integer, such as a dimension, or a number: those are told apart by the schema.
-      const bool is_number = has_tensor_ && functional_.schema().arguments()[at].type()->kind() == c10::TypeKind::NumberType;
-      key.push_back(is_number ? -2 : arg.toInt());
+      key.append({kInt, arg.toInt()});
     } else if (arg.isDouble()) {
-      key.push_back(-3);
-      if (!has_tensor_) key.push_back(bits_of(arg.toDouble()));
+      // Beside tensors it decides over no type.
+      key.append({kDouble, has_tensor_ ? 0 : bits_of(arg.toDouble())});
     } else if (arg.isBool()) {
-      key.push_back(arg.toBool() ? -4 : -5);
-    } else if (arg.isNone() || is_generator_[at]) {
-      key.push_back(-6);
-    } else if (arg.isIntList()) {
-      const auto list = arg.toIntVector();
-      key.push_back(-100 - static_cast<int64_t>(list.size()));
-      key.append(list.begin(), list.end());
-    } else if (arg.isDoubleList()) {
-      for (double number : arg.toDoubleVector()) key.push_back(bits_of(number));
-      key.push_back(-7);
-    } else if (arg.isBoolList()) {
-      for (bool flag : arg.toBoolList()) key.push_back(flag);
-      key.push_back(-8);
-    } else if (arg.isTensorList()) {
-      for (const at::Tensor& tensor : arg.toTensorVector()) add_tensor(tensor, key);
-      key.push_back(-9);
-    } else if (arg.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : arg.toOptionalTensorList()) add_tensor(tensor.value_or(at::Tensor()), key);
-      key.push_back(-10);
-    } else if (arg.isString()) {
-      key.push_back(static_cast<int64_t>(std::hash<std::string>()(arg.toStringRef())));
+      key.append({kBool, arg.toBool()});
     } else if (arg.isComplexDouble()) {
-      key.push_back(-11);
+      const auto number = arg.toComplexDouble();
+      key.append({kComplex, bits_of(number.real()), bits_of(number.imag())});
+    } else if (arg.isIntList()) {
+      add_list(kInts, arg.toIntVector(), key, [&](int64_t number) { key.push_back(number); });
+    } else if (arg.isDoubleList()) {
+      add_list(kDoubles, arg.toDoubleVector(), key, [&](double number) { key.push_back(bits_of(number)); });
+    } else if (arg.isBoolList()) {
+      add_list(kBools, arg.toBoolList(), key, [&](bool flag) { key.push_back(flag); });
+    } else if (arg.isTensorList()) {
+      add_list(kTensors, arg.toTensorVector(), key, [&](const at::Tensor& tensor) { add_tensor(tensor, key); });
+    } else if (arg.isOptionalTensorList()) {
+      add_list(kTensors, arg.toOptionalTensorVector(), key,
+               [&](const std::optional<at::Tensor>& tensor) { add_tensor(tensor.value_or(at::Tensor()), key); });
+    } else if (arg.isString()) {
+      add_text(arg.toStringRef(), key);
     } else if (arg.isDevice()) {
-      key.push_back(-12);
+      key.push_back(kDevice);
     } else {
       return false;
     }
@@ -196,13 +232,29 @@ at::Tensor on_meta(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
 }
 
+// PyTorch's meta kernels of nearest neighbours fail for an empty batch, where they check that there is something besides (in 2.15: an integer in the
+// place of a truth value). They are asked for a batch of one.
+bool resizes_no_batch(const std::string& name, const at::Tensor& x) {
+  if (!x.defined() || x.dim() < 3 || x.size(0) != 0) return false;
+  if (name.find("upsample_nearest") == std::string::npos || name.find("backward") != std::string::npos) return false;
+  TORCH_CHECK(c10::multiply_integers(x.sizes().slice(1)) != 0, "Non-empty ", x.dim(), "D data tensor expected but got a tensor with sizes ", x.sizes());
+  return true;
+}
+at::Tensor with_batch_of_one(const at::Tensor& x) {
+  c10::SmallVector<int64_t, 5> sizes(x.sizes());
+  sizes[0] = 1;
+  return at::empty(sizes, x.options());
+}
+
 std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IValue& dtype) {
   Stack stack;
   const auto& schema = functional_.schema();
+  const bool has_no_batch = !args.empty() && args[0].isTensor() && resizes_no_batch(schema.name(), args[0].toTensor());
   for (size_t at = 0; at < schema.arguments().size(); ++at) {
     IValue arg = at < args.size() ? args[at] : schema.arguments()[at].name() == "dtype" ? dtype : IValue();
     if (arg.isTensor()) {
-      arg = on_meta(arg.toTensor());
+      at::Tensor meta = on_meta(arg.toTensor());
+      arg = has_no_batch && at == 0 ? with_batch_of_one(meta) : meta;
     } else if (arg.isTensorList()) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& tensor : arg.toTensorVector()) list.push_back(on_meta(tensor));
@@ -227,6 +279,7 @@ std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IVal
     if (tensor.defined()) {
       out.dtype = tensor.scalar_type();
       out.dims = tensor.sizes();
+      if (has_no_batch) out.dims[0] = 0;
     }
     outs->push_back(std::move(out));
   };
@@ -372,7 +425,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   const auto is_type = [](const c10::Argument& arg) { return arg.name() == "dtype"; };
   if (form_ == Form::Out && std::any_of(whole.begin() + inputs_, whole.end(), is_type) && given[inputs_].isTensor()) {
     dtype = static_cast<int64_t>(given[inputs_].toTensor().scalar_type());
-    key.push_back(dtype.toInt());
+    key.append({kInt, dtype.toInt()});
   }
   std::shared_ptr<const Outs> outs;
   {
@@ -381,6 +434,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     if (found != known_.end()) outs = found->second;
   }
   if (!outs) {
+    check_types(op, args);
     outs = infer(args, dtype);
     std::unique_lock lock(mutex_);
     known_.emplace(std::move(key), outs);
@@ -447,6 +501,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
   const FltStatus status = flt_record(row_, passed.args.data(), passed.args.size(), types.data(), types.size(),
                                       results->out(), room, &made);
   if (status == FLT_UNSUPPORTED) return "";
+  TORCH_CHECK(status != FLT_WRONG, last_message());
   check(status);
 
   // What batch norm writes to its running statistics, which its schema does not say.

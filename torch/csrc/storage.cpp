@@ -20,6 +20,7 @@ std::string last_message() {
 void raise_last(FltStatus status) {
   if (status == FLT_FAILED) want_sites();
   std::string message = last_message();
+  TORCH_CHECK(status != FLT_WRONG, message);
   TORCH_CHECK_NOT_IMPLEMENTED(status != FLT_UNSUPPORTED, "fuseline: ", message);
   TORCH_CHECK(false, "fuseline: ", message);
 }

@@ -25,6 +25,7 @@ _ops = torch.ops.fuseline
 apart: dict[str, str] = {}
 _numbers = {}
 _lock = threading.Lock()
+_TENSOR, _NONE, _BOOL, _INT = range(4)
 
 
 class _Graph:
@@ -47,12 +48,18 @@ class _Graph:
         if not self._is_recorded or get_mode() != "fused":
             return self._run(inputs)
         tensors, numbers = [], []
+        # What kind each input is, and then the number: a list of inputs that differs in what is no tensor has other numbers.
         for value in inputs:
             if isinstance(value, torch.Tensor):
                 tensors.append(value)
-            elif isinstance(value, (bool, int)):
-                numbers.append(int(value))
-            elif value is not None:
+                numbers.append(_TENSOR)
+            elif isinstance(value, bool):
+                numbers += [_BOOL, int(value)]
+            elif isinstance(value, int):
+                numbers += [_INT, value]
+            elif value is None:
+                numbers.append(_NONE)
+            else:
                 return self._give_up(inputs, f"an input is {type(value).__name__}")
         found, made = _ops.graph_call(self._id, tensors, numbers)
         if not found:

@@ -164,11 +164,8 @@ def _searchsorted(sorted_sequence, x, out_int32=False, right=False, side=None, s
     for _ in range(size.bit_length()):
         middle = (low + high) // 2
         there = sorted_sequence.gather(-1, middle.clamp(max=size - 1))
-        # A NaN is above every number.
-        is_below = (~(there > values) & ~there.isnan()) if right else (there < values) | (values.isnan() & ~there.isnan())
-        if right:
-            is_below = is_below | values.isnan()
-        is_below = is_below & (low < high)
+        # What is compared with a NaN is taken to lie before the place.
+        is_below = ~((there > values) if right else (there >= values)) & (low < high)
         low, high = torch.where(is_below, middle + 1, low), torch.where(is_below, high, middle)
     return low.reshape(x.shape).to(torch.int32 if out_int32 else torch.int64)
 

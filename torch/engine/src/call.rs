@@ -40,6 +40,8 @@ pub enum Arg<'a> {
 pub enum Fault {
     /// There is no lowering for such arguments: the call is computed on the CPU.
     Unsupported(String),
+    /// PyTorch has an error for such arguments, which these words tell.
+    Wrong(String),
     /// The engine refused it.
     Engine(fuseline::Error),
 }
@@ -47,7 +49,7 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Unsupported(why) => f.write_str(why),
+            Fault::Unsupported(why) | Fault::Wrong(why) => f.write_str(why),
             Fault::Engine(error) => error.fmt(f),
         }
     }
@@ -91,6 +93,11 @@ pub fn one(tensor: Tensor) -> Result<Results> {
 /// That a lowering does not cover a case; the words are for whoever looks why a program falls back.
 pub fn unsupported<T>(why: impl Into<String>) -> Result<T> {
     Err(Fault::Unsupported(why.into()))
+}
+
+/// That a call is an error, on every device.
+pub fn wrong<T>(why: impl Into<String>) -> Result<T> {
+    Err(Fault::Wrong(why.into()))
 }
 
 /// A call.

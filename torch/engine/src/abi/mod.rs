@@ -46,6 +46,8 @@ pub enum Status {
     Failed = 1,
     /// There is no lowering for such arguments.
     Unsupported = 2,
+    /// PyTorch has an error for such arguments.
+    Wrong = 3,
 }
 
 /// Element type and sizes.
@@ -91,6 +93,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
     let (status, message) = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return Status::Ok,
         Ok(Err(Fault::Unsupported(why))) => (Status::Unsupported, why),
+        Ok(Err(Fault::Wrong(why))) => (Status::Wrong, why),
         Ok(Err(Fault::Engine(error))) => (Status::Failed, error.to_string()),
         Err(_) => (Status::Failed, "bug: the engine's side of the device panicked".to_owned()),
     };

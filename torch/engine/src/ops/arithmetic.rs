@@ -1,10 +1,11 @@
 //! Elementwise arithmetic, comparisons, sums, products of matrices.
 
-use fuseline::Tensor;
 use fuseline::fusion::DType;
+use fuseline::{Mode, Tensor};
 
 use super::{as_type, axis, cast, compared_in, number, pair, result, stretched};
-use crate::call::{Arg, Call, Result, Results, Row, unsupported};
+use crate::call::{Arg, Call, Result, Results, Row, unsupported, wrong};
+use crate::graph;
 
 type Unary = fn(&Tensor) -> fuseline::Result<Tensor>;
 type Binary = fn(&Tensor, &Tensor) -> fuseline::Result<Tensor>;
@@ -76,8 +77,9 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "digamma", lower: |call| unary(call, digamma) },
     Row { name: "frac", lower: |call| unary(call, |x| x - &truncated(x)?) },
     Row { name: "atan2", lower: |call| binary(call, Tensor::atan2) },
-    Row { name: "fmod.Tensor", lower: |call| binary(call, Tensor::rem) },
-    Row { name: "remainder.Tensor", lower: |call| binary(call, remainder) },
+    Row { name: "fmod.Tensor", lower: |call| rest(call, Tensor::rem) },
+    Row { name: "remainder.Tensor", lower: |call| rest(call, remainder) },
+    Row { name: "remainder.Scalar_Tensor", lower: |call| rest(call, remainder) },
     Row { name: "floor_divide", lower: |call| divide(call, Some("floor")) },
     Row {
         name: "div.Tensor_mode",
@@ -158,10 +160,10 @@ pub(crate) static ROWS: &[Row] = &[
         },
     },
     Row { name: "mean.dim", lower: mean },
-    Row { name: "amax", lower: |call| result(call, call.tensor(0)?.max(&reduced(call, 1)?)?) },
-    Row { name: "amin", lower: |call| result(call, call.tensor(0)?.min(&reduced(call, 1)?)?) },
-    Row { name: "max", lower: |call| result(call, call.tensor(0)?.max(&reduced(call, 9)?)?) },
-    Row { name: "min", lower: |call| result(call, call.tensor(0)?.min(&reduced(call, 9)?)?) },
+    Row { name: "amax", lower: |call| extreme(call, 1, "amax", Tensor::max) },
+    Row { name: "amin", lower: |call| extreme(call, 1, "amin", Tensor::min) },
+    Row { name: "max", lower: |call| extreme(call, 9, "max", Tensor::max) },
+    Row { name: "min", lower: |call| extreme(call, 9, "min", Tensor::min) },
     Row {
         name: "any",
         lower: |call| result(call, cast(&call.tensor(0)?, DType::Bool)?.any(&reduced(call, 9)?)?),
@@ -192,6 +194,23 @@ pub(crate) static ROWS: &[Row] = &[
     Row { name: "tril", lower: |call| triangle(call, true) },
     Row { name: "triu", lower: |call| triangle(call, false) },
 ];
+
+/// Of nothing there is no extreme, unless there are no results either.
+fn extreme(
+    call: &Call<'_>,
+    axes: usize,
+    name: &str,
+    op: fn(&Tensor, &[i64]) -> fuseline::Result<Tensor>,
+) -> Result<Results> {
+    let x = call.tensor(0)?;
+    if x.shape().elems().0 == 0 && call.out(0)?.elems().0 > 0 {
+        return wrong(format!(
+            "{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with \
+             the 'dim' argument."
+        ));
+    }
+    result(call, op(&x, &reduced(call, axes)?)?)
+}
 
 fn unary(call: &Call<'_>, op: Unary) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
@@ -371,45 +390,77 @@ fn has_other_sign(rest: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     rest.less(&zero)?.xor(&b.less(&zero)?)?.and(&rest.not_equal(&zero)?)
 }
 
-/// A quotient that is rounded: of floats, or of integers by a number. Integers divided by zero are errors in PyTorch, which the CPU tells.
+/// What is left over, short floats in `f32` as PyTorch computes it.
+fn rest(call: &Call<'_>, op: Binary) -> Result<Results> {
+    let dtype = call.out(0)?.dtype();
+    if dtype == DType::Bool || dtype.is_complex() {
+        return unsupported(format!("remainders of {dtype}"));
+    }
+    let (a, b) = pair(call, accumulated(dtype))?;
+    divides(call, &b)?;
+    result(call, op(&a, &b)?)
+}
+
+/// A quotient that is rounded. Integers by -1 and by zero have the results that the op table says, on every device; see [`divides`].
 fn divide(call: &Call<'_>, mode: Option<&str>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
-    if matches!(call.arg(1), Arg::Int(divisor) if *divisor != 0)
-        && mode.is_some()
-        && dtype != DType::Bool
-        && !dtype.is_float()
-    {
-        let (a, b) = pair(call, dtype)?;
-        let whole = a.div(&b)?;
-        if mode == Some("trunc") {
-            return result(call, whole);
-        }
-        let is_above = has_other_sign(&a.rem(&b)?, &b)?;
-        return result(call, whole.sub(&cast(&is_above, dtype)?)?);
-    }
-    if !dtype.is_float() {
+    if dtype == DType::Bool || dtype.is_complex() || (mode.is_none() && !dtype.is_float()) {
         return unsupported(format!("rounded quotients of {dtype}"));
     }
-    let (a, b) = pair(call, dtype)?;
+    let (a, b) = pair(call, accumulated(dtype))?;
+    divides(call, &b)?;
     let quotient = match mode {
         None => a.div(&b)?,
-        Some("trunc") => truncated(&a.div(&b)?)?,
-        // What is left over decides, so that a quotient that was rounded up to a whole number is not taken for one. An infinite one stays.
+        Some("trunc") if dtype.is_float() => truncated(&a.div(&b)?)?,
+        Some("trunc") => a.div(&b)?,
+        Some("floor") if dtype.is_float() => floor_of_quotient(&a, &b)?,
         Some("floor") => {
-            let plain = a.div(&b)?;
-            let whole = a.sub(&remainder(&a, &b)?)?.div(&b)?;
-            let zero = number(call, 0.0, &b)?;
-            b.equal(&zero)?.select(&plain, &whole.round_even()?)?
+            let is_above = has_other_sign(&a.rem(&b)?, &b)?.and(&b.not_equal(&number(call, 0.0, &b)?)?)?;
+            a.div(&b)?.sub(&cast(&is_above, dtype)?)?
         }
         Some(other) => return unsupported(format!("quotients rounded by {other}")),
     };
     result(call, quotient)
 }
 
-/// Powers of floats; of integers a negative one is an error, which the CPU tells.
+/// As Python divides floats, and PyTorch after it. What is left over decides, so that a quotient that was rounded up to a whole number is not
+/// taken for one; it is the divisor less for an infinite one of the other sign. A zero has the sign of the quotient.
+fn floor_of_quotient(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
+    let stream = a.on_stream();
+    let number = |value: f64| stream.scalar(value).convert(a.dtype())?.broadcast_to(a.dims());
+    let (plain, rest) = (a.div(b)?, a.rem(b)?);
+    let whole = a.sub(&rest)?.div(b)?;
+    let below = whole.sub(&number(1.0)?)?;
+    let whole = has_other_sign(&rest, b)?.select(&below, &whole)?;
+    let floor = whole.floor()?;
+    let is_short = whole.sub(&floor)?.greater(&number(0.5)?)?;
+    let floor = is_short.select(&floor.add(&number(1.0)?)?, &floor)?;
+    let zero = number(0.0)?;
+    let floor = whole.equal(&zero)?.select(&plain.mul(&zero)?, &floor)?;
+    b.equal(&zero)?.select(&plain, &floor)
+}
+
+/// Integers divided by zero are an error in PyTorch. That of a number is told at the call, and in debug mode that of data too. In the other modes the
+/// quotient has all bits set and the remainder is the dividend, as the op table says.
+fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
+    if !b.dtype().is_int() {
+        return Ok(());
+    }
+    let is_zero = match call.arg(1) {
+        Arg::Tensor(_) if call.stream.mode() != Mode::Debug || graph::recording().is_some() => false,
+        Arg::Tensor(_) => {
+            let axes: Vec<i64> = (0..b.rank() as i64).collect();
+            b.equal(&b.on_stream().zeros(b.dtype(), b.dims())?)?.any(&axes)?.item::<bool>()?
+        }
+        _ => call.int(1)? == 0,
+    };
+    if is_zero { wrong("ZeroDivisionError: integers are divided by zero") } else { Ok(()) }
+}
+
+/// Powers of two tensors. Of integers a negative one is what is left of the fraction, as on the CPU: 0 but for bases of 1 and -1.
 fn powers(call: &Call<'_>) -> Result<Results> {
     let dtype = call.out(0)?.dtype();
-    if !dtype.is_float() {
+    if dtype == DType::Bool || dtype.is_complex() {
         return unsupported(format!("powers of {dtype}"));
     }
     binary(call, Tensor::pow)
@@ -420,8 +471,11 @@ fn pow(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let x = as_type(call, 0, ty.dtype())?;
     let exponent = call.float(1)?;
-    if ty.dtype().is_complex() || (!ty.dtype().is_float() && exponent < 0.0) {
+    if ty.dtype().is_complex() || ty.dtype() == DType::Bool {
         return unsupported(format!("powers of {}", ty.dtype()));
+    }
+    if !ty.dtype().is_float() && exponent < 0.0 {
+        return wrong("Integers to negative integer powers are not allowed.");
     }
     let value = match exponent {
         0.5 => x.sqrt()?,

@@ -17,16 +17,18 @@ pub(crate) static ROWS: &[Row] = &[
         name: "uniform",
         lower: |call| {
             let ty = call.out(0)?;
-            let unit = generator(call, 3)?.uniform(ty.dtype(), ty.dims(), 0.0, 1.0)?;
-            result(call, scaled(call, &unit, 1, 2, true)?)
+            let (start, end) = (call.float(1)?, call.float(2)?);
+            result(call, generator(call, 3)?.uniform(ty.dtype(), ty.dims(), start, end)?)
         },
     },
+    Row { name: "normal_functional", lower: |call| around(call, Generator::normal_around) },
+    Row { name: "log_normal", lower: |call| around(call, Generator::log_normal) },
+    Row { name: "cauchy", lower: |call| around(call, Generator::cauchy) },
     Row {
-        name: "normal_functional",
+        name: "geometric",
         lower: |call| {
             let ty = call.out(0)?;
-            let standard = generator(call, 3)?.normal(ty.dtype(), ty.dims())?;
-            result(call, scaled(call, &standard, 1, 2, false)?)
+            result(call, generator(call, 2)?.geometric(ty.dims(), call.float(1)?)?)
         },
     },
     Row { name: "random", lower: |call| whole(call, None, None, 1) },
@@ -46,8 +48,10 @@ pub(crate) static ROWS: &[Row] = &[
         name: "exponential",
         lower: |call| {
             let ty = call.out(0)?;
-            let standard = generator(call, 2)?.exponential(ty.dtype(), ty.dims())?;
-            result(call, standard.div(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?)
+            let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+            let standard = generator(call, 2)?.exponential(wide, ty.dims())?;
+            // A division by itself has the same bits wherever it stands.
+            result(call, standard.div(&stretched(&call.number(1, wide)?, ty.dims())?)?)
         },
     },
     Row { name: "bernoulli", lower: |call| trials(call, &call.tensor(0)?, 1) },
@@ -110,32 +114,35 @@ fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Re
     result(call, generator(call, at)?.randint(DType::I64, ty.dims(), start, end)?)
 }
 
-/// Places drawn with the weights that the last dimension has: the greatest sums of a logarithm and Gumbel noise (Vieira, "Gumbel-max trick and weighted
-/// reservoir sampling", 2014). Weights that are no probabilities are errors in PyTorch, which are not told.
+/// A distribution of two parameters.
+fn around(
+    call: &Call<'_>,
+    draw: fn(&mut Generator, DType, &[u64], f64, f64) -> fuseline::Result<Tensor>,
+) -> Result<Results> {
+    let ty = call.out(0)?;
+    let (first, second) = (call.float(1)?, call.float(2)?);
+    result(call, draw(&mut generator(call, 3)?, ty.dtype(), ty.dims(), first, second)?)
+}
+
+/// Places drawn with the weights that the last dimension has: where the quotient of a weight and an exponentially distributed number is greatest
+/// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006). There is nothing but one division, so that the places are the
+/// same whatever the op is compiled with.
 fn multinomial(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
-    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let (count, ty) = (call.int(1)? as u64, call.out(0)?);
-    let rows = cast(&x, wide)?;
+    let rows = cast(&x, DType::F64)?;
     let last = rows.rank() - 1;
     let (batch, size) = (rows.dims()[..last].to_vec(), rows.dims()[last]);
-    let logits = rows.log()?;
     let mut generator = generator(call, 3)?;
+    // Between 32 bits of noise there would be ties.
     if call.flag_or(2, false)? {
         // A dimension for the draws in front of that of the weights.
         let drawn = [&batch[..], &[count, size]].concat();
-        let spread = logits.unsqueeze(last as i64)?.broadcast_to(&drawn)?;
-        let sums = spread.add(&generator.gumbel(wide, &drawn)?)?;
-        return result(call, sums.argmax(-1)?);
+        let spread = rows.unsqueeze(last as i64)?.broadcast_to(&drawn)?;
+        let quotients = spread.div(&generator.exponential(DType::F64, &drawn)?)?;
+        return result(call, quotients.argmax(-1)?);
     }
-    let sums = logits.add(&generator.gumbel(wide, logits.dims())?)?;
-    let places = sums.topk(count, -1)?.1;
+    let quotients = rows.div(&generator.exponential(DType::F64, rows.dims())?)?;
+    let places = quotients.topk(count, -1)?.1;
     one(fitted(&places, ty)?)
-}
-
-/// From an interval of unit length to that of two arguments; or of unit spread, times the second and plus the first.
-fn scaled(call: &Call<'_>, unit: &Tensor, first: usize, second: usize, is_interval: bool) -> Result<Tensor> {
-    let (start, end) = (call.float(first)?, call.float(second)?);
-    let spread = if is_interval { end - start } else { end };
-    Ok(((unit * spread)? + start)?)
 }
