@@ -31,13 +31,15 @@ namespace {
 const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                 std::optional<c10::Device>, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+                 std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  if (device) check_device(*device);
   TORCH_CHECK(!layout || *layout == c10::kStrided, "fuseline: tensors are strided");
   return at::detail::empty_generic(size, allocator(), kKeys, c10::dtype_or_default(dtype), format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
-                         std::optional<c10::Layout> layout, std::optional<c10::Device>, std::optional<bool>) {
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool>) {
+  if (device) check_device(*device);
   TORCH_CHECK(!layout || *layout == c10::kStrided, "fuseline: tensors are strided");
   return at::detail::empty_strided_generic(size, stride, allocator(), kKeys, c10::dtype_or_default(dtype));
 }
@@ -46,7 +48,11 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
 at::Tensor download(const at::Tensor& tensor) {
   TORCH_CHECK(!is_decomposing() || replicas() == 1, "fuseline: an op reads data to decide what it does, and only that of replica 0 (RP2)");
   at::Tensor cpu = at::empty(tensor.sizes(), tensor.options().device(c10::kCPU));
-  if (tensor.numel() > 0) check(flt_download(read(tensor).get(), cpu.mutable_data_ptr(), cpu.nbytes()));
+  if (tensor.numel() == 0) return cpu;
+  // The bytes as they are, if they are all that there is: seen as other elements they would be computed.
+  Value value = read_bytes(tensor);
+  if (!value) value = read(tensor);
+  check(flt_download(value.get(), cpu.mutable_data_ptr(), cpu.nbytes()));
   return cpu;
 }
 
@@ -66,7 +72,7 @@ Value with_bits_of(const at::Tensor& tensor, Value value) {
   return value;
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+at::Tensor copy_elements(const at::Tensor& self, const at::Tensor& dst) {
   if (dst.numel() == 0) return dst;
   const CallSite site;
   TORCH_CHECK(is_ours(self) || self.device().is_cpu(), "fuseline: a copy from ", self.device());
@@ -80,12 +86,21 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
     dst.copy_(cpu);
     return dst;
   }
+  const bool is_same = is_ours(self) && self.scalar_type() == dst.scalar_type() && self.sizes() == dst.sizes() &&
+                       self.is_conj() == dst.is_conj() && self.is_neg() == dst.is_neg();
+  if (is_same && share(self, dst)) return dst;
   Value value = is_ours(self) ? with_bits_of(self, read(without_bits(self)))
                               : upload(self.to(dst.scalar_type()).resolve_conj().resolve_neg());
   const bool is_other_type = is_ours(self) && self.scalar_type() != dst.scalar_type();
   if (is_other_type || self.sizes() != dst.sizes()) value = converted(std::move(value), dst.scalar_type(), dst.sizes());
   write(without_bits(dst), with_bits_of(dst, std::move(value)));
   return dst;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+  at::Tensor copied = copy_elements(self, dst);
+  warn_of_troubles();
+  return copied;
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {

@@ -4,6 +4,7 @@
 #include <ATen/core/GeneratorForPrivateuseone.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
 
 #include <atomic>
 #include <memory>
@@ -19,6 +20,13 @@ std::atomic<bool> fallbacks{true};
 
 c10::Device only() { return c10::Device(kDevice, 0); }
 
+c10::Device existing(c10::Device device) {
+  check_device(device);
+  return only();
+}
+
+c10::Stream stream(c10::Device device) { return c10::Stream(c10::Stream::DEFAULT, existing(device)); }
+
 // Waits for all that was recorded.
 void wait() {
   const CallSite site;
@@ -29,19 +37,15 @@ void wait() {
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = kDevice;
   c10::DeviceType type() const override { return kDevice; }
-  c10::Device exchangeDevice(c10::Device) const override { return only(); }
+  c10::Device exchangeDevice(c10::Device device) const override { return existing(device); }
   c10::Device getDevice() const override { return only(); }
-  void setDevice(c10::Device device) const override {
-    TORCH_CHECK(device.index() <= 0, "fuseline: there is one device, not number ", static_cast<int>(device.index()));
-  }
+  void setDevice(c10::Device device) const override { check_device(device); }
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
-  c10::Stream getDefaultStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
-    return c10::Stream(c10::Stream::DEFAULT, only());
-  }
-  c10::Stream getNewStream(c10::Device, int) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
-  c10::Stream exchangeStream(c10::Stream) const override { return c10::Stream(c10::Stream::DEFAULT, only()); }
+  c10::Stream getStream(c10::Device device) const override { return stream(device); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return stream(device); }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return stream(device); }
+  c10::Stream getNewStream(c10::Device device, int) const override { return stream(device); }
+  c10::Stream exchangeStream(c10::Stream other) const override { return stream(other.device()); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
   bool queryStream(const c10::Stream&) const override {
     bool is_idle = false;
@@ -49,7 +53,19 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     return is_idle;
   }
   void synchronizeStream(const c10::Stream&) const override { wait(); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { wait(); }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    check_device({kDevice, index});
+    wait();
+  }
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    check_device(device);
+    c10::DeviceCapability capability;
+    uint64_t bits = 0;
+    for (size_t type = 0; type < c10::NUMBER_OF_DEVICE_CAPABILITIES; ++type)
+      if (code_of(static_cast<c10::ScalarType>(type)) != 0) bits |= uint64_t{1} << type;
+    capability.capability_data.capability_bits &= bits;
+    return capability;
+  }
   // Events are places in the one stream: recording one has all before it run. Whoever is to wait for one in the stream does so anyway.
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     const std::unique_ptr<uint64_t> owned(static_cast<uint64_t*>(event));
@@ -100,8 +116,8 @@ struct Generator final : public c10::GeneratorImpl {
     return seed_;
   }
   void set_state(const c10::TensorImpl& state) override {
-    TORCH_CHECK(state.numel() == 16 && state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
-                "fuseline: the state of a generator is 16 bytes");
+    TORCH_CHECK(state.device().is_cpu() && state.numel() == 16 && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.is_contiguous(),
+                "fuseline: the state of a generator is 16 bytes in a tensor of the CPU");
     uint64_t words[2];
     std::memcpy(words, state.data(), sizeof words);
     seed_ = words[0];
@@ -134,12 +150,19 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 1; }
-  void setCurrentDevice(c10::DeviceIndex) const override {}
+  void init() const override {}
+  void setCurrentDevice(c10::DeviceIndex index) const override { check_device({kDevice, index}); }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
-  c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return default_generator(); }
-  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Generator>(); }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override { return existing({kDevice, index}).index(); }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override { return existing({kDevice, index}).index(); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override {
+    check_device({kDevice, index});
+    return default_generator();
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex index) const override {
+    check_device({kDevice, index});
+    return at::make_generator<Generator>();
+  }
   at::Device getDeviceFromPtr(void*) const override { return only(); }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
@@ -149,6 +172,10 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
 };
 
 }  // namespace
+
+void check_device(c10::Device device) {
+  TORCH_CHECK(device.index() <= 0, "fuseline: invalid device ordinal: there is one device, fuseline:0, and no ", device);
+}
 
 bool may_fall_back() { return fallbacks.load(std::memory_order_relaxed); }
 
@@ -165,6 +192,11 @@ void register_device() {
   at::RegisterPrivateUse1HooksInterface(&hooks);
 }
 
+// Generators are not to be had from Python otherwise.
+TORCH_LIBRARY_FRAGMENT(fuseline, m) {
+  m.def("default_generator() -> Generator?", []() { return default_generator(); });
+}
+
 }  // namespace fuseline
 
 // ----- for the Python module, by ctypes -----
@@ -176,21 +208,4 @@ EXPORT void fuseline_torch_set_fallback(int allowed) { fuseline::fallbacks.store
 EXPORT int fuseline_torch_synchronize() {
   const fuseline::CallSite site;
   return flt_synchronize();
-}
-EXPORT void fuseline_torch_manual_seed(uint64_t seed) {
-  auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
-  std::scoped_lock lock(own->mutex_);
-  own->set_current_seed(seed);
-}
-EXPORT uint64_t fuseline_torch_initial_seed() { return fuseline::default_generator().current_seed(); }
-EXPORT void fuseline_torch_rng_state(uint64_t* words) {
-  auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
-  words[0] = own->current_seed();
-  words[1] = own->get_offset();
-}
-EXPORT void fuseline_torch_set_rng_state(const uint64_t* words) {
-  auto* own = fuseline::default_generator().unsafeGetGeneratorImpl();
-  std::scoped_lock lock(own->mutex_);
-  own->set_current_seed(words[0]);
-  own->set_offset(words[1]);
 }

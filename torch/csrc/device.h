@@ -9,6 +9,8 @@
 
 namespace fuseline {
 
+// Throws if there is no such device. An index below zero is the current one.
+void check_device(c10::Device device);
 // Whether calls without a kernel may be computed by the CPU.
 bool may_fall_back();
 // Gives a tensor other sizes, in row-major order, as `resize_` does.

@@ -114,4 +114,7 @@ FltStatus flt_flush();
 FltStatus flt_set_mode(uint32_t mode);
 FltStatus flt_mode(uint32_t* mode);
 FltStatus flt_counters();
+bool flt_has_warnings();
+FltStatus flt_warnings();
+bool flt_is_open();
 }

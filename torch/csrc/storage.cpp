@@ -1,13 +1,19 @@
 #include "storage.h"
 
+#include "device.h"
 #include "site.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <sstream>
 
 namespace fuseline {
 
@@ -63,16 +69,89 @@ namespace {
 
 thread_local uint64_t current = 0;
 
-void delete_buf(void* context) { delete static_cast<Buf*>(context); }
+constexpr uint64_t kMark = 0x9e6c63d0876a9f1b;
+uint64_t mark_of(const Buf* buf) { return reinterpret_cast<uintptr_t>(buf) ^ kMark; }
 
-class Bufs final : public c10::Allocator {
+// What storages hold, in bytes, and how many there have been. Only added to and subtracted from: nothing is ordered by them.
+struct Held {
+  std::atomic<int64_t> bytes{0}, count{0}, peak_bytes{0}, peak_count{0}, all_bytes{0}, all_count{0};
+
+  static void raise(std::atomic<int64_t>& peak, int64_t now) {
+    int64_t before = peak.load(std::memory_order_relaxed);
+    while (before < now && !peak.compare_exchange_weak(before, now, std::memory_order_relaxed)) {
+    }
+  }
+  void add(int64_t more, int64_t storages) {
+    raise(peak_bytes, bytes.fetch_add(more, std::memory_order_relaxed) + more);
+    all_bytes.fetch_add(more, std::memory_order_relaxed);
+    if (storages == 0) return;
+    raise(peak_count, count.fetch_add(storages, std::memory_order_relaxed) + storages);
+    all_count.fetch_add(storages, std::memory_order_relaxed);
+  }
+  void remove(int64_t less, int64_t storages) {
+    bytes.fetch_sub(less, std::memory_order_relaxed);
+    if (storages != 0) count.fetch_sub(storages, std::memory_order_relaxed);
+  }
+};
+Held held;
+
+void delete_buf(void* context) {
+  Buf* buf = static_cast<Buf*>(context);
+  held.remove(static_cast<int64_t>(buf->bytes), 1);
+  buf->mark = 0;
+  delete buf;
+}
+
+// The storages as an allocator of PyTorch's. It caches nothing: what is reserved is what is allocated.
+class Bufs final : public c10::DeviceAllocator {
  public:
-  c10::DataPtr allocate(size_t) override {
+  c10::DataPtr allocate(size_t bytes) override {
     Buf* buf = new Buf;
+    buf->mark = mark_of(buf);
+    buf->bytes = bytes;
     buf->recording = recording();
+    held.add(static_cast<int64_t>(bytes), 1);
     return {buf, buf, &delete_buf, c10::Device(kDevice, 0)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &delete_buf; }
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    check_device({kDevice, index});
+    const auto stat = [](const std::atomic<int64_t>& now, const std::atomic<int64_t>& peak, const std::atomic<int64_t>& all) {
+      c10::CachingAllocator::Stat stat;
+      stat.current = now.load();
+      stat.peak = peak.load();
+      stat.allocated = all.load();
+      stat.freed = stat.allocated - stat.current;
+      return stat;
+    };
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto bytes = stat(held.bytes, held.peak_bytes, held.all_bytes), count = stat(held.count, held.peak_count, held.all_count);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (auto* one : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) (*one)[kAll] = bytes;
+    for (auto* one : {&stats.allocation, &stats.segment, &stats.active}) (*one)[kAll] = count;
+    return stats;
+  }
+  // What is freed is what was allocated less what is alive, so both begin there.
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    check_device({kDevice, index});
+    held.all_bytes = held.bytes.load();
+    held.all_count = held.count.load();
+  }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    check_device({kDevice, index});
+    held.peak_bytes = held.bytes.load();
+    held.peak_count = held.count.load();
+  }
+  // Of the host: the memory of other devices is the plugin's, which does not say.
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    check_device({kDevice, index});
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    return {page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)), page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES))};
+  }
   // What a clone of an allocation does: the same value in another storage.
   void copy_data(void* to, const void* from, std::size_t) const override {
     Buf* source = const_cast<Buf*>(static_cast<const Buf*>(from));
@@ -86,11 +165,25 @@ class Bufs final : public c10::Allocator {
 
 Bufs bufs;
 
+// The Buf at an address that somebody else has put into a storage, or null (SB5). What is there is read as a file, which may fail where memory may not.
+Buf* buf_at(void* data) {
+  Buf* buf = static_cast<Buf*>(data);
+  static const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+  uint64_t mark = 0;
+  if (data == nullptr || memory < 0) return nullptr;
+  const auto place = static_cast<off_t>(reinterpret_cast<uintptr_t>(&buf->mark));
+  return pread(memory, &mark, sizeof mark, place) == sizeof mark && mark == mark_of(buf) ? buf : nullptr;
+}
+
+bool is_own(const c10::StorageImpl* storage) { return storage->data_ptr().get_deleter() == &delete_buf; }
+
 Buf& buf_of(c10::StorageImpl* storage) {
   const c10::DataPtr& data = storage->data_ptr();
+  if (C10_LIKELY(data.get_deleter() == &delete_buf)) return *static_cast<Buf*>(data.get_context());
+  Buf* buf = buf_at(data.get());
   // Fake tensors have the device and no data.
-  TORCH_CHECK(data.get_deleter() == &delete_buf, "fuseline: a tensor without data is used as one of the device");
-  return *static_cast<Buf*>(data.get_context());
+  TORCH_CHECK(buf != nullptr, "fuseline: a tensor without data is used as one of the device");
+  return *buf;
 }
 
 // Zeros for a storage, in the graph if that is where it was made (SB4).
@@ -116,16 +209,16 @@ const Value& base_of(Buf& buf, const at::Tensor& tensor) {
   if (!buf.value) {
     const int64_t size = tensor.dtype().itemsize();
     buf.dtype = tensor.scalar_type();
-    buf.dims = {static_cast<int64_t>(tensor.storage().nbytes()) / size};
+    buf.dims = {static_cast<int64_t>(buf.bytes) / size};
     buf.value = zeros_for(buf, type_of(buf.dtype, buf.dims));
   }
   return buf.value;
 }
 
 // Whether a tensor is all of its storage, in row-major order.
-bool covers(const at::Tensor& tensor) {
+bool covers(const Buf& buf, const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
-         static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize() == tensor.storage().nbytes();
+         static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize() == buf.bytes;
 }
 
 }  // namespace
@@ -155,7 +248,33 @@ Value read(const at::Tensor& tensor) {
   FltType type = type_of(tensor.scalar_type(), tensor.sizes());
   Value value;
   check(flt_read(base_of(buf, tensor).get(), &type, tensor.strides().data(), tensor.storage_offset(), value.out()));
+  // What was filled as bytes (files are read so) and is read as numbers is numbers from now on. Not truth values: any byte is one.
+  const bool is_plain = recording() == 0 && buf.dtype == c10::ScalarType::Byte && tensor.scalar_type() != c10::ScalarType::Bool;
+  if (is_plain && tensor.scalar_type() != c10::ScalarType::Byte && covers(buf, tensor)) {
+    buf.value = value.another();
+    buf.dtype = tensor.scalar_type();
+    buf.dims = tensor.sizes();
+  }
   return value;
+}
+
+Value read_bytes(const at::Tensor& tensor) {
+  Buf& buf = buf_of(tensor);
+  std::scoped_lock lock(buf.mutex);
+  // Of a byte that is neither 0 nor 1 a truth value has to be made.
+  if (!buf.value || (tensor.scalar_type() == c10::ScalarType::Bool && buf.dtype != c10::ScalarType::Bool)) return Value();
+  return covers(buf, tensor) ? buf.value.another() : Value();
+}
+
+bool share(const at::Tensor& from, const at::Tensor& to) {
+  Buf &source = buf_of(from), &target = buf_of(to);
+  if (&source == &target || recording() != 0) return false;
+  std::scoped_lock lock(source.mutex, target.mutex);
+  if (!source.value || source.bytes != target.bytes || !covers(source, from) || !covers(target, to)) return false;
+  target.value = source.value.another();
+  target.dtype = source.dtype;
+  target.dims = source.dims;
+  return true;
 }
 
 Value read_storage(const at::Tensor& tensor) {
@@ -170,7 +289,7 @@ void write(const at::Tensor& tensor, Value value) {
   Buf& buf = buf_of(tensor);
   TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is none of its inputs");
   std::scoped_lock lock(buf.mutex);
-  if (covers(tensor)) {
+  if (covers(buf, tensor)) {
     buf.value = std::move(value);
     buf.dtype = tensor.scalar_type();
     buf.dims = tensor.sizes();
@@ -208,8 +327,12 @@ Value upload(const at::Tensor& cpu) {
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t bytes) {
+  TORCH_CHECK(is_own(storage), "fuseline: a storage that was made of a data pointer has no other size");
   Buf& buf = buf_of(storage);
   std::scoped_lock lock(buf.mutex);
+  const auto more = static_cast<int64_t>(bytes) - static_cast<int64_t>(buf.bytes);
+  more > 0 ? held.add(more, 0) : held.remove(-more, 0);
+  buf.bytes = bytes;
   if (buf.value && bytes != storage->nbytes()) {
     const size_t size = c10::elementSize(buf.dtype);
     const size_t shared = std::min(bytes, storage->nbytes()) / size;
@@ -231,6 +354,14 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
     }
   }
   storage->set_nbytes(bytes);
+}
+
+void warn_of_troubles() {
+  if (C10_LIKELY(!flt_has_warnings())) return;
+  check(flt_warnings());
+  std::istringstream lines(last_message());
+  for (std::string line; std::getline(lines, line);)
+    TORCH_WARN("fuseline: ", line, " (torch.fuseline.explain() tells of further ones)");
 }
 
 }  // namespace fuseline

@@ -8,6 +8,8 @@
 // - SB1: a Buf belongs to one storage and dies with it (the deleter of its data pointer). That is when its value's life ends in the program.
 // - SB2: the value of a Buf covers the storage: elements times their size are its bytes. `dtype` and `dims` are its own. A null value is a storage that nobody has written to.
 // - SB3: the value is replaced under the lock; forward and backward run on different threads.
+// - SB5: PyTorch also makes storages of a bare data pointer (`from_blob`: what pickles and DLPack do), which has no deleter of ours. Such a pointer is followed where
+//   it leads to a Buf, and whoever made it sees to it that the Buf outlives it, as on any device. A Buf knows itself by its mark, which is gone when it is.
 // - SB4: a value of a graph that is being recorded (graph.h) is in storages that were made meanwhile, on the same thread, and in no other.
 #pragma once
 
@@ -54,6 +56,10 @@ class Value {
 static_assert(sizeof(Value) == sizeof(FltValue), "a list of values is a list of words");
 
 struct Buf {
+  // Its own address, changed (SB5).
+  uint64_t mark = 0;
+  // Of the storage.
+  size_t bytes = 0;
   std::mutex mutex;
   Value value;
   // Type and sizes of the value. The sizes are of no tensor where they are not known.
@@ -88,6 +94,10 @@ Value read_whole(const at::Tensor& tensor);
 void write(const at::Tensor& tensor, Value value);
 // The value in another element type, and in sizes that it broadcasts to.
 Value converted(Value value, c10::ScalarType dtype, c10::IntArrayRef dims);
+// The value of a storage whose bytes are just those of the tensor, whatever its elements are; else null.
+Value read_bytes(const at::Tensor& tensor);
+// Lets a storage be the value of another one, if both tensors are all of their storages and no graph is recorded; says whether they were.
+bool share(const at::Tensor& from, const at::Tensor& to);
 // The value of all of its storage, as elements of its type; throws where they are of another.
 Value read_storage(const at::Tensor& tensor);
 // A new tensor that is this value.
@@ -98,5 +108,8 @@ Value upload(const at::Tensor& cpu);
 void resize_storage(c10::StorageImpl* storage, size_t bytes);
 
 c10::Allocator* allocator();
+
+// Warns of what the engine has turned off by itself since it was asked last.
+void warn_of_troubles();
 
 }  // namespace fuseline

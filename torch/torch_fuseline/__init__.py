@@ -5,6 +5,7 @@ Importing this module registers the device; with the package installed, ``import
 """
 
 import ctypes
+import functools
 import importlib.util
 import os
 import pathlib
@@ -21,9 +22,64 @@ if _autoload is None:
 else:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
 
-from . import _sites  # noqa: E402
-from ._library import check as _check, message as _message, shim as _shim, text as _text  # noqa: E402
+from . import _ending, _exchange, _random, _sites  # noqa: E402
+from ._library import check as _check, message as _message, shim as _shim, text as _text, warn as _warn  # noqa: E402
 from ._custom import custom_op  # noqa: E402, F401
+from ._devices import (  # noqa: E402, F401
+    Properties,
+    _exchange_device,
+    _initialized,
+    _is_in_bad_fork,
+    _lazy_call,
+    _lazy_init,
+    _maybe_exchange_device,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    exchange_device,
+    get_amp_supported_dtype,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_bf16_supported,
+    is_current_stream_capturing,
+    is_initialized,
+    maybe_exchange_device,
+    set_device,
+    synchronize,
+)
+from ._memory import (  # noqa: E402, F401
+    empty_cache,
+    ipc_collect,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from ._random import (  # noqa: E402, F401
+    _get_generator,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
 from ._replicas import per_replica, replica_count, replica_group, replica_index, shard, unshard  # noqa: E402, F401
 from ._report import cache_stats, profile, warm_cache  # noqa: E402, F401
 from ._sites import call_sites  # noqa: E402, F401
@@ -32,7 +88,8 @@ from ._streams import Event, Stream, current_stream, default_stream, set_stream,
 _MODES = ("fused", "strict", "debug")
 
 
-def _plugin():
+@functools.cache
+def plugin_path():
     """The plugin for CPUs that is installed as a package, if there is one."""
     spec = importlib.util.find_spec("xla_plugins")
     for folder in spec.submodule_search_locations if spec else ():
@@ -48,58 +105,6 @@ def _rows(text):
 
 def _table(text):
     return {name: int(number) for name, number, _ in _rows(text)}
-
-
-def is_available():
-    """Whether the device can be used."""
-    return True
-
-
-def is_initialized():
-    """Whether the device was set up; it is with the import of this module."""
-    return True
-
-
-def device_count():
-    """How many devices there are."""
-    return 1
-
-
-def current_device():
-    """The device in use."""
-    return 0
-
-
-def set_device(device):
-    """There is one device."""
-    index = device if isinstance(device, int) else torch.device(device).index
-    if index not in (None, -1, 0):
-        raise RuntimeError(f"fuseline: there is one device, not {device}")
-
-
-class device:
-    """A device as a context: there is one."""
-
-    def __init__(self, device):
-        set_device(device)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-
-class device_of(device):
-    """The device of a tensor as a context: there is one."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-
-def synchronize(device=None):
-    """Waits until all that was recorded has been computed."""
-    _check(_shim.fuseline_torch_synchronize())
 
 
 def flush():
@@ -160,21 +165,12 @@ def clear_cache():
     _check(_shim.flt_clear_cache())
 
 
-def memory_stats(device=None):
-    """Bytes and numbers of what is alive: values of the program, and executables."""
-    now = counters()
-    return {name: now[name] for name in ("live_values", "live_bytes", "cached_executables", "cached_bytes")}
-
-
-def memory_allocated(device=None):
-    """Bytes of the values that are alive."""
-    return counters()["live_bytes"]
-
-
 def counters():
     """Counters of the engine, by name; ``fallbacks`` is how many calls the CPU computed instead."""
     _check(_shim.flt_counters())
-    table = _table(_message())
+    text = _message()
+    _warn()
+    table = _table(text)
     table["engine_fallbacks"] = table.pop("fallbacks", 0)
     table["fallbacks"] = sum(fallbacks().values())
     return table
@@ -213,42 +209,6 @@ def not_recorded():
 def set_fallback(allowed):
     """Whether calls without a kernel may be computed by the CPU (they may by default); else they are errors."""
     _shim.fuseline_torch_set_fallback(int(bool(allowed)))
-
-
-def manual_seed(seed):
-    """Seeds the device's random numbers."""
-    _shim.fuseline_torch_manual_seed(int(seed) & (2**64 - 1))
-
-
-manual_seed_all = manual_seed
-
-
-def initial_seed():
-    """The seed of the device's random numbers."""
-    return _shim.fuseline_torch_initial_seed()
-
-
-def get_rng_state(device="fuseline"):
-    """The state of the device's random numbers, as 16 bytes."""
-    words = (ctypes.c_uint64 * 2)()
-    _shim.fuseline_torch_rng_state(words)
-    return torch.frombuffer(bytearray(bytes(words)), dtype=torch.uint8).clone()
-
-
-def set_rng_state(new_state, device="fuseline"):
-    """Sets what :func:`get_rng_state` gave."""
-    words = (ctypes.c_uint64 * 2).from_buffer_copy(bytes(new_state.cpu().numpy().tobytes()))
-    _shim.fuseline_torch_set_rng_state(words)
-
-
-def _is_in_bad_fork():
-    """Whether this process was forked from one in which the device was in use: it cannot be used here."""
-    return _shim.flt_is_forked()
-
-
-def get_amp_supported_dtype():
-    """Types that autocast computes in."""
-    return [torch.bfloat16, torch.float16]
 
 
 def _crosses(module, convert):
@@ -306,7 +266,7 @@ def _register():
     torch.utils.rename_privateuse1_backend("fuseline")
     torch._register_device_module("fuseline", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
-    plugin = _plugin()
+    plugin = plugin_path()
     if plugin is not None:
         _shim.flt_set_plugin(*_text(plugin))
     for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics", "replicas", "shape_classes", "size_buckets"):
@@ -318,6 +278,10 @@ def _register():
         raise ImportError(wrong.decode())
     from . import _compile, _decompositions, _distributed  # noqa: F401
 
+    globals()["default_generators"] = _random.set_up()
+    _exchange.set_up()
+    # Python runs what was registered last first: lines are not looked for any more when the rest is seen to.
+    _ending.set_up()
     _sites.set_up()
 
     _distributed.register()

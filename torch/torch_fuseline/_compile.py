@@ -8,7 +8,7 @@ Sizes that vary: Dynamo makes a graph whose sizes are symbols, and Python is not
 sizes, and written out at a call instead of standing in one op, so that sizes share executables by the engine's buckets as they do in eager code.
 
 A graph that needs data while it is recorded (``item()``, an op that the CPU computes) is not recorded: its ops run one by one, and ``explain()``
-says why. So they do in the modes strict and debug, which are about single ops.
+says why. Nor is one that draws random numbers of the forward pass again (activation checkpointing): what is recorded draws anew. So they do in the modes strict and debug, which are about single ops.
 """
 
 import functools
@@ -39,6 +39,9 @@ class _Graph:
         self._is_recorded = not _returns_cpu(module)
         if not self._is_recorded:
             apart[self.name] = "it returns a tensor of the CPU"
+        if _draws_again(module):
+            self._is_recorded = False
+            apart[self.name] = "random numbers of the forward pass are drawn once more in the backward pass"
         # The name is part of the executable's key: the same for all graphs, so that the same graph is the same program in another process.
         self._id = _ops.graph_new(f"torch.{name}", _has_symbols(inputs))
         weakref.finalize(self, _ops.graph_forget, self._id)
@@ -133,6 +136,70 @@ def _returns_cpu(module):
     return any(isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in values)
 
 
+def _random_ops():
+    """PyTorch's ops that run another one and keep the generator's state, and that run it from such a state."""
+    from torch._prims import rng_prims
+
+    return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
+
+
+def _draws_again(module):
+    ops = _random_ops()
+    return any(node.target in ops for node in module.graph.nodes)
+
+
+def _run_and_save(op, *args, **kwargs):
+    return torch.fuseline.get_rng_state(), op(*args, **kwargs)
+
+
+def _run_with(state, op, *args, **kwargs):
+    now = torch.fuseline.get_rng_state()
+    torch.fuseline.set_rng_state(state)
+    try:
+        return op(*args, **kwargs)
+    finally:
+        torch.fuseline.set_rng_state(now)
+
+
+@functools.cache
+def _take_random_ops():
+    """Has these ops know the device. They choose by a list of their own, and while graphs are made call that directly."""
+    from torch._higher_order_ops.utils import registered_hop_fake_fns
+    from torch._prims.rng_prims import get_device
+    from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_tensor_tree
+    from torch.utils import _pytree as pytree
+
+    def is_ours(args, kwargs):
+        return get_device(args, kwargs) == "fuseline"
+
+    save, again = _random_ops()
+    plain_save, plain_again = (op.py_kernels[torch._C.DispatchKey.BackendSelect] for op in (save, again))
+    plain_fake, plain_proxy = registered_hop_fake_fns[save], save.python_key_table[ProxyTorchDispatchMode]
+
+    def select_save(op, *args, **kwargs):
+        return (_run_and_save if is_ours(args, kwargs) else plain_save)(op, *args, **kwargs)
+
+    def select_again(state, op, *args, **kwargs):
+        return (_run_with if is_ours(args, kwargs) else plain_again)(state, op, *args, **kwargs)
+
+    def fake_save(op, *args, **kwargs):
+        return (_run_and_save if is_ours(args, kwargs) else plain_fake)(op, *args, **kwargs)
+
+    def proxy_save(mode, op, *args, **kwargs):
+        if not is_ours(args, kwargs):
+            return plain_proxy(mode, op, *args, **kwargs)
+        out = _run_and_save(op, *args, **kwargs)
+        args, kwargs = (pytree.tree_map(mode.tracer.unwrap_proxy, given) for given in ((op, *args), kwargs))
+        proxy = mode.tracer.create_proxy("call_function", save, args, kwargs)
+        return track_tensor_tree(out, proxy, constant=None, tracer=mode.tracer)
+
+    save.py_kernels[torch._C.DispatchKey.BackendSelect] = select_save
+    again.py_kernels[torch._C.DispatchKey.BackendSelect] = select_again
+    registered_hop_fake_fns[save], save.python_key_table[ProxyTorchDispatchMode] = fake_save, proxy_save
+    for op in (save, again):
+        op._dispatch_cache.clear()
+
+
 def _has_symbols(inputs):
     def is_symbolic(value):
         if isinstance(value, torch.Tensor):
@@ -163,6 +230,7 @@ def backend(module, example_inputs, **options):
 
     if options.get("options"):
         warnings.warn(f"torch.compile: the device fuseline has no such options: {', '.join(options['options'])}", stacklevel=2)
+    _take_random_ops()
     make = aot_autograd(
         fw_compiler=_compiler("forward"),
         bw_compiler=_compiler("backward"),

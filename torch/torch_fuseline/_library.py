@@ -2,6 +2,7 @@
 
 import ctypes
 import pathlib
+import warnings
 
 import torch
 
@@ -12,10 +13,7 @@ FUNCTIONS = {
     "fuseline_torch_fallbacks": (TEXT, []),
     "fuseline_torch_decomposed": (TEXT, []),
     "fuseline_torch_set_fallback": (None, [ctypes.c_int]),
-    "fuseline_torch_manual_seed": (None, [ctypes.c_uint64]),
-    "fuseline_torch_initial_seed": (ctypes.c_uint64, []),
-    "fuseline_torch_rng_state": (None, [ctypes.POINTER(ctypes.c_uint64)]),
-    "fuseline_torch_set_rng_state": (None, [ctypes.POINTER(ctypes.c_uint64)]),
+    "fuseline_torch_settle": (None, [ctypes.c_int]),
     "fuseline_torch_synchronize": (ctypes.c_int, []),
     "fuseline_torch_sites_init": (None, [ctypes.POINTER(ctypes.c_void_p), TEXT]),
     "fuseline_torch_sites_way": (None, [ctypes.c_int]),
@@ -35,6 +33,8 @@ FUNCTIONS = {
     "flt_warm_cache": (ctypes.c_int, [TEXT, SIZE]),
     "flt_no_disk_cache": (ctypes.c_int, []),
     "flt_is_forked": (ctypes.c_bool, []),
+    "flt_has_warnings": (ctypes.c_bool, []),
+    "flt_warnings": (ctypes.c_int, []),
     "flt_profile_begin": (ctypes.c_int, []),
     "flt_profile_mark": (ctypes.c_int, [TEXT, SIZE]),
     "flt_profile_end": (ctypes.c_int, [TEXT, SIZE]),
@@ -81,6 +81,14 @@ def check(status):
     """Raises what went wrong in a call that gave this status."""
     if status != 0:
         raise RuntimeError(f"fuseline: {message()}")
+
+
+def warn():
+    """Warns of what the engine has turned off by itself since it was asked last. Reads of tensors do so too (``csrc/storage.cpp``)."""
+    if shim.flt_has_warnings():
+        check(shim.flt_warnings())
+        for line in message().splitlines():
+            warnings.warn(f"fuseline: {line} (torch.fuseline.explain() tells of further ones)", stacklevel=3)
 
 
 def text(words):

@@ -44,7 +44,8 @@ def warm_cache(manifest):
 
 
 def cache_stats():
-    """What the caches of executables did and hold; ``disk`` is why none are kept on the disk although they were to be, or ``None``."""
+    """What the caches of executables did and hold; ``disk`` is why none are kept on the disk although they were to be, or the latest trouble with those that
+    are, or ``None``. What the engine turns off by itself is a warning too, once."""
     from . import counters
 
     now = counters()

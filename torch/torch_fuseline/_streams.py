@@ -8,12 +8,11 @@ import contextlib
 
 import torch
 
+from ._devices import index_of
+
 
 def _check_device(device):
-    from . import set_device
-
-    if device is not None:
-        set_device(device)
+    index_of(device)
 
 
 class Stream(torch.Stream):

@@ -4,7 +4,7 @@
     reason = "no model checker drives this crate, and the engine's shim is not public"
 )]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +40,69 @@ static TOLD: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
 /// Most events that are kept.
 const MOST_TOLD: usize = 200;
+
+/// What the engine has turned off by itself: of each kind the first reason, and those that a user has not been warned of yet.
+#[derive(Default)]
+struct TurnedOff {
+    kinds: BTreeSet<String>,
+    untold: Vec<String>,
+    /// The latest that is about the disk cache.
+    disk: Option<String>,
+}
+
+static TURNED_OFF: Mutex<TurnedOff> =
+    Mutex::new(TurnedOff { kinds: BTreeSet::new(), untold: Vec::new(), disk: None });
+
+/// Whether there are some that a user has not been warned of.
+static HAS_WARNINGS: AtomicBool = AtomicBool::new(false);
+
+/// What kind of thing an event says that the engine does without from now on, if it says so.
+fn turned_off(event: &Event) -> Option<&str> {
+    match event {
+        Event::CacheTrouble { what } if what.starts_with("entry ") => Some("entry"),
+        Event::CacheTrouble { what } => what.split(':').next(),
+        Event::Compared { difference: Some(_), .. } => Some("different"),
+        Event::CompileFailed { .. }
+        | Event::CompilesStopped { .. }
+        | Event::NotInterpreted { .. }
+        | Event::Panicked { .. }
+        | Event::Quarantined { .. }
+        | Event::Stuck { .. } => Some(event.name()),
+        _ => None,
+    }
+}
+
+/// Notes what the engine has turned off. Nothing is silent, and a warning for each region would be noise: of each kind the first is a warning, and
+/// [`explained`] has all.
+fn note_turned_off(event: &Event) {
+    let Some(kind) = turned_off(event) else { return };
+    let text = event.to_string();
+    let mut off = TURNED_OFF.lock();
+    if let Event::CacheTrouble { .. } = event {
+        off.disk = Some(text.clone());
+    }
+    if off.kinds.insert(kind.to_owned()) {
+        off.untold.push(text);
+        HAS_WARNINGS.store(true, Ordering::Release);
+    }
+}
+
+/// Whether [`take_warnings`] has any.
+pub(crate) fn has_warnings() -> bool {
+    HAS_WARNINGS.load(Ordering::Relaxed)
+}
+
+/// What a user is to be warned of, a line each. They are told once.
+pub(crate) fn take_warnings() -> String {
+    let mut off = TURNED_OFF.lock();
+    HAS_WARNINGS.store(false, Ordering::Release);
+    off.untold.drain(..).map(|text| format!("{}\n", text.replace('\n', " "))).collect()
+}
+
+/// The latest trouble with the caches on the disk.
+pub(crate) fn disk_trouble() -> Option<String> {
+    TURNED_OFF.lock().disk.clone()
+}
 
 /// An option of the engine's, before it is opened.
 ///
@@ -128,6 +191,7 @@ fn told(event: &Event) {
     if let Some(timeline) = timeline() {
         timeline.event(event);
     }
+    note_turned_off(event);
     let is_told = matches!(
         event,
         Event::Miss { .. }
@@ -144,6 +208,8 @@ fn told(event: &Event) {
             | Event::Panicked { .. }
             | Event::Stuck { .. }
             | Event::CompilesStopped { .. }
+            | Event::NotInterpreted { .. }
+            | Event::Compared { difference: Some(_), .. }
             | Event::HotReads { .. }
             | Event::Growth { .. }
     );
@@ -183,6 +249,11 @@ fn open() -> Result<Engine> {
 
 /// The process that opened the engine, or 0.
 static OPENER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the engine is open in this process.
+pub(crate) fn is_open() -> bool {
+    matches!(ENGINE.get(), Some(Ok(_))) && !is_forked()
+}
 
 /// Whether this process was forked from one in which the engine was open: it is of no use here.
 pub(crate) fn is_forked() -> bool {

@@ -74,13 +74,35 @@ pub extern "C" fn flt_warm_cache(path: *const u8, len: usize) -> Status {
     })
 }
 
-/// Why executables are not kept on the disk although they were to be, or nothing.
+/// Why executables are not kept on the disk although they were to be, or the latest trouble with those that are, or nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_no_disk_cache() -> Status {
     guarded(|| {
-        MESSAGE.set(device::engine()?.why_no_disk_cache().unwrap_or_default().to_owned());
+        let off = device::engine()?.why_no_disk_cache().map(str::to_owned);
+        MESSAGE.set(off.or_else(device::disk_trouble).unwrap_or_default());
         Ok(())
     })
+}
+
+/// Whether [`flt_warnings`] has something to tell.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_has_warnings() -> bool {
+    device::has_warnings()
+}
+
+/// What the engine has turned off by itself and nobody was told yet, a line each, by `flt_message`.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_warnings() -> Status {
+    guarded(|| {
+        MESSAGE.set(device::take_warnings());
+        Ok(())
+    })
+}
+
+/// Whether the engine is open in this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_is_open() -> bool {
+    device::is_open()
 }
 
 /// Whether this process was forked from one in which the engine was open.

@@ -1,0 +1,64 @@
+"""How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py [COUNT]``.
+
+Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are the ends whose status or output is another than on the
+CPU, and how long an end takes: from the last line of the program until its process is gone.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from test_protocol import DEVICE, ENDS, UNUSED
+
+#: The last thing a program does: it says when.
+LAST = "import time; sys.stdout.flush(); os.write(2, b'@%d@' % time.monotonic_ns())\n"
+WAYS = {
+    "status": ENDS.replace('if how == "status"', LAST + 'if how == "status"'),
+    "exception": ENDS.replace('if how == "status"', LAST + 'if how == "status"'),
+    "interrupt": ENDS.replace('if how == "status"', LAST + 'if how == "status"'),
+    # Not told which device, since it uses none: with the package, and without.
+    "unused": UNUSED + "\nimport os, sys\n" + LAST,
+}
+
+
+def end(way, device):
+    """Status, output without the time, and seconds that the end took."""
+    environment = dict(os.environ)
+    if way == "unused" and device == "cpu":
+        environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAYS[way], way, device], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    out, errors = process.communicate()
+    now = time.monotonic_ns()
+    before, said, after = errors.partition(b"@")
+    told, _, rest = after.partition(b"@")
+    # Places in the traceback are those of one program.
+    return (process.returncode, out, rest), (now - int(told)) / 1e9 if said else None
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    different = 0
+    for way in WAYS:
+        took = {"cpu": [], DEVICE: []}
+        for turn in range(count):
+            ends = {}
+            for device in ("cpu", DEVICE) if turn % 2 else (DEVICE, "cpu"):
+                ends[device], seconds = end(way, device)
+                took[device].append(seconds if seconds is not None else float("inf"))
+            if ends["cpu"] != ends[DEVICE]:
+                different += 1
+                print(f"{way}: {ends[DEVICE]} instead of {ends['cpu']}", flush=True)
+        of = {device: (statistics.median(times) * 1e3, max(times) * 1e3) for device, times in took.items()}
+        print(
+            f"{way}: {count} ends; median {of[DEVICE][0]:.0f} ms, worst {of[DEVICE][1]:.0f}; on the CPU {of['cpu'][0]:.0f}, {of['cpu'][1]:.0f}", flush=True
+        )
+    print(f"{different} different")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Tensors that leave the device for others, and come from them: DLPack, other processes, safetensors.
+
+A storage of the device has no address that anybody else could use. So DLPack's consumers get a copy in the host's memory, and are told that the tensor is
+there; PyTorch itself gets the tensor, with its storage shared, as from any device. Another process gets the elements, in shared memory of the host.
+"""
+
+import importlib.abc
+import importlib.util
+import sys
+
+import torch
+from torch.multiprocessing import reductions
+from torch.overrides import has_torch_function_unary
+from torch.utils import dlpack
+
+_CPU = (dlpack.DLDeviceType.kDLCPU, 0)
+
+
+def _is_ours(value):
+    return isinstance(value, torch.Tensor) and value.device.type == "fuseline"
+
+
+def _from_start(tensor):
+    """The tensor, or a copy if it begins within its storage: a pointer to there would lead nowhere."""
+    return tensor if tensor.storage_offset() == 0 else tensor.clone()
+
+
+def _adapt_dlpack():
+    export, device_of, take, give = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__, dlpack.from_dlpack, dlpack.to_dlpack
+
+    def __dlpack__(self, *, stream=-1, max_version=None, dl_device=None, copy=None, **options):
+        if not has_torch_function_unary(self) and self.device.type == "fuseline":
+            if self.requires_grad:
+                raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+            if dl_device is None or tuple(dl_device) == _CPU:
+                if copy is False:
+                    raise BufferError("fuseline: elements of a tensor of the device are seen by others as a copy, and copy=False asks for none")
+                return export(self.resolve_conj().resolve_neg().cpu(), max_version=max_version, **options)
+            return export(_from_start(self), max_version=max_version, dl_device=dl_device, copy=copy, **options)
+        return export(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy, **options)
+
+    def __dlpack_device__(self):
+        is_plain = not has_torch_function_unary(self) and self.device.type == "fuseline"
+        return _CPU if is_plain else device_of(self)
+
+    def from_dlpack(ext_tensor, *, device=None, copy=None):
+        if not _is_ours(ext_tensor) or has_torch_function_unary(ext_tensor):
+            return take(ext_tensor, device=device, copy=copy)
+        if ext_tensor.requires_grad:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        target = ext_tensor.device if device is None else torch.device(device)
+        if target.type != "fuseline" and copy is False:
+            raise ValueError(f"cannot move DLPack tensor from device fuseline to {target} without copying. Set copy=None or copy=True.")
+        moved = ext_tensor.detach().to(target)
+        return moved.clone() if copy and target.type == "fuseline" else moved
+
+    def to_dlpack(tensor):
+        return give(_from_start(tensor) if _is_ours(tensor) else tensor)
+
+    for function, plain in ((__dlpack__, export), (__dlpack_device__, device_of), (from_dlpack, take), (to_dlpack, give)):
+        function.__doc__, function.__module__ = plain.__doc__, plain.__module__
+    torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__ = __dlpack__, __dlpack_device__
+    for module in (torch, dlpack):
+        module.from_dlpack, module.to_dlpack = from_dlpack, to_dlpack
+    # It lists what may be called on it.
+    read_only = getattr(dlpack, "ReadOnlyTensorWrapper", None)
+    if read_only is not None:
+        read_only._DLPACK_ALLOWED = read_only._DLPACK_ALLOWED | {__dlpack__, __dlpack_device__}
+
+
+def _rebuild_storage(on_cpu, device):
+    return on_cpu.to(device=device)
+
+
+def _adapt_processes():
+    """Has storages go to other processes by value. PyTorch's tensors are pickled as a storage and what they see of it, so views stay views."""
+    plain = reductions.reduce_storage
+
+    def reduce_storage(storage):
+        if storage.device.type == "fuseline":
+            return _rebuild_storage, (storage.cpu(), torch.device("fuseline"))
+        return plain(storage)
+
+    reductions.reduce_storage = reduce_storage
+    reductions.reduction.register(torch.UntypedStorage, reduce_storage)
+
+
+class _Slice:
+    """A slice of a file whose parts go to the device."""
+
+    def __init__(self, of_cpu, device):
+        self._of_cpu, self._device = of_cpu, device
+
+    def __getitem__(self, index):
+        return self._of_cpu[index].to(self._device)
+
+    def __getattr__(self, name):
+        return getattr(self._of_cpu, name)
+
+
+class _File:
+    """A file of safetensors whose tensors go to the device; everything else is the plain one's."""
+
+    def __init__(self, of_cpu, device):
+        self._of_cpu, self._device = of_cpu, device
+
+    def __enter__(self):
+        self._of_cpu.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        return self._of_cpu.__exit__(*error)
+
+    def __getattr__(self, name):
+        return getattr(self._of_cpu, name)
+
+    def get_tensor(self, name):
+        return self._of_cpu.get_tensor(name).to(self._device)
+
+    def get_tensors(self, *names):
+        return {name: tensor.to(self._device) for name, tensor in self._of_cpu.get_tensors(*names).items()}
+
+    def get_slice(self, name):
+        return _Slice(self._of_cpu.get_slice(name), self._device)
+
+
+def _adapt_safetensors(module):
+    """It knows devices by a list of its own."""
+    plain = module.safe_open
+
+    def safe_open(filename, framework, device="cpu", **options):
+        is_named = isinstance(device, str) and device.split(":")[0] == "fuseline"
+        if framework not in ("pt", "torch", "pytorch") or not (is_named or getattr(device, "type", None) == "fuseline"):
+            return plain(filename, framework=framework, device=device, **options)
+        # One that does not exist is told before the file is read.
+        torch.empty(0, device=device)
+        return _File(plain(filename, framework=framework, device="cpu", **options), torch.device(device))
+
+    safe_open.__doc__ = plain.__doc__
+    module.safe_open = safe_open
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Sees to safetensors when it is imported, if it ever is."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "safetensors":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            plain = spec.loader.exec_module
+
+            def exec_module(module):
+                plain(module)
+                _adapt_safetensors(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def set_up():
+    """Once, with the import of this package."""
+    _adapt_dlpack()
+    _adapt_processes()
+    known = sys.modules.get("safetensors")
+    if known is None:
+        sys.meta_path.insert(0, _Finder())
+        return
+    _adapt_safetensors(known)
+    if "safetensors.torch" in sys.modules:
+        sys.modules["safetensors.torch"].safe_open = known.safe_open
