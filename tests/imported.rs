@@ -148,7 +148,7 @@ fn scripts_compile() {
     let mut arguments = vec!["-c", COMPILE];
     arguments.extend(scripts.iter().map(|script| script.to_str().expect("a path in UTF-8")));
     match run_python(&arguments) {
-        None => println!("skipped: there is no python3 to compile the scripts with"),
+        None => println!("skipped: no python3: it would compile the scripts"),
         Some(output) => assert!(output.status.success(), "{}", said(&output)),
     }
 }
@@ -156,7 +156,7 @@ fn scripts_compile() {
 #[test]
 fn the_tests_of_the_script_pass() {
     if let Some(reason) = no_jax() {
-        println!("skipped: the tests of the import script: {reason}");
+        println!("skipped: no JAX for the tests of the import script: {reason}");
         return;
     }
     let output = run_python(&["-m", "unittest"]).expect("Python runs");
@@ -166,7 +166,7 @@ fn the_tests_of_the_script_pass() {
 #[test]
 fn the_script_writes_the_committed_programs() {
     if let Some(reason) = no_jax() {
-        println!("skipped: converting the JAX programs again: {reason}");
+        println!("skipped: no JAX to convert the programs again: {reason}");
         return;
     }
     let output = run_python(&["convert_programs.py", "--check"]).expect("Python runs");

@@ -55,7 +55,7 @@ fn flat(
 ) -> Result<()> {
     let _alone = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     if resident().is_none() {
-        println!("skipped: no /proc/self/statm here, so resident memory cannot be read");
+        println!("skipped: no /proc/self/statm: resident memory cannot be read");
         return Ok(());
     }
     let before = engine.counters();

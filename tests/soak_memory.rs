@@ -76,7 +76,7 @@ fn region(engine: &Engine, number: usize) -> (Tensor, Literal) {
 /// times a second.
 fn stays_flat(name: &str, engine: &Engine) {
     if resident().is_none() {
-        println!("skipped: no /proc/self/statm here, so resident memory cannot be read");
+        println!("skipped: no /proc/self/statm: resident memory cannot be read");
         return;
     }
     let regions: usize = support::number("FUSELINE_REGIONS").unwrap_or(10_000);

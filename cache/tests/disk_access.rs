@@ -634,10 +634,10 @@ fn a_user_who_may_not_gets_no_tier_and_no_panic() {
         Ok(output) => {
             assert!(output.status.success(), "{output:?}");
             if String::from_utf8_lossy(&output.stdout).contains("skipped: ") {
-                skip("another user may not go where temporary files are");
+                skip("second user: another one may not go where temporary files are");
             }
         }
-        Err(error) => skip(&format!("no process of another user: {error}")),
+        Err(error) => skip(&format!("second user: no process of another one: {error}")),
     }
     assert_eq!(root.open().load(&record("a").request()).found(), Some(record("a")));
     root.assert_quiet();
@@ -650,7 +650,7 @@ fn config(dir: &Path) -> DiskConfig {
 /// What [`a_user_who_may_not_gets_no_tier_and_no_panic`] does as another user: in root's folders, in its own, and where its own are closed.
 fn user(theirs: &Path, own: &Path) {
     if fs::read_dir(own).is_err() {
-        return skip("another user may not go here");
+        return skip("second user: another one may not go here");
     }
     let log = support::Log::default();
     let open = |dir: &Path| DiskCache::open(config(dir), log.observer());

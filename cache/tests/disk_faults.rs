@@ -614,7 +614,7 @@ fn real_file_systems_that_are_full_or_closed() {
     let mount = ["-m", "mount", "-t", "tmpfs", "tmpfs"];
     let can = Command::new("unshare").args(mount).arg(place.dir.path()).output();
     if !can.is_ok_and(|output| output.status.success()) {
-        return skip("no mounts of its own");
+        return skip("mounts of its own");
     }
     for (role, script) in [
         ("full", "mount -t tmpfs -o size=1m,mode=755 tmpfs \"$0\" && exec \"$@\""),

@@ -50,7 +50,7 @@ fn symbols_stay() {
     }
     made.sort();
     if made.iter().all(|(_, version)| version.is_none()) {
-        println!("skipped: the linker that is here gives symbols no version; their names are compared");
+        println!("skipped: no symbol versions: the linker that is here gives none; names are compared");
     }
     let mut text = String::new();
     for (name, version) in made {
@@ -114,7 +114,7 @@ fn layouts_stay() {
     command.args(["-std=c11", "-I"]).arg(folder.path()).arg(&source).arg("-o").arg(&binary);
     let built = match command.output() {
         Ok(built) => built,
-        Err(error) => return println!("skipped: there is no C compiler: {error}"),
+        Err(error) => return println!("skipped: no C compiler: {error}"),
     };
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let made = Command::new(&binary).output().unwrap();

@@ -40,7 +40,8 @@ fn compiler(variable: &str, usual: &str) -> Option<String> {
     match Command::new(&name).arg("--version").output() {
         Ok(_) => Some(name),
         Err(error) => {
-            println!("skipped: there is no {name}: {error}");
+            let kind = if usual == "cc" { "C" } else { "C++" };
+            println!("skipped: no {kind} compiler: {name}: {error}");
             None
         }
     }
@@ -76,11 +77,14 @@ fn build(source: &str, library: Library, folder: &Path) -> Option<PathBuf> {
 
 /// Every device there is: the interpreter, and the plugin that is found.
 fn devices() -> Vec<String> {
-    let found = Discovery::look(&Sources::of_process()).first_usable();
-    let plugin = found.ok().map(|plugin| plugin.path().to_string_lossy().into_owned());
-    if plugin.is_none() {
-        println!("skipped: no plugin, the programs run on the interpreter alone");
-    }
+    let mut found = Discovery::look(&Sources::of_process());
+    let plugin = if found.candidates().is_empty() {
+        println!("skipped: no plugin: the programs run on the interpreter alone");
+        None
+    } else {
+        let plugin = found.first_usable().expect("what is there can be used");
+        Some(plugin.path().to_string_lossy().into_owned())
+    };
     std::iter::once("reference".to_owned()).chain(plugin).collect()
 }
 

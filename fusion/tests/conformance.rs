@@ -14,6 +14,9 @@ use fuseline_fusion::canon::{CanonRegion, decode, diff};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::{Graph, Literal, Ref, interp};
 
+/// How many of the cases beside the workspace pass at least.
+const LEAST: usize = 1_900;
+
 /// Cases that are not held to what they expect, by name, each with the reason.
 const EXCUSED: &[(&str, &str)] = &[
     (
@@ -99,7 +102,7 @@ struct Tally {
 fn the_interpreter_agrees_with_every_case() {
     let folder = folder();
     let Ok(entries) = fs::read_dir(&folder) else {
-        announce(&format!("CONFORMANCE SKIPPED: there are no cases in {}", folder.display()));
+        println!("skipped: no conformance cases in {}", folder.display());
         return;
     };
     let mut files: Vec<PathBuf> =
@@ -156,6 +159,13 @@ fn the_interpreter_agrees_with_every_case() {
         let _ = writeln!(report, "skipped {count:4}: {reason}");
     }
     announce(&report);
-    assert!(total.pass > 0, "no case in {} passed", folder.display());
+    // A folder of the user's has as many as it has.
+    let least = if env::var_os("FUSELINE_CONFORMANCE").is_some() { 1 } else { LEAST };
+    assert!(
+        total.pass >= least,
+        "{} cases passed, and at least {least} are in {}",
+        total.pass,
+        folder.display()
+    );
     assert!(failures.is_empty(), "{} cases failed:\n{failures}", total.fail);
 }

@@ -21,6 +21,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::program::Program;
+use fuseline::pjrt::discover::{Discovery, Sources};
 use fuseline::{
     Counters, DiskCacheConfig, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, Origin,
     Result, ShapeClasses, Stage, Tensor, with_mode,
@@ -88,9 +89,26 @@ pub(crate) fn plugin(config: EngineConfig) -> Option<Engine> {
     plugin_for("needs a plugin", config)
 }
 
-/// As [`plugin`], where there is more to say about what is skipped. `cargo xtask test` counts and repeats what follows `skipped:`.
+/// As [`plugin`], where there is more to say about what is skipped. `cargo xtask test` counts and
+/// repeats what follows `skipped:`, and takes it for a failure unless it begins with the name of a
+/// prerequisite that is missing (`xtask/src/test/prerequisites.rs`).
+///
+/// # Panics
+/// When there is a plugin and no engine on it: a test that is skipped would hide that.
 pub(crate) fn plugin_for(what: &str, config: EngineConfig) -> Option<Engine> {
-    config.build().inspect_err(|error| println!("skipped: {what}: {error}")).ok()
+    match config.build() {
+        Ok(engine) => Some(engine),
+        Err(error) if has_plugin() => panic!("there is a plugin, and no engine on it: {error}"),
+        Err(error) => {
+            println!("skipped: no plugin: {what}: {error}");
+            None
+        }
+    }
+}
+
+/// Whether a plugin is found on this machine, be it one that cannot be used.
+fn has_plugin() -> bool {
+    !Discovery::look(&Sources::of_process()).candidates().is_empty()
 }
 
 /// A reference engine, and one on the plugin that is found; says so loudly where there is none.

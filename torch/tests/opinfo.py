@@ -20,9 +20,16 @@ import typing
 import torch
 
 DEVICE = "fuseline"
-# Ops whose results are random, or are memory that nobody has written to.
-RANDOM = ("rand", "normal", "bernoulli", "multinomial", "uniform", "exponential", "geometric", "cauchy", "dropout", "empty",
-          "log_normal", "rrelu", "svd_lowrank", "pca_lowrank", "fractional_max_pool")
+# Ops whose results are random, or are memory that nobody has written to, by their whole names: ``masked.normalize`` and
+# ``signal.windows.exponential`` are neither. Those with a ``training`` that is off are neither then.
+RANDOM = {
+    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "uniform",
+    "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
+    "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+    "nn.functional.rrelu", "pca_lowrank", "svd_lowrank",
+}
 # Ops whose results are up to signs or more: compared is what PyTorch's list makes of them.
 OPEN = ("svd", "linalg.svd", "linalg.eigh", "linalg.eig", "linalg.lu_factor", "lu")
 # Ops that say the place of one of several equal elements, which is any of them: places are compared in float32, where samples have none.
@@ -41,15 +48,20 @@ TOLERANCE = {torch.float32: {"rtol": 1e-5, "atol": 5e-5}, torch.complex64: {"rto
 
 # Relative errors that the CPU's own results in float32 have to those in float64, where that is more.
 LOOSE = {"matrix_exp": 3e-3}
+# The same of gradients. That of logcumsumexp is the exponential of differences of numbers up to 10,000, whose last digit is a thousandth: for PyTorch's own
+# samples the CPU is off by 2.8e-3 from double precision, and the device by 4.3e-3, in numbers of about 5.
+LOOSE_GRADIENTS = {"logcumsumexp": 5e-3}
 
 
-def tolerance_of(op, dtype):
+def tolerance_of(op, dtype, is_gradient=False):
     """What PyTorch's tests take for the type of a result (``assert_close``), or for this op in the type (``toleranceOverride``), whatever is more."""
     from torch.testing._comparison import default_tolerances
     from torch.testing._internal.common_device_type import toleranceOverride
 
     rtol, atol = default_tolerances(dtype)
     told = [TOLERANCE.get(dtype, {"rtol": rtol, "atol": atol}), {"rtol": LOOSE.get(op.name, 0.0), "atol": 0.0}]
+    if is_gradient:
+        told.append({"rtol": LOOSE_GRADIENTS.get(op.name, 0.0), "atol": 0.0})
     for decorator in itertools.chain.from_iterable(getattr(each, "decorators", ()) for each in op.decorators):
         if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
             told.append({"rtol": decorator.d[dtype].rtol, "atol": decorator.d[dtype].atol})
@@ -87,6 +99,7 @@ class Case(typing.NamedTuple):
     op: object
     dtype: torch.dtype
     is_drawn: bool
+    is_gradient: bool = False
 
 
 def rms(a, b):
@@ -120,7 +133,7 @@ def compare(found, wanted, case, exact=None):
         if case.op.name in WIDE:
             ours = ours.to(theirs.dtype)
         try:
-            torch.testing.assert_close(ours, theirs, equal_nan=True, **tolerance_of(case.op, theirs.dtype))
+            torch.testing.assert_close(ours, theirs, equal_nan=True, **tolerance_of(case.op, theirs.dtype, case.is_gradient))
         except AssertionError:
             if theirs.dtype not in SHORT or ours.dtype != theirs.dtype or exact is None or not is_as_near(ours, theirs, exact()[at]):
                 raise
@@ -130,7 +143,9 @@ def gradients(results, inputs):
     results = [result for result in results if result.requires_grad]
     if not results or not inputs:
         return []
-    seeds = [torch.ones_like(result) for result in results]
+    # Ones would hide what sums of a gradient's elements hide: a permutation, a factor that is one in the mean. Made on the CPU: the same on both.
+    generator = torch.Generator().manual_seed(0)
+    seeds = [torch.randn(result.shape, dtype=result.dtype, generator=generator).to(result.device) for result in results]
     return torch.autograd.grad(results, inputs, seeds, allow_unused=True)
 
 
@@ -241,18 +256,18 @@ def check_forward(op, sample, case, has_gradients):
         leaves = [tensor for tensor in tensors(there) if tensor.requires_grad]
         pairs = list(zip(gradients(found, leaves), wanted_gradients))
         assert all((ours is None) == (theirs is None) for ours, theirs in pairs), "a gradient is missing"
-        compare(*[[pair[side] for pair in pairs if pair[0] is not None] for side in (0, 1)], case)
+        compare(*[[pair[side] for pair in pairs if pair[0] is not None] for side in (0, 1)], case._replace(is_gradient=True))
     return len(wanted)
 
 
 def check(op, dtype, samples, has_gradients, forms=(), most=None):
     """Outcome, number of results compared, and why. Of the samples only the first are taken, if ``most`` says how many."""
-    is_random = any(word in op.name for word in RANDOM)
+    is_random = op.name in RANDOM
     has_gradients = has_gradients and op.supports_autograd and not is_random
     compared = 0
     for sample in spread(op.sample_inputs("cpu", dtype, requires_grad=has_gradients), samples)[:most]:
         is_dropped = sample.kwargs.get("dropout_p", 0.0) > 0 or sample.kwargs.get("training")
-        is_drawn = is_random or ("attention" in op.name and bool(is_dropped))
+        is_drawn = (is_random and sample.kwargs.get("training") is not False) or ("attention" in op.name and bool(is_dropped))
         case = Case(op, dtype, is_drawn)
         form = ""
         try:

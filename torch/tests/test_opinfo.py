@@ -1,8 +1,11 @@
 """Ops of PyTorch's own list that are known to be computed by the device, as the tables ``opinfo-TYPE.json`` have them: forward and backward in float32, of
-other types some of them, forward, in place and with ``out=``."""
+other types some of them, forward, in place and with ``out=``. A region that comes once is interpreted, so that some ops are run a second time with all
+regions compiled. ``FUSELINE_TORCH_ALL=1``: all ops of all types, all samples of the tables, both ways (an hour and more)."""
 
+import concurrent.futures
 import json
 import multiprocessing
+import os
 import pathlib
 import unittest
 
@@ -12,8 +15,9 @@ import torch
 FOLDER = pathlib.Path(__file__).parent
 # A process for each would take minutes: so many ops share one, and a crash fails them all.
 TOGETHER = 40
-# Of each op those samples that its table has first.
-SAMPLES = 2
+IS_ALL = os.environ.get("FUSELINE_TORCH_ALL", "") == "1"
+# Where every region is compiled, one op in so many is looked at, with so many samples: each compiles for a tenth of a second and more.
+COMPILED, COMPILED_SAMPLES = 12, 1
 # Ops that are loops take seconds to compile: of those so many are left out for one that is not.
 SLOW = ("linalg.", "special.", "svd", "pinverse", "lu", "matrix_exp", "polygamma", "norm", "cholesky", "ormqr", "det", "inverse", "logdet")
 SKIP = 4
@@ -31,42 +35,60 @@ def native(dtype):
     return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and not row["fallbacks"]]
 
 
-def work(names, dtype, forms, pipe):
+def work(names, dtype, forms, most, is_compiled, pipe):
     from torch.testing._internal.common_methods_invocations import op_db
 
+    if is_compiled:
+        torch.fuseline.configure(interpret_cold=False)
     ops = {(op.name, op.variant_test_name): op for op in op_db}
     told, samples = [], table(dtype)["samples"]
     for name in names:
         before = sum(torch.fuseline.fallbacks().values())
-        outcome, _, why = opinfo.check(ops[name], getattr(torch, dtype), samples, not forms, forms, SAMPLES)
-        if outcome == "FAIL":
-            told.append(f"{dtype} {' '.join(name)}: {why}")
+        outcome, _, why = opinfo.check(ops[name], getattr(torch, dtype), samples, not forms, forms, most)
+        if outcome != "PASS":
+            told.append(f"{dtype} {' '.join(name)}: {why or 'nothing was compared'}")
         elif sum(torch.fuseline.fallbacks().values()) != before:
             told.append(f"{dtype} {' '.join(name)}: the CPU computed some of it: {torch.fuseline.fallbacks()}")
+    counters = torch.fuseline.counters()
+    if is_compiled and (counters["interpreted"] or not counters["compiles"]):
+        told.append(f"{names[0]} and those behind it were to be compiled: {counters}")
     pipe.send(told)
 
 
 class Native(unittest.TestCase):
-    def passes(self, names, dtype, forms=()):
+    def passes(self, names, dtype, forms=(), most=None, is_compiled=False):
         # Forked from a process that has no engine yet: this one may, and an engine does not follow into a child.
         server, told = multiprocessing.get_context("forkserver"), []
         server.set_forkserver_preload(["torch", "torch.testing._internal.common_methods_invocations"])
-        for start in range(0, len(names), TOGETHER):
-            some, why = opinfo.in_a_process(server, work, (names[start : start + TOGETHER], dtype, forms), 10 * opinfo.LIMIT)
-            told += [f"of {names[start]} and those behind it: {why}"] if some is None else some
+        groups = [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]
+
+        def run(group):
+            some, why = opinfo.in_a_process(server, work, (group, dtype, forms, most, is_compiled), 10 * opinfo.LIMIT)
+            return [f"of {group[0]} and those behind it: {why}"] if some is None else some
+
+        # An op at a time leaves a second core with little to do.
+        with concurrent.futures.ThreadPoolExecutor(min(2, os.cpu_count())) as pool:
+            for some in pool.map(run, groups):
+                told += some
         self.assertEqual(told, [])
 
     def test_ops_of_the_table_pass_without_the_cpu(self):
         names = native("float32")
         slow = [name for name in names if name[0].startswith(SLOW)]
         self.assertGreater(len(names), 500)
-        self.passes([name for name in names if name not in slow] + slow[::SKIP], "float32")
+        self.passes([name for name in names if name not in slow] + slow[:: 1 if IS_ALL else SKIP], "float32")
+
+    def test_ops_whose_regions_are_compiled_pass(self):
+        names = native("float32")
+        if not IS_ALL:
+            names = [name for name in names if not name[0].startswith(SLOW)][::COMPILED]
+        self.passes(names, "float32", most=None if IS_ALL else COMPILED_SAMPLES, is_compiled=True)
 
     def test_some_of_other_types_pass_without_the_cpu(self):
         for dtype in ("bfloat16", "int64", "bool", "complex64"):
-            names = [name for name in native(dtype) if not name[0].startswith(SLOW)]
+            names = [name for name in native(dtype) if IS_ALL or not name[0].startswith(SLOW)]
             self.assertGreater(len(names), 100)
-            self.passes(names[:: len(names) // SOME], dtype, ("inplace", "out"))
+            self.passes(names[:: 1 if IS_ALL else len(names) // SOME], dtype, ("inplace", "out"))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ use serde_json::Value;
 fn fuseline() -> Option<PathBuf> {
     let path = PathBuf::from(env!("CARGO_BIN_EXE_harness")).with_file_name("fuseline");
     if !path.is_file() {
-        println!("skipped: the command-line tool is not built ({})", path.display());
+        println!("skipped: no command-line tool at {}", path.display());
         return None;
     }
-    let doctor = Command::new(&path).arg("devices").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !doctor.is_ok_and(|status| status.success()) {
-        println!("skipped: there is no plugin");
+    let devices = Command::new(&path).arg("devices").stdin(Stdio::null()).output().expect("the tool starts");
+    if !devices.status.success() {
+        println!("skipped: no plugin: {}", String::from_utf8_lossy(&devices.stderr).trim());
         return None;
     }
     Some(path)

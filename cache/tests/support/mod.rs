@@ -188,16 +188,17 @@ impl Random {
     }
 }
 
-/// A test that cannot be done here says so, in the words by which it is counted.
-pub fn skip(why: &str) {
-    println!("skipped: {why}");
+/// A test that cannot be done here says so, in the words by which it is counted, with the
+/// prerequisite that is missing.
+pub fn skip(missing: &str) {
+    println!("skipped: no {missing}");
 }
 
 /// Whether the tests may do everything; those that need it say that they are left out.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        skip("only root can do this");
+        skip("root: only root can do this");
     }
     root
 }

@@ -6,14 +6,16 @@
 //! Invariants:
 //! - J3: the same operations on the same values in the same order as the general way, so the same bits. Elements are computed by the same
 //!   functions of [`super::kernel`], in `f64` and rounded; a sum of products goes on for many results at once, each in its own order.
+//!   Where sums may be taken in any order (J4), those of many terms are taken by [`cascade`], and err less.
 //!
 //! There is no unsafe code and no assumption on the processor: the loops are of a form that compilers turn into vector instructions.
 
-use super::EvalCall;
+use super::cascade::{self, BLOCK, Cascade};
 use super::index::Walk;
 use super::kernel::{self, Kernel};
 use super::reuse::room;
 use super::subnormal::flushed_f32;
+use super::{EvalCall, Sums};
 use crate::dtype::DType;
 use crate::graph::Ref;
 use crate::literal::Literal;
@@ -205,8 +207,19 @@ pub(super) fn copy(from: &[u8], source: Walk, to: &mut [u8], target: Walk, size:
 pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option<Literal> {
     let op = reduces_by(call.signature)?;
     let (inputs, init) = (words(call.operand(0)), words(call.operand(1))[0]);
+    let terms = inputs.len() / call.result().elems().get().max(1);
+    let flushes = call.arithmetic.flushed.contains(DType::F32);
+    if call.arithmetic.sums == Sums::AnyOrder && op == OpCode::Add && terms > BLOCK {
+        let init = f32::from_le_bytes(init);
+        let places = call.result().elems().get();
+        let sums = match flushes {
+            true => sums(inputs, places, walk(), init, flushing_add),
+            false => sums(inputs, places, walk(), init, add),
+        };
+        return Some(of_floats(call.result(), sums.into_iter()));
+    }
     let mut results = vec![f32::from_le_bytes(init); call.result().elems().get()];
-    if call.arithmetic.flushed.contains(DType::F32) {
+    if flushes {
         known!(op, OP => {
             let f = |x, y| flushed_f32(kernel::binary_f64(OP, flushed_f32(x).into(), flushed_f32(y).into()) as f32);
             reduce_by(inputs, &mut results, walk(), f)
@@ -236,6 +249,37 @@ pub(super) fn reduces_by(signature: &Signature) -> Option<OpCode> {
     (is_plain && is_known).then_some(op)
 }
 
+fn add(x: f32, y: f32) -> f32 {
+    kernel::binary_f64(OpCode::Add, x.into(), y.into()) as f32
+}
+
+/// The same where the device counts subnormal numbers as zero.
+fn flushing_add(x: f32, y: f32) -> f32 {
+    flushed_f32(add(flushed_f32(x), flushed_f32(y)))
+}
+
+/// Sums of many terms each, which `walk` gives the places of, added to `init`.
+fn sums(
+    inputs: &[Word],
+    places: usize,
+    walk: Walk,
+    init: f32,
+    add: impl Fn(f32, f32) -> f32 + Copy,
+) -> Vec<f32> {
+    let term = |&word: &Word| f32::from_le_bytes(word);
+    let (starts, len, step) = walk.rows();
+    let mut cascade = Cascade::new(places, add);
+    for (start, row) in starts.zip(inputs.chunks(len.max(1))) {
+        match step {
+            0 => cascade.add_row(start, 1, std::iter::once(cascade::of_row(row, &term, &add))),
+            _ => cascade.add_row(start, step as usize, row.iter().map(term)),
+        }
+    }
+    let terms = inputs.len() / places.max(1);
+    let sums = cascade.finish(if step == 0 { terms / len.max(1) } else { terms });
+    sums.into_iter().map(|sum| add(init, sum)).collect()
+}
+
 fn reduce_by(inputs: &[Word], results: &mut [f32], walk: Walk, f: impl Fn(f32, f32) -> f32) {
     let next = |sum: f32, &x: &Word| f(sum, f32::from_le_bytes(x));
     let (starts, len, step) = walk.rows();
@@ -259,8 +303,14 @@ fn reduce_by(inputs: &[Word], results: &mut [f32], walk: Walk, f: impl Fn(f32, f
 
 // ----- products -----
 
-/// Products of `batch` matrices: `rows` by `depth`, and `depth` by `columns`. Each result is the sum of its products, one after the other.
-pub(super) fn product(lhs: &[f32], rhs: &[f32], [batch, rows, depth, columns]: [usize; 4]) -> Vec<f32> {
+/// Products of `batch` matrices: `rows` by `depth`, and `depth` by `columns`. Each result is the sum of its products, one after the other, or in
+/// blocks of them.
+pub(super) fn product(
+    lhs: &[f32],
+    rhs: &[f32],
+    [batch, rows, depth, columns]: [usize; 4],
+    order: Sums,
+) -> Vec<f32> {
     let mut results = vec![0.0; batch * rows * columns];
     if results.is_empty() || depth == 0 {
         return results;
@@ -268,24 +318,39 @@ pub(super) fn product(lhs: &[f32], rhs: &[f32], [batch, rows, depth, columns]: [
     let matrices = lhs.chunks_exact(rows * depth).zip(rhs.chunks_exact(depth * columns));
     for ((lhs, rhs), results) in matrices.zip(results.chunks_exact_mut(rows * columns)) {
         for (factors, sums) in lhs.chunks_exact(depth).zip(results.chunks_exact_mut(columns)) {
-            // Four at a time, so that a sum is fetched and put back a quarter as often.
-            let (fours, rest) = factors.as_chunks::<4>();
-            let mut terms = rhs.chunks_exact(columns);
-            for &[a, b, c, d] in fours {
-                let mut next = || terms.next().unwrap_or_default();
-                let [w, x, y, z] = [next(), next(), next(), next()];
-                for ((((sum, w), x), y), z) in sums.iter_mut().zip(w).zip(x).zip(y).zip(z) {
-                    *sum = *sum + a * w + b * x + c * y + d * z;
-                }
+            if order == Sums::InOrder || depth <= BLOCK {
+                add_products(factors, rhs, sums);
+                continue;
             }
-            for (&factor, terms) in rest.iter().zip(terms) {
-                for (sum, term) in sums.iter_mut().zip(terms) {
-                    *sum += factor * term;
-                }
+            let mut cascade = Cascade::new(columns, |x, y| x + y);
+            for (factors, terms) in factors.chunks(BLOCK).zip(rhs.chunks(BLOCK * columns)) {
+                sums.fill(0.0);
+                add_products(factors, terms, sums);
+                cascade.add_row(0, 1, sums.iter().copied());
             }
+            sums.copy_from_slice(&cascade.finish(depth.div_ceil(BLOCK)));
         }
     }
     results
+}
+
+/// Adds to each sum a row's products with a column.
+fn add_products(factors: &[f32], rhs: &[f32], sums: &mut [f32]) {
+    // Four at a time, so that a sum is fetched and put back a quarter as often.
+    let (fours, rest) = factors.as_chunks::<4>();
+    let mut terms = rhs.chunks_exact(sums.len());
+    for &[a, b, c, d] in fours {
+        let mut next = || terms.next().unwrap_or_default();
+        let [w, x, y, z] = [next(), next(), next(), next()];
+        for ((((sum, w), x), y), z) in sums.iter_mut().zip(w).zip(x).zip(y).zip(z) {
+            *sum = *sum + a * w + b * x + c * y + d * z;
+        }
+    }
+    for (&factor, terms) in rest.iter().zip(terms) {
+        for (sum, term) in sums.iter_mut().zip(terms) {
+            *sum += factor * term;
+        }
+    }
 }
 
 /// A literal of these elements.
@@ -398,6 +463,35 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    /// Every term is in the sum of its place, whichever way the walk goes: sums of small whole numbers have no rounding.
+    #[test]
+    fn sums_in_any_order_have_the_same_terms() {
+        let dims = [35u64, 34, 40];
+        let count: u64 = dims.iter().product();
+        let ty = TensorType::of(DType::F32, &dims).unwrap();
+        let elements = (0..count).map(|at| (at * at % 97) as f32);
+        let operands = [Arc::new(of_floats(&ty, elements)), Arc::new(Literal::scalar(3.0f32))];
+        for axes in [&[0i64][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+            let body = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).unwrap());
+            let graph = node(OpCode::Reduce, attrs::dimensions(axes), &[body], &operands).unwrap();
+            let signature = graph.nodes()[0].signature();
+            let by = |sums| reduction::reduce(&EvalCall { sums, signature, operands: &operands }).unwrap();
+            assert_eq!(bits(&by(Sums::AnyOrder)[0]), bits(&by(Sums::InOrder)[0]), "{axes:?}");
+        }
+    }
+
+    /// As those of one place after the other, for whole numbers.
+    #[test]
+    fn products_in_any_order_have_the_same_terms() {
+        let numbers = |count: usize| (0..count).map(|at| (at * at % 13) as f32).collect::<Vec<f32>>();
+        for sizes in [[1, 1, 33, 1], [2, 3, 64, 2], [1, 2, 1_100, 3], [1, 1, 32, 5]] {
+            let [batch, rows, depth, columns] = sizes;
+            let (lhs, rhs) = (numbers(batch * rows * depth), numbers(batch * depth * columns));
+            let by = |order| product(&lhs, &rhs, sizes, order);
+            assert_eq!(by(Sums::AnyOrder), by(Sums::InOrder), "{sizes:?}");
         }
     }
 

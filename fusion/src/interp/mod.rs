@@ -20,6 +20,7 @@
 //! and convolutions of `f32` go to a library (`native.rs`).
 
 mod arc;
+mod cascade;
 pub mod chlo;
 pub mod collective;
 mod complex;
@@ -152,7 +153,7 @@ impl std::error::Error for EvalError {}
 pub enum Sums {
     /// One term after the other: what others are compared with.
     InOrder,
-    /// As is fastest, for products and convolutions of `f32` (J4).
+    /// As is fastest, for products and convolutions of `f32`, and in blocks for its sums (J4): those err less.
     AnyOrder,
 }
 

@@ -15,9 +15,9 @@
 use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder, linalg::general_mat_mul};
 use smallvec::SmallVec;
 
-use super::EvalCall;
 use super::direct;
 use super::index::{Indices, Walk, strides};
+use super::{EvalCall, Sums};
 use crate::literal::Literal;
 use crate::op::rules::contraction::{ConvDims, conv_attr, conv_window};
 use crate::op::rules::window::WindowDim;
@@ -218,7 +218,8 @@ impl Unrolled {
             if pays([block, terms, columns]) {
                 multiply(view(seen, block, terms, false), view(&kernel, terms, columns, false), products);
             } else {
-                products.copy_from_slice(&direct::product(seen, &kernel, [1, block, terms, columns]));
+                let sizes = [1, block, terms, columns];
+                products.copy_from_slice(&direct::product(seen, &kernel, sizes, Sums::AnyOrder));
             }
             for (row, place) in products.chunks_exact(columns).zip(&mut places) {
                 for (feature, &sum) in row.iter().enumerate() {

@@ -94,7 +94,7 @@ fn explode() -> ! {
 /// What is not there; the process ends well with a line that says so.
 fn or_skipped<T>(made: Result<T>) -> T {
     made.unwrap_or_else(|error| {
-        println!("skipped: needs a plugin: {error}");
+        println!("skipped: no plugin: {error}");
         process::exit(0)
     })
 }

@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use failure::Failure;
 use piece::Piece;
+pub(crate) use pip::is_without_network;
 use probe::Probe;
 use requirements::Requirement;
 
@@ -51,6 +52,11 @@ pub(crate) enum Done {
     Ready,
     /// It took this long to provide what was missing.
     Provided(Duration),
+}
+
+/// Where the plugin is when set-up has provided it.
+pub(crate) fn plugin(host: &Host) -> PathBuf {
+    host.root.join(Piece::Plugin.place())
 }
 
 /// Makes sure that everything a build needs is there.

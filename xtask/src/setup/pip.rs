@@ -146,24 +146,31 @@ fn bytes_below(folder: &Path) -> u64 {
         .sum()
 }
 
+/// Whether pip failed because it did not reach the index.
+pub(crate) fn is_without_network(said: &str) -> bool {
+    NETWORK.iter().any(|words| said.contains(words))
+}
+
+/// What pip says of a connection that there is none.
+const NETWORK: [&str; 11] = [
+    "after connection broken by",
+    "Could not fetch URL",
+    "Max retries exceeded",
+    "Failed to establish a new connection",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "ProxyError",
+    "SSLError",
+    "Read timed out",
+    "ConnectionResetError",
+    "IncompleteRead",
+];
+
 /// Tells by pip's words what went wrong. The order matters: after a full disk or a lost connection pip also says that
 /// it found no package.
 fn classify(said: &str, host: &Host, missing: &[Piece], log: PathBuf) -> Failure {
     const DISK: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
     const HASH: [&str; 1] = ["DO NOT MATCH THE HASHES"];
-    const NETWORK: [&str; 11] = [
-        "after connection broken by",
-        "Could not fetch URL",
-        "Max retries exceeded",
-        "Failed to establish a new connection",
-        "Temporary failure in name resolution",
-        "Name or service not known",
-        "ProxyError",
-        "SSLError",
-        "Read timed out",
-        "ConnectionResetError",
-        "IncompleteRead",
-    ];
     let has = |words: &[&str]| words.iter().any(|words| said.contains(words));
     let missing = missing.to_vec();
     if has(&DISK) {
@@ -172,7 +179,7 @@ fn classify(said: &str, host: &Host, missing: &[Piece], log: PathBuf) -> Failure
     if let (true, Some(&piece)) = (has(&HASH), missing.first()) {
         return Failure::HashMismatch { piece, log };
     }
-    if has(&NETWORK) {
+    if is_without_network(said) {
         return Failure::NoNetwork { missing, log };
     }
     if said.contains("No matching distribution found") {

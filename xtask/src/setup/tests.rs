@@ -434,7 +434,7 @@ fn a_full_disk_is_named_and_freeing_it_is_enough() {
         match command.status().map(|status| status.code()) {
             Ok(Some(0)) => {}
             // unshare itself fails with 1, a missing one with 127; a failed test with 101.
-            Ok(Some(1 | 99 | 127)) | Err(_) => println!("skipped: no file system can be mounted here"),
+            Ok(Some(1 | 99 | 127)) | Err(_) => println!("skipped: no mounts of its own"),
             other => panic!("the inner test failed: {other:?}"),
         }
         return;
@@ -466,7 +466,7 @@ fn real_pip(sandbox: &mut Sandbox) -> bool {
             true
         }
         Err(_) => {
-            println!("skipped: there is no Python 3 with pip here");
+            println!("skipped: no pip");
             false
         }
     }

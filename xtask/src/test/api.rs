@@ -54,7 +54,7 @@ fn compare_all(host: &Host) -> anyhow::Result<Tally> {
         let api = match rendered {
             Rendered::Api(api) => api,
             Rendered::OtherFormat(found) => {
-                tally.skip(name, format!("this rustdoc writes format {found} of its JSON, and format {FORMAT} is read: use Rust 1.95, or have xtask use the `public-api` for that format"));
+                tally.skip(name, format!("no Rust 1.95: this rustdoc writes format {found} of its JSON, and format {FORMAT} is read: use that version, or have xtask use the `public-api` for that format"));
                 continue;
             }
         };

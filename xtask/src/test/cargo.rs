@@ -11,7 +11,7 @@ use crate::host::Host;
 /// Every file is formatted.
 pub(crate) fn fmt(host: &Host) -> Tally {
     if !has(host, "fmt") {
-        return Tally::skipped("fmt", "rustfmt is not installed (rustup component add rustfmt)");
+        return Tally::skipped("fmt", "no rustfmt (rustup component add rustfmt)");
     }
     check("fmt", host.cargo().args(["fmt", "--all", "--check"]))
 }
@@ -19,7 +19,7 @@ pub(crate) fn fmt(host: &Host) -> Tally {
 /// No lint warns.
 pub(crate) fn clippy(host: &Host) -> Tally {
     if !has(host, "clippy") {
-        return Tally::skipped("clippy", "clippy is not installed (rustup component add clippy)");
+        return Tally::skipped("clippy", "no clippy (rustup component add clippy)");
     }
     let mut command = host.cargo();
     command.args([
@@ -45,7 +45,7 @@ pub(crate) fn doc(host: &Host) -> Tally {
 /// Licences, bans and sources. The advisories need a database from the network and are checked apart.
 pub(crate) fn deny(host: &Host) -> Tally {
     if !has(host, "deny") {
-        return Tally::skipped("deny", "cargo-deny is not installed (cargo install --locked cargo-deny)");
+        return Tally::skipped("deny", "no cargo-deny (cargo install --locked cargo-deny)");
     }
     check("deny", host.cargo().args(["deny", "--locked", "check", "bans", "licenses", "sources"]))
 }

@@ -135,7 +135,7 @@ test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 ";
 
     fn note(name: &str, why: &str) -> Note {
-        Note { name: name.to_owned(), why: why.to_owned() }
+        Note::new(name, why)
     }
 
     #[test]

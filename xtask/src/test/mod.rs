@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 //!
-//! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the run. What could not run
-//! here is skipped with a reason, and the summary repeats every reason, so that a skip never looks like a success.
+//! A run is a list of [`Stage`]s, cheap ones first. Each returns a [`Tally`]; no stage stops the
+//! run. What could not run here is skipped with a reason, and the summary repeats every reason, so
+//! that a skip never looks like a success. The reason has to be a prerequisite that is missing
+//! ([`prerequisites`]), and each stage has to have as many checks as are known of it ([`least`]).
 //!
 //! Where time is short, `FUSELINE_TEST_MINUTES` says how much there is: a stage that would not end in it is skipped too, so that a
 //! slow machine costs the last stages and not the results of the others.
@@ -10,9 +12,11 @@ mod abort;
 mod api;
 mod cargo;
 mod isolate;
+mod least;
 mod libtest;
 mod models;
 mod nextest;
+mod prerequisites;
 mod tally;
 mod tidy;
 mod torch;
@@ -117,10 +121,14 @@ impl Stage {
             Stage::PanicAbort => {
                 "the library where panics end the process, and how one in the user's code does"
             }
-            Stage::Loom => "models of the lock-free parts (tests `loom_*`), all schedules",
+            Stage::Loom => {
+                "models of the lock-free parts (tests `loom_*`), all schedules with at most 3 preemptions"
+            }
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
-            Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
+            Stage::Tsan => {
+                "stress tests (`stress_*`) and those of the C API on made-up plugins, under the thread sanitizer"
+            }
             Stage::Asan => "the same tests under the address and the leak sanitizer",
             Stage::Torch => {
                 "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
@@ -196,21 +204,23 @@ pub(crate) fn run(host: &Host, selection: &Selection) -> anyhow::Result<ExitCode
     let set_up = crate::set_up(host);
     if let Err(error) = &set_up {
         eprintln!("{error:#}");
-        summary.add("set-up", Tally::failed("set-up", format!("{error:#}")), begin.elapsed());
+        summary.add("set-up", 1, Tally::failed("set-up", format!("{error:#}")), begin.elapsed());
     }
     for stage in stages {
         println!("\n=== {}: {}", stage.name(), stage.what());
         let start = Instant::now();
+        let least = least::of(stage.name());
         let tally = if set_up.is_err() && stage.needs_setup() {
-            Tally::skipped(stage.name(), "set-up failed")
+            Tally::failed(stage.name(), "set-up failed")
         } else if let Some(why) = limit.and_then(|limit| too_late(stage, begin.elapsed(), limit)) {
             println!("{why}");
             Tally::skipped(stage.name(), why)
         } else {
             stage.run(host)
         };
+        let tally = least::judge(stage.name(), least, prerequisites::judge(host, tally));
         println!("--- {}: {} in {}", stage.name(), tally.counts(), time::human(start.elapsed()));
-        summary.add(stage.name(), tally, start.elapsed());
+        summary.add(stage.name(), least.checks, tally, start.elapsed());
     }
     print!("\n{summary}");
     Ok(if summary.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

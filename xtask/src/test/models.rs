@@ -1,7 +1,14 @@
 //! Concurrency checkers: loom, shuttle and the sanitizers.
 //!
-//! Each builds the library's tests in a configuration of its own. Tests belong to a checker by their names: `loom_*`,
-//! `shuttle_*`, `stress_*`.
+//! Each builds the library's tests in a configuration of its own. Tests belong to a checker by
+//! their names: `loom_*`, `shuttle_*`, `stress_*`. The sanitizers see the layer below too, where
+//! pointers of C are read and written: the unit tests of `src/pjrt` and those of the library on
+//! made-up plugins, whose code is built with the sanitizer as well. They do not see the real
+//! plugin.
+//!
+//! A loom model is explored with at most three preemptions of a thread within one schedule
+//! ([`PREEMPTIONS`]): not every schedule there is, but all in which that is enough for something to
+//! go wrong.
 //!
 //! A model proves something only if it can fail. The code names its orderings, `ordering!(Acquire, "NAME")`, and in a loom
 //! build the variable `FUSELINE_WEAKEN` makes the ones of a name `Relaxed`; [`loom_weakened`] does so for every name, and
@@ -29,18 +36,24 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How many times loom preempts a thread within one schedule, unless the user says otherwise.
 const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 
-/// Explores all schedules of the models.
+/// Tests of a binary whose names, or those of modules above them, begin so.
+type Chosen = (&'static str, &'static str);
+
+/// What the sanitizers run: of the library, on its own and on made-up plugins.
+const SANITIZED: &[Chosen] = &[("fuseline", "stress_")];
+
+/// Explores the schedules of the models.
 pub(crate) fn loom(host: &Host) -> Tally {
-    run(host, "loom_", loom_build(host), &loom_vars(host))
+    run(host, &[("fuseline", "loom_")], loom_build(host), &loom_vars(host))
 }
 
 /// Random schedules of larger scenarios.
 pub(crate) fn shuttle(host: &Host) -> Tally {
-    run(host, "shuttle_", test_build(host, "--cfg shuttle"), &[])
+    run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
 }
 
-/// Stress tests under the thread sanitizer. Its runtime comes with stable Rust; the flag that selects it does not, which
-/// is why these builds alone set `RUSTC_BOOTSTRAP`.
+/// [`SANITIZED`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
+/// selects it does not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
 pub(crate) fn tsan(host: &Host) -> Tally {
     sanitized(host, "tsan", "thread", "TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1")
 }
@@ -50,7 +63,12 @@ pub(crate) fn asan(host: &Host) -> Tally {
     sanitized(host, "asan", "address", "LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1")
 }
 
-/// Runs the stress tests under a sanitizer, with its suppressions.
+/// Whether stable Rust has the sanitizers here.
+pub(crate) fn has_sanitizers(host: &Host) -> bool {
+    host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
+}
+
+/// Runs [`SANITIZED`] under a sanitizer, with its suppressions.
 fn sanitized(
     host: &Host,
     stage: &str,
@@ -59,20 +77,24 @@ fn sanitized(
     suppressions: &str,
     options: &str,
 ) -> Tally {
-    if host.os != "linux" || host.arch != "x86_64" || cfg!(not(target_env = "gnu")) {
+    if !has_sanitizers(host) {
         return Tally::skipped(
             stage,
-            format!("only on Linux with glibc on x86_64, and this is {}", host.platform()),
+            format!("no sanitizer for {}: Linux with glibc on x86_64 has one", host.platform()),
         );
     }
     let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
     let command = test_build(host, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1");
+        let binaries = SANITIZED.chunk_by(|a, b| a.0 == b.0).map(|chosen| chosen[0].0);
+        binaries
+            .filter(|binary| *binary != "fuseline")
+            .for_each(|binary| _ = command.args(["--test", binary]));
         command
     });
     let suppressions = host.root.join(suppressions);
     let options = format!("suppressions=\"{}\":{options}", suppressions.display());
-    run(host, "stress_", command, &[(variable, &options)])
+    run(host, SANITIZED, command, &[(variable, &options)])
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
@@ -113,15 +135,21 @@ fn loom_vars<'a>(host: &Host) -> Vec<(&'a str, &'a str)> {
     if host.var(PREEMPTIONS.0).is_some() { Vec::new() } else { vec![PREEMPTIONS] }
 }
 
-fn run(host: &Host, prefix: &str, command: Result<Command, String>, vars: &[(&str, &str)]) -> Tally {
+fn run(host: &Host, chosen: &[Chosen], command: Result<Command, String>, vars: &[(&str, &str)]) -> Tally {
     let start = Instant::now();
     match command.and_then(isolate::build) {
         Err(why) => Tally::failed("build", why),
         Ok(binaries) => {
             println!("built in {}", time::human(start.elapsed()));
-            let tally = isolate::run_all(host, &binaries, prefix, LIMIT, vars);
-            if tally == Tally::default() {
-                return Tally::skipped(format!("{prefix}*"), "the library has no such test");
+            let mut tally = Tally::default();
+            for (name, prefix) in chosen {
+                let named: Vec<Binary> =
+                    binaries.iter().filter(|binary| binary.name == *name).cloned().collect();
+                let ran = isolate::run_all(host, &named, prefix, LIMIT, vars);
+                if ran == Tally::default() {
+                    tally.fail(format!("{name} {prefix}*"), "there is no such test");
+                }
+                tally.add(&ran);
             }
             tally
         }
@@ -135,7 +163,7 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
         Err(error) => return Tally::failed("src", format!("could not be read: {error}")),
     };
     if named.is_empty() {
-        return Tally::skipped("orderings", "src/ names no ordering");
+        return Tally::failed("orderings", "src/ names no ordering");
     }
     let built = loom_build(host).and_then(isolate::build);
     let binary = match built

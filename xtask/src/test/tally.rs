@@ -10,6 +10,20 @@ use crate::time;
 pub(crate) struct Note {
     pub(crate) name: String,
     pub(crate) why: String,
+    /// For how many checks it stands: more than one for a stage that was skipped as a whole.
+    pub(crate) count: usize,
+}
+
+impl Note {
+    pub(crate) fn new(name: impl Into<String>, why: impl Into<String>) -> Note {
+        Note { name: name.into(), why: why.into(), count: 1 }
+    }
+
+    /// Whether it is a test that is marked `#[ignore]`: not a skip for want of something, but a
+    /// test that is run by its name.
+    pub(crate) fn is_ignored(&self) -> bool {
+        self.why == "ignored" || self.why.starts_with("ignored,") || self.why.starts_with("ignored:")
+    }
 }
 
 /// What became of a stage's checks.
@@ -33,7 +47,7 @@ impl Tally {
         tally
     }
 
-    /// One check that could not run here.
+    /// A stage that could not run here.
     pub(crate) fn skipped(name: impl Into<String>, why: impl Into<String>) -> Tally {
         let mut tally = Tally::default();
         tally.skip(name, why);
@@ -45,16 +59,21 @@ impl Tally {
     }
 
     pub(crate) fn fail(&mut self, name: impl Into<String>, why: impl Into<String>) {
-        self.failed.push(Note { name: name.into(), why: why.into() });
+        self.failed.push(Note::new(name, why));
     }
 
     pub(crate) fn skip(&mut self, name: impl Into<String>, why: impl Into<String>) {
-        self.skipped.push(Note { name: name.into(), why: why.into() });
+        self.skipped.push(Note::new(name, why));
+    }
+
+    /// How many checks were skipped.
+    pub(crate) fn skips(&self) -> usize {
+        self.skipped.iter().map(|note| note.count).sum()
     }
 
     /// The counts, as in the last line of a run.
     pub(crate) fn counts(&self) -> String {
-        format!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skipped.len())
+        format!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skips())
     }
 
     pub(crate) fn add(&mut self, other: &Tally) {
@@ -64,32 +83,41 @@ impl Tally {
     }
 }
 
-/// The stages of a run. Displayed as a table, then every failure and skip with its reason, then the counts.
+/// The stages of a run. Displayed as a table, with the checks that each has at least, then every
+/// failure and skip with its reason, then the counts.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    stages: Vec<(&'static str, Tally, Duration)>,
+    stages: Vec<Line>,
 }
 
+/// A stage: its name, the checks that it has at least, what became of them, how long it took.
+type Line = (&'static str, usize, Tally, Duration);
+
 impl Summary {
-    pub(crate) fn add(&mut self, stage: &'static str, tally: Tally, took: Duration) {
-        self.stages.push((stage, tally, took));
+    pub(crate) fn add(&mut self, stage: &'static str, least: usize, tally: Tally, took: Duration) {
+        self.stages.push((stage, least, tally, took));
     }
 
     pub(crate) fn succeeded(&self) -> bool {
-        self.stages.iter().all(|(_, tally, _)| tally.failed.is_empty())
+        self.stages.iter().all(|(_, _, tally, _)| tally.failed.is_empty())
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<14}{:>8}{:>8}{:>9}{:>14}", "stage", "passed", "failed", "skipped", "time")?;
+        writeln!(
+            f,
+            "{:<14}{:>8}{:>8}{:>8}{:>9}{:>14}",
+            "stage", "least", "passed", "failed", "skipped", "time"
+        )?;
         let mut total = Tally::default();
         let mut notes = String::new();
-        for (stage, tally, took) in &self.stages {
-            let (failed, skipped) = (tally.failed.len(), tally.skipped.len());
-            writeln!(f, "{stage:<14}{:>8}{failed:>8}{skipped:>9}{:>14}", tally.passed, time::human(*took))?;
+        for (stage, least, tally, took) in &self.stages {
+            let (passed, failed, skipped) = (tally.passed, tally.failed.len(), tally.skips());
+            let took = time::human(*took);
+            writeln!(f, "{stage:<14}{least:>8}{passed:>8}{failed:>8}{skipped:>9}{took:>14}")?;
             for (word, list) in [("FAILED", &tally.failed), ("skipped", &tally.skipped)] {
-                for Note { name, why } in list {
+                for Note { name, why, .. } in list {
                     let why = why.trim_end().replace('\n', "\n    ");
                     writeln!(notes, "{word} {stage} {name}: {why}")?;
                 }
@@ -110,17 +138,17 @@ mod tests {
     #[test]
     fn the_last_line_is_the_counts_and_every_note_is_told() {
         let mut summary = Summary::default();
-        summary.add("fmt", Tally::passed(), Duration::from_millis(300));
+        summary.add("fmt", 1, Tally::passed(), Duration::from_millis(300));
         let mut tally = Tally { passed: 3, ..Tally::default() };
         tally.fail("lib::broken", "left: 1\nright: 2");
         tally.skip("lib::gpu", "no CUDA plugin");
-        summary.add("nextest", tally, Duration::from_secs(75));
+        summary.add("nextest", 5, tally, Duration::from_secs(75));
         assert_eq!(
             summary.to_string(),
             "\
-stage           passed  failed  skipped          time
-fmt                  1       0        0        0.30 s
-nextest              3       1        1        75.0 s
+stage            least  passed  failed  skipped          time
+fmt                  1       1       0        0        0.30 s
+nextest              5       3       1        1        75.0 s
 
 FAILED nextest lib::broken: left: 1
     right: 2
@@ -135,7 +163,7 @@ skipped nextest lib::gpu: no CUDA plugin
     #[test]
     fn a_run_without_failures_succeeds() {
         let mut summary = Summary::default();
-        summary.add("tsan", Tally::skipped("tsan", "only on x86_64"), Duration::ZERO);
+        summary.add("tsan", 1, Tally::skipped("tsan", "only on x86_64"), Duration::ZERO);
         assert!(summary.succeeded());
         assert!(summary.to_string().ends_with("\n0 passed, 0 failed, 1 skipped\n"));
     }

@@ -1,9 +1,11 @@
 //! PyTorch's device: the wheel of `torch/`, built for a PyTorch of the registry and installed as a user would, and its tests.
 //!
-//! PyTorch goes into a virtual environment below `target/`, by hashes (`torch/tests/requirements.txt`), without the CUDA libraries that it
-//! loads and does not use (`torch/tests/cuda_stubs.py`): half a gigabyte, fetched once. The engine's side is taken from the build of the
-//! other stages. `FUSELINE_TORCH_OLDER=1` does the same for an older PyTorch, with part of the tests. Skipped where something is missing that set-up does not provide: a C++ compiler, a Python with `venv`, the
-//! registry.
+//! PyTorch goes into a virtual environment below `target/`, by hashes
+//! (`torch/tests/requirements.txt`), without the CUDA libraries that it loads and does not use
+//! (`torch/tests/cuda_stubs.py`): half a gigabyte, fetched once. The engine's side is taken from
+//! the build of the other stages. `FUSELINE_TORCH_OLDER=1` does the same for an older PyTorch, with
+//! part of the tests. Skipped where something is missing that set-up does not provide: a C++
+//! compiler, a Python with `venv`, the network. Any other failure to install it is one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,10 +40,10 @@ const ASK_OLDER: &str = "FUSELINE_TORCH_OLDER";
 /// Builds, installs and tests it.
 pub(crate) fn run(host: &Host) -> Tally {
     if host.which("c++").is_none() {
-        return Tally::skipped("torch", "there is no C++ compiler (`c++`) to build the shim with");
+        return Tally::skipped("torch", "no C++ compiler (`c++`) to build the shim with");
     }
     let Some(python) = host.which("python3") else {
-        return Tally::skipped("torch", "there is no python3");
+        return Tally::skipped("torch", "no python3");
     };
     let mut tally = one(host, &python, &NEWEST);
     if std::env::var_os(ASK_OLDER).is_some() {
@@ -53,7 +55,12 @@ pub(crate) fn run(host: &Host) -> Tally {
 fn one(host: &Host, python: &Path, version: &Version) -> Tally {
     let environment = host.target_dir().join(version.folder);
     if let Err(why) = provide(host, python, &environment, version.requirements) {
-        return Tally::skipped("torch", why);
+        // What is missing is a reason to skip, and anything else is not: who judges skips tells.
+        return if why.starts_with("no ") {
+            Tally::skipped("torch", why)
+        } else {
+            Tally::failed("torch", why)
+        };
     }
     if let Err(why) = install(host, python, &environment) {
         return Tally::failed("pip install ./torch", why);
@@ -61,7 +68,7 @@ fn one(host: &Host, python: &Path, version: &Version) -> Tally {
     test(host, &environment, version.tests)
 }
 
-/// PyTorch, unless what is pinned is there.
+/// PyTorch, unless what is pinned is there. The error of what this machine lacks begins with `no`.
 fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -> Result<(), String> {
     let requirements = host.root.join("torch/tests").join(requirements);
     let wanted = std::fs::read_to_string(&requirements)
@@ -71,10 +78,20 @@ fn provide(host: &Host, python: &Path, environment: &Path, requirements: &str) -
         return Ok(());
     }
     println!("installing PyTorch into {}", environment.display());
+    for (name, arguments) in [("pip", &["-m", "pip", "--version"][..]), ("venv", &["-c", "import venv"])] {
+        succeed(host.command(python).args(arguments)).map_err(|why| format!("no {name}: {why}"))?;
+    }
     // Debian's Python has no pip of its own to put there.
     succeed(host.command(python).args(["-m", "venv", "--clear", "--without-pip"]).arg(environment))?;
     let mut command = pip(host, python, environment);
-    succeed(command.args(["--no-deps", "--require-hashes", "-r"]).arg(&requirements))?;
+    command.args(["--no-deps", "--require-hashes", "-r"]).arg(&requirements).stderr(Stdio::piped());
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    eprint!("{said}");
+    if !output.status.success() {
+        let what = if crate::setup::is_without_network(&said) { "no network: " } else { "" };
+        return Err(format!("{what}this ended with {}: {command:?}", output.status));
+    }
     succeed(host.command(interpreter(environment)).arg(host.root.join("torch/tests/cuda_stubs.py")))?;
     std::fs::write(&stamp, wanted).map_err(|error| format!("{}: {error}", stamp.display()))
 }

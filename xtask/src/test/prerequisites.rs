@@ -1,0 +1,162 @@
+//! What a check may lack on a machine: the only reasons for which one may be skipped.
+//!
+//! A reason begins with `no` and the name of a prerequisite: `no plugin: ...`. Any other reason
+//! makes a failure of the skip, and so does a prerequisite that this machine has: a check that
+//! turns an error into a skip is found out.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::cargo;
+use super::tally::Tally;
+use crate::host::Host;
+
+/// A prerequisite: its name in a reason, and whether this machine has it, as far as that can be
+/// told.
+struct Prerequisite {
+    name: &'static str,
+    is_here: fn(&Host) -> bool,
+}
+
+/// For what cannot be told from outside: the check that lacks it is believed.
+fn cannot_tell(_: &Host) -> bool {
+    false
+}
+
+const PREREQUISITES: &[Prerequisite] = &[
+    Prerequisite { name: "plugin", is_here: |host| crate::setup::plugin(host).exists() },
+    Prerequisite { name: "conformance cases", is_here: |host| conformance(host).is_dir() },
+    Prerequisite { name: "C compiler", is_here: |host| host.which("cc").is_some() },
+    Prerequisite { name: "C++ compiler", is_here: |host| host.which("c++").is_some() },
+    Prerequisite { name: "python3", is_here: |host| host.which("python3").is_some() },
+    Prerequisite {
+        name: "pip",
+        is_here: |host| succeeds(host.command("python3").args(["-m", "pip", "--version"])),
+    },
+    Prerequisite {
+        name: "venv",
+        is_here: |host| succeeds(host.command("python3").args(["-c", "import venv"])),
+    },
+    // Of one version, which who names a Python promises.
+    Prerequisite { name: "JAX", is_here: |host| host.var("FUSELINE_JAX_PYTHON").is_some() },
+    Prerequisite { name: "root", is_here: is_root },
+    Prerequisite { name: "git checkout", is_here: |host| host.root.join(".git").exists() },
+    Prerequisite { name: "/proc/self/statm", is_here: |host| host.system.join("proc/self/statm").exists() },
+    Prerequisite { name: "rustfmt", is_here: |host| cargo::has(host, "fmt") },
+    Prerequisite { name: "clippy", is_here: |host| cargo::has(host, "clippy") },
+    Prerequisite { name: "cargo-deny", is_here: |host| cargo::has(host, "deny") },
+    Prerequisite { name: "sanitizer", is_here: |host| super::models::has_sanitizers(host) },
+    Prerequisite { name: "time", is_here: |host| host.var(super::LIMIT).is_none() },
+    Prerequisite { name: "Rust 1.95", is_here: cannot_tell },
+    Prerequisite { name: "network", is_here: cannot_tell },
+    Prerequisite { name: "second user", is_here: cannot_tell },
+    Prerequisite { name: "mounts of its own", is_here: cannot_tell },
+    Prerequisite { name: "files of 8 EiB", is_here: cannot_tell },
+    Prerequisite { name: "process of its own", is_here: cannot_tell },
+    Prerequisite { name: "symbol versions", is_here: cannot_tell },
+];
+
+/// Where the conformance cases are.
+fn conformance(host: &Host) -> PathBuf {
+    match host.var("FUSELINE_CONFORMANCE") {
+        Some(folder) => folder.into(),
+        None => host.root.join("../shared/conformance/cases"),
+    }
+}
+
+fn is_root(host: &Host) -> bool {
+    let asked = host.command("id").arg("-u").output();
+    asked.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).trim() == "0")
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// The prerequisite that a reason names.
+fn named(why: &str) -> Option<&'static Prerequisite> {
+    let rest = why.strip_prefix("no ")?;
+    PREREQUISITES.iter().find(|prerequisite| {
+        let after = rest.strip_prefix(prerequisite.name);
+        after.is_some_and(|after| {
+            !after.starts_with(|next: char| next.is_alphanumeric() || "-+".contains(next))
+        })
+    })
+}
+
+/// Why a check may not be skipped for this reason, if it may not.
+fn wrong(host: &Host, why: &str) -> Option<String> {
+    match named(why) {
+        None => Some(format!("skipped, and the reason is no missing prerequisite: {why}")),
+        Some(prerequisite) if (prerequisite.is_here)(host) => {
+            Some(format!("skipped, and this machine has what it is said to lack: {why}"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Makes failures of the skips that have no such reason. An ignored test is no skip: it is run by
+/// its name.
+pub(crate) fn judge(host: &Host, tally: Tally) -> Tally {
+    let mut judged = Tally { skipped: Vec::new(), ..tally };
+    for note in tally.skipped {
+        match wrong(host, &note.why).filter(|_| !note.is_ignored()) {
+            Some(why) => judged.fail(note.name, why),
+            None => judged.skipped.push(note),
+        }
+    }
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with nothing: no program, no file.
+    fn bare(folder: &std::path::Path) -> Host {
+        let mut host = Host { root: folder.join("workspace"), ..Host::detect().expect("this machine") };
+        host.system = folder.to_owned();
+        host.vars.clear();
+        host
+    }
+
+    #[test]
+    fn only_what_is_missing_is_a_reason() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let host = bare(folder.path());
+        let mut tally = Tally { passed: 2, ..Tally::default() };
+        tally.skip("a", "no plugin: nothing was found");
+        tally.skip("b", "no plugins are good");
+        tally.skip("c", "ignored");
+        tally.skip("d", "it did not work");
+        tally.skip("e", "no plugin");
+        let judged = judge(&host, tally);
+        assert_eq!(judged.counts(), "2 passed, 2 failed, 3 skipped");
+        let names: Vec<&str> = judged.failed.iter().map(|note| note.name.as_str()).collect();
+        assert_eq!(names, ["b", "d"]);
+    }
+
+    #[test]
+    fn what_is_here_is_no_reason() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let host = bare(folder.path());
+        let plugin = crate::setup::plugin(&host);
+        std::fs::create_dir_all(plugin.parent().expect("a folder")).expect("folders");
+        std::fs::write(&plugin, "").expect("a file");
+        let judged = judge(&host, Tally::skipped("a", "no plugin: it cannot be loaded"));
+        assert!(judged.failed[0].why.contains("this machine has"), "{judged:?}");
+        let judged = judge(&host, Tally::skipped("a", "no conformance cases"));
+        assert_eq!(judged.counts(), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        for prerequisite in PREREQUISITES {
+            for why in [format!("no {}", prerequisite.name), format!("no {}: words", prerequisite.name)] {
+                assert_eq!(named(&why).map(|found| found.name), Some(prerequisite.name));
+            }
+        }
+        assert!(named("no pipes").is_none() && named("there is no pip").is_none());
+    }
+}
