@@ -30,11 +30,11 @@ type NewRule = Arc<dyn Fn() -> Box<dyn BoundaryRule> + Send + Sync>;
 pub enum ShapeClasses {
     /// None: each size is compiled by itself.
     Off,
-    /// Those in which no element is made of several along a dimension that varies: each is computed from the same numbers, padded or not. A
+    /// Those in which no float is made of several along a dimension that varies: each is computed from the same numbers, padded or not. A
     /// plugin may round by where an element lies (docs/numerics.md), so its last digit may differ, as for any region under [`Numerics::Fast`].
     #[default]
     Unmasked,
-    /// Those that sum or multiply along such a dimension too: what is behind the true size is masked. Sums may be taken in another order, and so
+    /// Those that sum or multiply floats along such a dimension too: what is behind the true size is masked. Sums may be taken in another order, and so
     /// differ in their last digits.
     Masked,
 }
@@ -92,6 +92,7 @@ pub struct EngineConfig {
     classes: ShapeClasses,
     buckets: Buckets,
     check_finite: bool,
+    check_indices: bool,
     budgets: Budgets,
     cache: Budget,
     max_mappings: Option<u64>,
@@ -149,6 +150,7 @@ impl EngineConfig {
             classes: ShapeClasses::default(),
             buckets: Buckets::default(),
             check_finite: false,
+            check_indices: false,
             budgets: Budgets::default(),
             cache: Budget::default(),
             max_mappings: None,
@@ -317,6 +319,29 @@ impl EngineConfig {
     #[must_use]
     pub fn check_finite(mut self, check: bool) -> EngineConfig {
         self.check_finite = check;
+        self
+    }
+
+    /// Whether indices, labels and other values that are out of range are found in all modes. Default: no; in Debug mode they always are.
+    ///
+    /// What an op makes of such an index is defined, and the same with and without: a read moves it inside, a write leaves it out, one-hot rows are
+    /// zeros. With this the region also computes a flag for each tensor of indices, and the next read, wait or
+    /// [`synchronize`](crate::Stream::synchronize) of what comes behind is an error with the op, the place where it was recorded and the index
+    /// ([`Error::is_failed_check`](crate::Error::is_failed_check)). It is told once; what is read again is there. docs/numerics.md says what is checked and what that costs.
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// let engine = fuseline::EngineConfig::new().check_indices(true).build_reference()?;
+    /// let table = engine.tensor(&[1.0f32, 2.0], &[2])?;
+    /// let rows = table.take(&engine.tensor(&[0i32, 5], &[2])?, 0)?;
+    /// assert!(rows.to_vec::<f32>().is_err_and(|error| error.is_failed_check()));
+    /// assert_eq!(rows.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn check_indices(mut self, check: bool) -> EngineConfig {
+        self.check_indices = check;
         self
     }
 
@@ -588,6 +613,10 @@ impl EngineConfig {
         self.check_finite
     }
 
+    pub(crate) fn checks_indices(&self) -> bool {
+        self.check_indices
+    }
+
     pub(crate) fn budgets(&self) -> Budgets {
         self.budgets
     }
@@ -666,6 +695,7 @@ impl fmt::Debug for EngineConfig {
             .field("mode", &self.mode)
             .field("numerics", &self.numerics)
             .field("check_finite", &self.check_finite)
+            .field("check_indices", &self.check_indices)
             .field("budgets", &self.budgets)
             .field("cache", &self.cache)
             .field("compile_threads", &self.compile_threads)

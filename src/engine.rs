@@ -24,9 +24,10 @@ use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
 use crate::mappings::Mappings;
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
 use crate::promised::Promises;
+use crate::record::{mode_code, mode_of};
 use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::store::Store;
-use crate::stream::{Stream, StreamShared, mode_code, mode_of};
+use crate::stream::{Stream, StreamShared};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::fork::is_forked;
 use crate::sync::{Condvar, Living, Mutex, Rank};
@@ -68,6 +69,8 @@ pub(crate) struct EngineShared {
     failures: Mutex<VecDeque<Arc<Failure>>>,
     mode: AtomicU32,
     streams: AtomicU32,
+    /// Counts failed checks that were told; see [`Checks::round`](crate::check::Checks::round).
+    check_round: Arc<AtomicU32>,
     /// What is in flight of each stream, for those who wait for memory.
     flows: Mutex<Living<Flow>>,
     /// What is to come from outside.
@@ -159,6 +162,7 @@ impl EngineShared {
             failures: Mutex::new(Rank::Failures, VecDeque::new()),
             mode: AtomicU32::new(mode_code(Some(config.initial_mode()))),
             streams: AtomicU32::new(0),
+            check_round: Arc::new(AtomicU32::new(1)),
             flows: Mutex::new(Rank::Flows, Living::new(LEAST_LIVING)),
             promises: Promises::new(),
             mappings: Mappings::new(config.most_mappings()),
@@ -352,6 +356,11 @@ impl EngineShared {
     /// What is to come from outside.
     pub(crate) fn promises(&self) -> &Promises {
         &self.promises
+    }
+
+    /// The round of checks that its streams are in.
+    pub(crate) fn check_round(&self) -> &Arc<AtomicU32> {
+        &self.check_round
     }
 
     /// Whether somebody looks at events.
@@ -630,7 +639,7 @@ impl Engine {
     ///
     /// # Errors
     /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
-    /// for each stream, if that is set.
+    /// for each stream, if that is set; when a check has failed ([`EngineConfig::check_indices`]).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.synchronize_at(&here())
@@ -640,7 +649,9 @@ impl Engine {
         Error::unless_forked(site)?;
         let streams: Vec<_> = self.0.streams.lock().iter().collect();
         streams.iter().for_each(|stream| stream.flush(fuseline_fusion::region::Boundary::Flush));
-        streams.iter().try_for_each(|stream| stream.synchronize(None, site))
+        // All of them are waited for, whatever one has to tell.
+        let ends: Vec<_> = streams.iter().map(|stream| stream.synchronize(None, site)).collect();
+        ends.into_iter().collect()
     }
 
     // ----- making tensors -----

@@ -164,6 +164,7 @@ enum Kind {
     NoPlugin(String),
     Device(Arc<Failure>),
     NonFinite { failure: Failure, nans: usize, infinities: usize },
+    Check { op: &'static str, site: Site, what: String, is_late: bool },
     Misuse { message: String, site: Site },
     Timeout { waited: Duration, what: String, stand: Option<Stand> },
     Abandoned,
@@ -188,6 +189,12 @@ impl Error {
     #[cold]
     pub(crate) fn non_finite(failure: Failure, nans: usize, infinities: usize) -> Error {
         Error(Box::new(Kind::NonFinite { failure, nans, infinities }))
+    }
+
+    /// `is_late` if what the op made has been used by then.
+    #[cold]
+    pub(crate) fn failed_check(op: &'static str, site: Site, what: String, is_late: bool) -> Error {
+        Error(Box::new(Kind::Check { op, site, what, is_late }))
     }
 
     #[cold]
@@ -262,7 +269,7 @@ impl Error {
             }
             Kind::Plugin(_) | Kind::Setup { .. } | Kind::NoPlugin(_) | Kind::Forked { .. } => Stage::Setup,
             Kind::Device(failure) => failure.stage,
-            Kind::NonFinite { .. } => Stage::Execute,
+            Kind::NonFinite { .. } | Kind::Check { .. } => Stage::Execute,
             Kind::Timeout { .. } | Kind::Abandoned | Kind::Bug { .. } => Stage::Wait,
         }
     }
@@ -274,7 +281,7 @@ impl Error {
             Kind::Op { .. } | Kind::Literal(_) | Kind::Misuse { .. } | Kind::Program(_) | Kind::Text(_) => {
                 Origin::User
             }
-            Kind::NonFinite { .. } => Origin::User,
+            Kind::NonFinite { .. } | Kind::Check { .. } => Origin::User,
             Kind::Plugin(_) | Kind::NoPlugin(_) | Kind::Setup { .. } => Origin::Environment,
             Kind::Device(_) | Kind::Timeout { .. } => Origin::Device,
             Kind::Abandoned | Kind::Forked { .. } => Origin::User,
@@ -288,6 +295,7 @@ impl Error {
         match &*self.0 {
             Kind::Op { error, .. } => Some(error.op()),
             Kind::Timeout { stand, .. } => stand.as_ref()?.op.map(OpCode::name),
+            Kind::Check { op, .. } => Some(op),
             _ => self.failure()?.op.map(OpCode::name),
         }
     }
@@ -305,7 +313,10 @@ impl Error {
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         match &*self.0 {
-            Kind::Op { site, .. } | Kind::Misuse { site, .. } | Kind::Forked { site } => Some(site),
+            Kind::Op { site, .. }
+            | Kind::Misuse { site, .. }
+            | Kind::Check { site, .. }
+            | Kind::Forked { site } => Some(site),
             Kind::Timeout { stand, .. } => stand.as_ref().map(|stand| &stand.site),
             _ => self.failure().map(|failure| &failure.site),
         }
@@ -336,6 +347,13 @@ impl Error {
     #[must_use]
     pub fn is_non_finite(&self) -> bool {
         matches!(*self.0, Kind::NonFinite { .. })
+    }
+
+    /// An index was out of range, or something else that was to hold of the data did not
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
+    #[must_use]
+    pub fn is_failed_check(&self) -> bool {
+        matches!(*self.0, Kind::Check { .. })
     }
 
     /// The value was given up: its stream or engine is gone.
@@ -391,6 +409,15 @@ impl fmt::Display for Words<'_> {
                 failure.site,
                 failure.message
             ),
+            Kind::Check { op, site, what, is_late } => {
+                write!(f, "{op}, recorded at {site}: {what}")?;
+                match is_late {
+                    true => f.write_str(
+                        " (found at a later read: what was computed from its result is wrong too)",
+                    ),
+                    false => Ok(()),
+                }
+            }
             Kind::Misuse { message, site } => match site {
                 Site::Unknown => f.write_str(message),
                 site => write!(f, "{message} (at {site})"),

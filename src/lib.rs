@@ -85,6 +85,7 @@
 
 pub mod cache;
 mod capture;
+mod check;
 mod config;
 mod counters;
 mod custom;
@@ -124,6 +125,7 @@ mod timeline;
 mod trace;
 mod value;
 
+pub use check::unchecked;
 pub use config::{Buckets, EngineConfig, ShapeClasses};
 pub use counters::Counters;
 pub use deadlines::Deadlines;

@@ -161,11 +161,15 @@ impl Generator {
     /// Whether each of as many trials succeeds, with the given probability, a lifted scalar.
     ///
     /// # Errors
-    /// When the sizes are not a shape.
+    /// When the probability is not from 0 to 1, or the sizes are not a shape.
     #[track_caller]
     pub fn bernoulli(&mut self, probability: f64, dims: &[u64]) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&probability) {
+            let given = format!("a probability of {probability} was given");
+            return Err(refused(OpError::new(NAME, Fault::Attribute, given, "it is from 0 to 1")));
+        }
         // With 33 bits, 1 is a probability too.
-        let threshold = (probability.clamp(0.0, 1.0) * 2f64.powi(32)).round() as u64;
+        let threshold = (probability * 2f64.powi(32)).round() as u64;
         let bits = self.bits(DType::U32, dims)?.convert(DType::U64)?;
         bits.less(&self.state.on_stream().scalar(threshold))
     }
@@ -278,7 +282,7 @@ impl Generator {
     #[track_caller]
     pub fn shuffle(&mut self, x: &Tensor, axis: i64) -> Result<Tensor> {
         let place = x.axis(OpCode::Gather, axis)?;
-        x.take(&self.permutation(x.dims()[place])?, axis)
+        x.take_inside(&self.permutation(x.dims()[place])?, axis)
     }
 
     /// Numbers of Gumbel's distribution, `-log(-log(u))`: what is added to logits to draw from them.

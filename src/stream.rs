@@ -12,6 +12,7 @@ use fuseline_fusion::region::{Boundary, Mode, Operand, Operands, RegionBuilder, 
 use fuseline_fusion::{Attrs, Body, OpCode, Site, StreamId};
 use smallvec::SmallVec;
 
+use crate::check::Checks;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -20,7 +21,7 @@ use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
 use crate::record::memo::{self, Known};
 use crate::record::replay::{Dropped, Replay, Replayed, TakeResults};
-use crate::record::{Entry, Fence, Fenced, caller, scoped_mode};
+use crate::record::{Entry, FUSED, Fence, Fenced, caller, mode_code, mode_of, scoped_mode};
 use crate::schedule::actor::{Actor, Finished, Notified, Unwinding};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::fork::{is_forked, keep_in_child};
@@ -28,21 +29,6 @@ use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
 use crate::value::{ValueCell, ValuePromise, ValueRef};
-
-/// Codes of a stream's mode; 0 is the engine's.
-const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
-
-/// The code of [`Mode::Fused`].
-const FUSED: u32 = 1;
-
-pub(crate) fn mode_code(mode: Option<Mode>) -> u32 {
-    MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
-}
-
-/// The mode of a code that [`mode_code`] made.
-pub(crate) fn mode_of(code: u32) -> Option<Mode> {
-    MODES[code as usize % MODES.len()]
-}
 
 /// One stream: its log, its driver, and the state in which that is.
 pub(crate) struct StreamShared {
@@ -59,6 +45,7 @@ pub(crate) struct StreamShared {
     mode: AtomicU32,
     replay: Replay,
     askers: Askers,
+    checks: Arc<Checks>,
     /// The body that ops go into instead of the log, which then stays empty.
     trace: Option<Arc<Trace>>,
     /// Goes last: its end is the end of the client, if nothing else of that is left.
@@ -132,6 +119,7 @@ impl StreamShared {
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
             askers: Askers::new(),
+            checks: Checks::new(engine.check_round().clone()),
             trace,
             engine,
         });
@@ -169,6 +157,10 @@ impl StreamShared {
 
     pub(crate) fn askers(&self) -> &Askers {
         &self.askers
+    }
+
+    pub(crate) fn checks(&self) -> &Arc<Checks> {
+        &self.checks
     }
 
     pub(crate) fn flow(&self) -> &Arc<Flow> {
@@ -403,7 +395,7 @@ impl StreamShared {
         match fenced {
             Some(Fenced::Done) => {
                 self.engine.emit(|| Event::Synchronized { stream: self.id, site: site.clone(), took });
-                Ok(())
+                self.checks.at_end(self)
             }
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
             None => Err(Error::timeout(took, format!("stream {}", self.id), self.standing.look())),
@@ -606,6 +598,7 @@ impl StreamShared {
                 site.clone(),
             ));
         }
+        self.checks.borrow(&owner.checks);
         if cell.needs_boundary() || cell.outcome().get().is_none() {
             owner.need(cell, Boundary::CrossStream);
         }
@@ -616,6 +609,7 @@ impl StreamShared {
 impl Drop for StreamShared {
     /// What nobody has worked on goes, and with it buffers of the plugin's. Who has a deadline does not wait for that any longer.
     fn drop(&mut self) {
+        self.checks.end();
         let is_elsewhere = is_driving() || crate::pjrt::inside_callback() || is_forked();
         let Some(deadline) = self.engine.deadline().filter(|_| !is_elsewhere && self.trace.is_none()) else {
             return;
@@ -704,7 +698,7 @@ impl Stream {
     ///
     /// # Errors
     /// When called from an event sink or callback, which must not wait; when it takes longer than [`Deadlines::wait`](crate::Deadlines::wait),
-    /// if that is set.
+    /// if that is set; when a check of what was recorded has failed ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.synchronize(None, &here())

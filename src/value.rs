@@ -36,9 +36,25 @@ pub(crate) struct RegionInfo {
     pub(crate) canon: Arc<CanonRegion>,
     /// Where each op was recorded.
     pub(crate) sites: Arc<Vec<Site>>,
+    /// Where it stands among the regions of its stream that were launched, from 1 on; 0 before that.
+    launched: AtomicU64,
 }
 
 impl RegionInfo {
+    pub(crate) fn new(reference: RegionRef, canon: Arc<CanonRegion>, sites: Arc<Vec<Site>>) -> RegionInfo {
+        RegionInfo { reference, canon, sites, launched: AtomicU64::new(0) }
+    }
+
+    /// It is launched as the region with this number, before anybody has a result.
+    pub(crate) fn set_launched(&self, number: u64) {
+        self.launched.store(number, Ordering::Relaxed);
+    }
+
+    /// Its number, for who has a result.
+    pub(crate) fn launched(&self) -> u64 {
+        self.launched.load(Ordering::Relaxed)
+    }
+
     /// Op and call site of a node.
     pub(crate) fn address(&self, node: usize) -> (Option<OpCode>, Site) {
         let op = self.canon.graph().nodes().get(node).map(|node| node.signature().op());
@@ -103,6 +119,8 @@ pub(crate) struct ValueCell {
     settled: AtomicBool,
     /// The host has asked for its data.
     read: AtomicBool,
+    /// What its elements, indices, are known to be below, and since which round of checks ([`ValueCell::set_known_below`]); 0 for nothing.
+    known_below: AtomicU64,
     outcome: Once<Outcome>,
 }
 
@@ -149,6 +167,7 @@ impl ValueCell {
             is_scalar,
             settled: AtomicBool::new(settled),
             read: AtomicBool::new(false),
+            known_below: AtomicU64::new(0),
             outcome,
         }
     }
@@ -183,6 +202,7 @@ impl ValueCell {
         self.life.make(number);
         self.settled.store(false, Ordering::Relaxed);
         self.read.store(false, Ordering::Relaxed);
+        self.known_below.store(0, Ordering::Relaxed);
         true
     }
 
@@ -275,6 +295,20 @@ impl ValueCell {
     /// Whether the host has asked for its data.
     pub(crate) fn is_read(&self) -> bool {
         self.read.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is checked already, in this round, that its elements are indices below `size`: values do not change.
+    pub(crate) fn is_known_below(&self, size: u64, round: u32) -> bool {
+        let word = self.known_below.load(Ordering::Relaxed);
+        word >> 32 == u64::from(round) && word & u64::from(u32::MAX) <= size
+    }
+
+    /// That is checked from now on.
+    pub(crate) fn set_known_below(&self, size: u64, round: u32) {
+        // Larger ones are not remembered. Between two threads the last one counts, and each has had its check recorded.
+        if size <= u64::from(u32::MAX) && !self.is_known_below(size, round) {
+            self.known_below.store(u64::from(round) << 32 | size, Ordering::Relaxed);
+        }
     }
 
     /// It was in a region that ended where the program asked.

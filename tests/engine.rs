@@ -584,7 +584,7 @@ impl Handler for Slow {
         Ok(operands.to_vec())
     }
 
-    fn run(&self, mut call: HandlerCall<'_>) -> std::result::Result<(), String> {
+    fn run(&self, call: HandlerCall<'_>) -> std::result::Result<(), String> {
         std::thread::sleep(Duration::from_millis(2));
         call.results[0].bytes.copy_from_slice(call.operands[0].bytes);
         Ok(())

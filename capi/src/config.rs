@@ -164,6 +164,11 @@ settings! {
         let check = flag(text)?;
         config.change(|engine| engine.check_finite(check));
     };
+    "check_indices", "true, false", "whether indices that are out of range are errors at the next read; in Debug mode they always are",
+    |config, text| {
+        let check = flag(text)?;
+        config.change(|engine| engine.check_indices(check));
+    };
     "replay", "true, false", "whether what a loop records again is not recorded again",
     |config, text| {
         let replay = flag(text)?;

@@ -85,7 +85,7 @@ fn make(recipe: &Recipe, stream: &Arc<StreamShared>) -> Result<Ahead, String> {
         key: canon.key(engine.device().environment()),
         ops: canon.graph().nodes().len(),
     };
-    let info = Arc::new(RegionInfo { reference, canon, sites: Arc::default() });
+    let info = Arc::new(RegionInfo::new(reference, canon, Arc::default()));
     let compile = Compile {
         outputs: recipe.outputs.clone(),
         dying: recipe.dying.clone(),

@@ -16,7 +16,7 @@
 //! - O4: how often the regions of a bucket are interpreted before its executable is waited for follows from the record, as if they were one
 //!   region (J1). Which of two executables a region is run by then, the bucket's or its own, depends on when a compile ends.
 //! - O5: what goes wrong with a bucket costs speed: the region runs as if it had no class.
-//! - O6: regions whose sums would be in another order are padded on request only ([`ShapeClasses::Masked`]).
+//! - O6: regions whose sums of floats would be in another order are padded on request only ([`ShapeClasses::Masked`]).
 //!
 //! Data is resized in the host's memory, on the interpreter's thread, so this is where interpreting is: on XLA's CPU backend, in
 //! Fused mode, with one replica and `Numerics::Fast`.
@@ -285,7 +285,7 @@ fn region_of(padded: &Padded, key: RegionKey, of: &RegionInfo) -> RegionInfo {
     let canon = padded.region().clone();
     let sites = padded.origins().iter().map(|&node| of.address(node).1).collect();
     let reference = RegionRef { key, ops: canon.graph().nodes().len(), ..of.reference };
-    RegionInfo { reference, canon, sites: Arc::new(sites) }
+    RegionInfo::new(reference, canon, Arc::new(sites))
 }
 
 impl Bucketed {

@@ -239,6 +239,7 @@ impl Job {
     ) -> Result<Step, Box<Job>> {
         match interpreted {
             Ok(buffers) => {
+                self.info.set_launched(stream.checks().next_launch());
                 for ((result, value), buffer) in std::mem::take(&mut self.outputs).into_iter().zip(buffers) {
                     let maker = Some(Maker { region: self.info.clone(), result });
                     drop(value.resolve(Outcome::Data { buffer, maker }));

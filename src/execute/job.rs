@@ -131,7 +131,7 @@ impl Job {
         let canon = CanonRegion::new(graph, inputs.iter().map(|input| input.lifted).collect());
         let key = canon.key(engine.device().environment());
         let reference = RegionRef { stream: stream.id(), seq, key, ops };
-        let info = Arc::new(RegionInfo { reference, canon: Arc::new(canon), sites: Arc::new(sites) });
+        let info = Arc::new(RegionInfo::new(reference, Arc::new(canon), Arc::new(sites)));
         let output =
             |output: &Output<ValuePromise>| Output { value: output.value.holder().id(), live: output.live };
         let all = engine.is_observed().then(|| outputs.iter().map(output).collect());
@@ -155,7 +155,7 @@ impl Job {
         let template = tape.template().clone();
         let Recorded { inputs, live, sites } = tape.take_region();
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
-        let info = Arc::new(RegionInfo { reference, canon: template.canon.clone(), sites });
+        let info = Arc::new(RegionInfo::new(reference, template.canon.clone(), sites));
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
         Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }

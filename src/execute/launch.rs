@@ -204,6 +204,7 @@ impl Job {
             Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
         self.take_off(executed.done, executed.mark, since, stream);
+        self.info.set_launched(stream.checks().next_launch());
         // Both are in ascending order.
         let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {

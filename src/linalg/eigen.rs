@@ -151,7 +151,7 @@ pub fn eigh(a: &Tensor) -> Result<Eigen> {
     // Eigenvectors are rows until here.
     let rows = vectors.narrow(-2, 0, size as i64)?.narrow(-1, 0, size as i64)?;
     let order = order.unsqueeze(-1)?.broadcast_to(rows.dims())?;
-    let vectors = rows.take_along(&order, -2)?.swap_axes(-1, -2)?;
+    let vectors = rows.take_along_inside(&order, -2)?.swap_axes(-1, -2)?;
     Ok(Eigen { values: values.narrowed(a.dtype())?, vectors: vectors.narrowed(a.dtype())? })
 }
 

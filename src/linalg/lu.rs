@@ -109,7 +109,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let Lu { factors, permutation, .. } = lu(&computed("solve", a, true)?)?;
     let (factors, right) = system_of("solve", &factors, &right)?;
     let order = permutation.unsqueeze(-1)?.broadcast_to(right.dims())?;
-    let right = right.take_along(&order, -2)?;
+    let right = right.take_along_inside(&order, -2)?;
     let lower = Triangular { lower: true, unit_diagonal: true, transpose: false };
     let half = triangular_solve(&factors, &right, lower)?;
     let upper = Triangular { lower: false, unit_diagonal: false, transpose: false };

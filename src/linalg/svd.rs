@@ -83,8 +83,8 @@ pub fn svd(a: &Tensor) -> Result<Svd> {
     let rows = vectors.narrow(-2, 0, count)?.narrow(-1, 0, count)?;
     let lengths = columns.mul(&columns)?.sum(&[-2])?.sqrt()?;
     let (lengths, order) = lengths.sort_with_places(-1, Order::Descending)?;
-    let vt = rows.take_along(&order.unsqueeze(-1)?.broadcast_to(rows.dims())?, -2)?;
-    let columns = columns.take_along(&order.unsqueeze(-2)?.broadcast_to(columns.dims())?, -1)?;
+    let vt = rows.take_along_inside(&order.unsqueeze(-1)?.broadcast_to(rows.dims())?, -2)?;
+    let columns = columns.take_along_inside(&order.unsqueeze(-2)?.broadcast_to(columns.dims())?, -1)?;
     // The columns are orthogonal, so their triangular factor is diagonal, but for signs.
     let (q, r) = qr(&columns)?;
     let zero = constant_like(&r, 0.0)?;

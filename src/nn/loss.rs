@@ -196,10 +196,11 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 }
 
 /// The cross-entropy, in nats, between logits `[batch..., classes]` and either integer labels `[batch...]` or probabilities of the
-/// shape of the logits. A label outside the classes, if it is not the one that is ignored, counts as a sample with loss 0.
+/// shape of the logits. A label outside the classes, if it is not the one that is ignored, counts as a sample with loss 0, or is an error
+/// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
 ///
 /// # Errors
-/// When the shapes do not fit. Labels are not broadcast.
+/// When the shapes do not fit. Labels are not broadcast. In Debug mode, when a label is outside.
 #[track_caller]
 pub fn cross_entropy_with(logits: &Tensor, labels: &Tensor, settings: &CrossEntropy<'_>) -> Result<Tensor> {
     if logits.rank() == 0 {
@@ -241,8 +242,11 @@ fn from_labels(
         let given = format!("the predictions are {} and the labels {}", logs.ty(), labels.ty());
         return Err(unfit(op, given, "each row of predictions needs one label"));
     }
+    // A label that the type does not hold stands nowhere.
+    let ignored = settings.ignored.and_then(|label| Number::Int(label).element(labels.dtype()));
+    labels.check_labels_where_asked(classes, ignored, op, &crate::tensor::here())?;
     let zero = logs.on_stream().zeros(logs.dtype(), &[])?;
-    let wanted = labels.one_hot(classes, crate::DType::Bool)?;
+    let wanted = labels.one_hot_or_none(classes, crate::DType::Bool)?;
     let weights = match settings.weights {
         Some(weights) => Some(class_weights(op, weights, classes)?),
         None => None,
@@ -263,8 +267,6 @@ fn from_labels(
         Some(weights) => Some(wanted.select(weights, &zero)?.sum(&[-1])?),
         None => None,
     };
-    // A label that the type does not hold stands nowhere.
-    let ignored = settings.ignored.and_then(|label| Number::Int(label).element(labels.dtype()));
     if let Some(ignored) = ignored {
         let kept = labels.not_equal(&labels.on_stream().constant(ignored.to_literal())?)?;
         losses = kept.select(&losses, &zero)?;

@@ -85,10 +85,10 @@ fn refuse(error: OpError) -> Error {
 }
 
 /// Rows of `table`, `[words, width...]`, by integer `indices` of any shape: `[indices..., width...]`. An index outside is moved
-/// inside. One `gather`.
+/// inside, or an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
 ///
 /// # Errors
-/// When the table has no dimension or the indices are not integers.
+/// When the table has no dimension or the indices are not integers; in Debug mode, when one is outside.
 #[track_caller]
 pub fn embedding(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
     table.take(indices, 0)

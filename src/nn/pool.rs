@@ -268,7 +268,7 @@ fn stretched(x: &Tensor, axis: usize, count: u64) -> Result<(Tensor, Vec<f64>)> 
         .collect();
     let places = plain(x, &Literal::from_slice(&[count, widest], &places)?)?;
     let counts = stretches.iter().map(|(first, end)| (end - first) as f64).collect();
-    Ok((x.take(&places, axis as i64)?, counts))
+    Ok((x.take_inside(&places, axis as i64)?, counts))
 }
 
 #[track_caller]

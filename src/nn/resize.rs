@@ -110,7 +110,7 @@ pub fn resize(x: &Tensor, sizes: &[u64], settings: Resize) -> Result<Tensor> {
         let mut sum: Option<Tensor> = None;
         for tap in taps(settings, from, to) {
             let places = plain(&result, &Literal::from_slice(&[to], &tap.places)?)?;
-            let mut part = result.take(&places, axis as i64)?;
+            let mut part = result.take_inside(&places, axis as i64)?;
             if !nearest {
                 part = part.mul(&along(&part, axis, &tap.weights)?)?;
             }

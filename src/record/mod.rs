@@ -108,6 +108,21 @@ crate::sync::thread_local! {
     static SCOPED_MODE: Cell<Option<Mode>> = const { Cell::new(None) };
 }
 
+/// Codes of a stream's mode; 0 is the engine's.
+const MODES: [Option<Mode>; 4] = [None, Some(Mode::Fused), Some(Mode::Strict), Some(Mode::Debug)];
+
+/// The code of [`Mode::Fused`].
+pub(crate) const FUSED: u32 = 1;
+
+pub(crate) fn mode_code(mode: Option<Mode>) -> u32 {
+    MODES.iter().position(|&known| known == mode).unwrap_or(0) as u32
+}
+
+/// The mode of a code that [`mode_code`] made.
+pub(crate) fn mode_of(code: u32) -> Option<Mode> {
+    MODES[code as usize % MODES.len()]
+}
+
 /// The mode that the calling thread is in by [`with_mode`], if any.
 pub(crate) fn scoped_mode() -> Option<Mode> {
     SCOPED_MODE.try_with(Cell::get).ok().flatten()

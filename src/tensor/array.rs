@@ -274,12 +274,22 @@ impl Tensor {
     }
 
     /// The rows of dimension `axis` that `indices`, integers of any shape, name: the embedding lookup. The result has the
-    /// shape of `indices` in place of that dimension. An index outside is moved inside.
+    /// shape of `indices` in place of that dimension. An index outside is moved inside, or an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
-    /// When the dimension does not exist or the indices are not integers.
+    /// When the dimension does not exist or the indices are not integers; in Debug mode, when one is outside.
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
+        let site = here();
+        let place = axis_of(OpCode::Gather, axis, self.rank(), &site)?;
+        indices.check_where_asked(self.dims()[place], "take", &site)?;
+        self.take_inside(indices, axis)
+    }
+
+    /// [`Tensor::take`] of indices that are known to be inside.
+    #[track_caller]
+    pub(crate) fn take_inside(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         let site = here();
         let axis = axis_of(OpCode::Gather, axis, self.rank(), &site)?;
         let (rank, extra) = (self.rank(), indices.rank());
@@ -307,12 +317,19 @@ impl Tensor {
     }
 
     /// 1 at the place that each element, an integer, names along a new last dimension of the given size, 0 elsewhere. An
-    /// element outside gives zeros.
+    /// element outside gives zeros, or is an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)).
     ///
     /// # Errors
-    /// When the elements are not integers.
+    /// When the elements are not integers; in Debug mode, when one is outside.
     #[track_caller]
     pub fn one_hot(&self, classes: u64, dtype: DType) -> Result<Tensor> {
+        self.check_where_asked(classes, "one_hot", &here())?;
+        self.one_hot_or_none(classes, dtype)
+    }
+
+    /// [`Tensor::one_hot`] of elements that may be outside.
+    #[track_caller]
+    pub(crate) fn one_hot_or_none(&self, classes: u64, dtype: DType) -> Result<Tensor> {
         let site = here();
         if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
             let given = format!("{} was given", self.ty());

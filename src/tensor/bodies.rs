@@ -170,7 +170,9 @@ impl Tensor {
 
     /// One or several tensors of one shape, with `updates`, one per tensor, combined into the places that `indices`, integers,
     /// name; see [`IndexDimensionNumbers`] for what runs along what. `combine` gets the element that is there and the one
-    /// that comes, in an order that is left open where a place is named twice. An update that sticks out is left out.
+    /// that comes, in an order that is left open where a place is named twice. An update that sticks out is left out, or an error
+    /// ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices), and in Debug mode), unless in [`unchecked`](crate::unchecked), which says
+    /// that it is meant.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
@@ -182,7 +184,9 @@ impl Tensor {
     /// let places = engine.tensor(&[2i32, 0, 2, 7], &[4, 1])?;
     /// let updates = engine.tensor(&[5.0f32, 0.5, 4.0, 9.0], &[4])?;
     /// let dims = IndexDimensionNumbers { collapsed: &[0], index_map: &[0], index_vector: 1, ..Default::default() };
-    /// let y = Tensor::scatter_with(&x, &places, &updates, dims, |old, new| old.maximum(&new))?;
+    /// let y = fuseline::unchecked(|| {
+    ///     Tensor::scatter_with(&x, &places, &updates, dims, |old, new| old.maximum(&new))
+    /// })?;
     /// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0, 5.0]);
     /// # Ok(())
     /// # }
@@ -201,7 +205,11 @@ impl Tensor {
     ) -> Result<T> {
         let call = Applied::new(OpCode::Scatter, inputs, here())?;
         let body = call.combiner("the function of scatter_with", combine)?;
-        let more = [vec![indices.clone()], updates.tensors()].concat();
+        let updates = updates.tensors();
+        if let Some(update) = updates.first() {
+            scatter_inside(call.first(), indices, update, &dims, &call.site)?;
+        }
+        let more = [vec![indices.clone()], updates].concat();
         call.record_each(attrs::scatter(dims, false, false), &more, body)
     }
 
@@ -299,4 +307,38 @@ impl Tensor {
         let body = body.end(&[before(with_tensors(inputs, left)?, with_tensors(inputs, right)?)?])?;
         call.record_each(attrs::sort(axis as i64, stable), &[], body)
     }
+}
+
+/// Has indices of a scatter checked, if indices are to be. What does not fit is refused by the op.
+fn scatter_inside(
+    input: &Tensor,
+    indices: &Tensor,
+    update: &Tensor,
+    dims: &IndexDimensionNumbers<'_>,
+    site: &Site,
+) -> Result<()> {
+    if !indices.on_stream().checks_indices() {
+        return Ok(());
+    }
+    // Dimensions that a window has, in their order, and how long it is there.
+    let windowed = (0..input.rank() as i64)
+        .filter(|axis| !dims.collapsed.contains(axis) && !dims.operand_batching.contains(axis));
+    let windows: Vec<(i64, u64)> = windowed
+        .zip(dims.window)
+        .map(|(axis, &from)| (axis, update.dims().get(from as usize).copied().unwrap_or(1)))
+        .collect();
+    let vector = usize::try_from(dims.index_vector).unwrap_or(usize::MAX);
+    for (at, &axis) in dims.index_map.iter().enumerate() {
+        let Some(&size) = input.dims().get(axis as usize) else { return Ok(()) };
+        let window = windows.iter().find(|(windowed, _)| *windowed == axis).map_or(1, |&(_, length)| length);
+        let places = size.saturating_sub(window.max(1)) + u64::from(size >= window.max(1));
+        let each = match indices.dims().get(vector) {
+            Some(&count) if count > 1 && at < count as usize => {
+                &indices.narrow(vector as i64, at as i64, at as i64 + 1)?
+            }
+            _ => indices,
+        };
+        each.check_where_asked(places, "scatter_with", site)?;
+    }
+    Ok(())
 }

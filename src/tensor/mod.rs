@@ -5,6 +5,7 @@
 
 mod array;
 mod bodies;
+mod checks;
 mod collective;
 mod combine;
 mod control;
@@ -28,6 +29,7 @@ use fuseline_fusion::{Attrs, Body, DType, Literal, OpCode, OpError, Shape, Site,
 
 pub use order::{Order, Unique};
 pub use read::Read;
+pub(crate) use read::copied;
 
 use crate::error::{Error, Result};
 use crate::promote::Number;
@@ -96,6 +98,11 @@ impl Tensor {
 
     pub(crate) fn cell(&self) -> &Arc<ValueCell> {
         self.cell.as_ref().expect("bug: a handle is used after it was dropped")
+    }
+
+    /// The value, with the handle's place among its handles, which is given up by [`StreamShared::drop_handle`].
+    pub(crate) fn into_cell(mut self) -> Arc<ValueCell> {
+        self.cell.take().expect("bug: a handle is used after it was dropped")
     }
 
     pub(crate) fn stream(&self) -> &Arc<StreamShared> {

@@ -5,7 +5,7 @@
 
 use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Body, DType, DTypeClass, Fault, Graph, OpCode, OpError, TensorType};
+use fuseline_fusion::{Attrs, Body, DType, DTypeClass, Fault, Graph, OpCode, OpError, Site, TensorType};
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
@@ -229,13 +229,22 @@ impl Tensor {
 
     /// For each place of `indices`, the element at that place but for dimension `axis`, where it is the index: NumPy's
     /// `take_along_axis`. The result has the shape of `indices`, which has the sizes of this tensor elsewhere. An index outside is
-    /// moved inside. One `gather`.
+    /// moved inside, or an error ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). One `gather`.
     ///
     /// # Errors
-    /// When the dimension does not exist, the shapes do not fit or the indices are not integers.
+    /// When the dimension does not exist, the shapes do not fit or the indices are not integers; in Debug mode, when one is outside.
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
-        let site = here();
+        self.taken_along(indices, axis, true, here())
+    }
+
+    /// [`Tensor::take_along`] with indices that are known to be inside.
+    #[track_caller]
+    pub(crate) fn take_along_inside(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
+        self.taken_along(indices, axis, false, here())
+    }
+
+    fn taken_along(&self, indices: &Tensor, axis: i64, is_checked: bool, site: Site) -> Result<Tensor> {
         let place = axis_of(OpCode::Gather, axis, self.rank(), &site)?;
         let others: Vec<i64> =
             (0..self.rank()).filter(|&axis| axis != place).map(|axis| axis as i64).collect();
@@ -245,6 +254,9 @@ impl Tensor {
             let given = format!("the tensor is {} and the indices {}", self.ty(), indices.ty());
             let rule = format!("they have the same sizes in all dimensions but {axis}");
             return Err(Tensor::refuse(OpError::new("gather", Fault::Shape, given, rule), site));
+        }
+        if is_checked {
+            indices.check_where_asked(self.dims()[place], "take_along", &site)?;
         }
         let dims = IndexDimensionNumbers {
             collapsed: &[place as i64],

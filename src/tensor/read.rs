@@ -56,6 +56,22 @@ fn copy_replicas(
     (0..replicas).map(copy).collect()
 }
 
+/// The data of a value on each replica, which has been launched; waits for it. None if there is none, or not in time.
+pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Option<Vec<Vec<u8>>> {
+    let replicas = engine.device().replicas();
+    let copy = move |engine: &EngineShared, value: &ValueCell| match value.outcome().get() {
+        Some(Outcome::Data { buffer, .. }) => copy_replicas(engine, buffer, replicas).ok(),
+        _ => None,
+    };
+    match engine.deadline() {
+        None => copy(engine, value),
+        Some(deadline) => {
+            let (owner, value) = (engine.clone(), value.clone());
+            engine.within(deadline, move |hand_over| hand_over(copy(&owner, &value))).flatten()
+        }
+    }
+}
+
 /// A read on its way, if somebody wants to know when it ends ([`Event::HostRead`]).
 struct Watched {
     events: Events,
@@ -253,6 +269,7 @@ impl Tensor {
         let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         Watched::end(watched, maker, bytes.len());
         engine.counters().bytes_down.add(bytes.len() as u64);
+        self.stream().checks().before_data(maker, self.stream())?;
         Ok(Literal::from_bytes(self.ty().clone(), bytes)?)
     }
 
@@ -287,6 +304,7 @@ impl Tensor {
         let literal = |bytes| Ok(Literal::from_bytes(self.ty().clone(), bytes)?);
         let all: Vec<Literal> = copied.into_iter().map(literal).collect::<Result<_>>()?;
         Watched::end(watched, maker, all.iter().map(|literal| literal.bytes().len()).sum());
+        self.stream().checks().before_data(maker, self.stream())?;
         Ok(all)
     }
 
@@ -394,7 +412,7 @@ impl Tensor {
         let reports = engine.reports().clone();
         let ty = self.ty().clone();
         self.stream().need_for_host(self.cell(), &site);
-        let value = self.cell().clone();
+        let (value, checks) = (self.cell().clone(), self.stream().checks().clone());
         self.cell().outcome().subscribe(move || {
             let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
             if let Outcome::Scalar(scalar) = outcome {
@@ -403,18 +421,23 @@ impl Tensor {
             match data(outcome, &site) {
                 Err(error) => put(Err(error)),
                 Ok((_, maker)) => {
+                    let verdict = checks.verdict(maker, &engine);
                     let maker = maker.cloned();
                     Watched::launched(&mut watched);
                     // On a thread of the plugin, so it must not hold the engine.
                     engine.download_async(&value, move |bytes| {
-                        put(match bytes {
+                        let data = match bytes {
                             Ok(bytes) => {
                                 Watched::end(watched, maker.as_ref(), bytes.len());
                                 reports.note_down(bytes.len());
                                 Literal::from_bytes(ty, bytes).map_err(Error::from)
                             }
                             Err(error) => Err(Error::device(Arc::new(failure(error, maker.as_ref())))),
-                        });
+                        };
+                        match verdict {
+                            None => put(data),
+                            Some(verdict) => verdict.then(move |failed| put(failed.map_or(data, Err))),
+                        }
                     });
                 }
             }
@@ -526,7 +549,7 @@ impl Tensor {
             watched.site = told(maker);
         }
         Watched::end(watched, maker, 0);
-        Ok(())
+        self.stream().checks().before_data(maker, self.stream())
     }
 
     /// Whether it is decided if the value can be computed. Never waits and causes nothing to be computed.

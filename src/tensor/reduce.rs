@@ -62,7 +62,7 @@ impl Tensor {
         self.record(OpCode::Constant, attrs::constant(Arc::new(value)), &[], site.clone())
     }
 
-    fn reduced(&self, op: OpCode, axes: &[i64], site: Site) -> Result<Tensor> {
+    pub(super) fn reduced(&self, op: OpCode, axes: &[i64], site: Site) -> Result<Tensor> {
         let axes = self.axes_of(axes, &site)?;
         let body = combiner(op, self.dtype(), &site)?;
         let start = self.constant_like(neutral(op, self.dtype()), &site)?;

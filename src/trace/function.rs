@@ -11,7 +11,10 @@ use fuseline_fusion::graph::Ref;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::{Body, CustomOp, OpCode, Site, TensorType};
 
+use smallvec::SmallVec;
+
 use super::{Captures, Open};
+use crate::check::{self, Expected};
 use crate::error::{Error, Result};
 use crate::stream::{RecordCall, Stream, Tensors};
 use crate::tensor::{Tensor, here};
@@ -28,6 +31,8 @@ pub struct FunctionTrace {
 pub struct Function {
     op: CustomOp,
     captures: Vec<Tensor>,
+    /// What is expected of the flags that its last result is; nothing if there is none.
+    expected: SmallVec<[Expected; 1]>,
     /// For each node, the results that nothing uses after it, so that they end where a program would drop them.
     dying: Vec<Vec<usize>>,
 }
@@ -84,17 +89,19 @@ impl FunctionTrace {
     pub fn end(self, returns: &[Tensor]) -> Result<Function> {
         let FunctionTrace { open, name, site } = self;
         let base = open.trace.base().clone();
-        let recorded = open.end(returns)?;
+        let (flags, expected) = open.checks()?.unzip();
+        let recorded = open.end(&[returns, flags.as_slice()].concat())?;
         let captures = Captures::of(recorded.captures(), &base);
         let body = recorded.close(&captures, false);
         let op = CustomOp::new(&name, body.into()).map_err(|error| Error::op(error, site))?;
         let dying = dying(op.body());
-        Ok(Function { op, captures: captures.tensors, dying })
+        Ok(Function { op, captures: captures.tensors, expected: expected.unwrap_or_default(), dying })
     }
 }
 
 impl Function {
-    /// The op that a call is. Its operands are the parameters, then [`Function::captures`].
+    /// The op that a call is. Its operands are the parameters, then [`Function::captures`]. If indices were to be checked when it was recorded, one more
+    /// result has the flags of that, which [`Function::call`] sees to.
     #[must_use]
     pub fn op(&self) -> &CustomOp {
         &self.op
@@ -113,7 +120,17 @@ impl Function {
     #[track_caller]
     pub fn call(&self, stream: &Stream, operands: &[&Tensor]) -> Result<Tensors> {
         let operands: Vec<&Tensor> = operands.iter().copied().chain(&self.captures).collect();
-        stream.call(&self.op, &operands)
+        self.checked(stream.call(&self.op, &operands)?)
+    }
+
+    /// The results but the flags, which are looked at when somebody reads.
+    fn checked(&self, mut results: Tensors) -> Result<Tensors> {
+        if !self.expected.is_empty()
+            && let Some(flags) = results.pop()
+        {
+            check::expect(flags, self.expected.clone())?;
+        }
+        Ok(results)
     }
 
     /// Records a call as the ops that it consists of, each in the mode that is in force, and returns its results.
@@ -151,7 +168,9 @@ impl Function {
             made.extend(results.into_iter().map(Some));
             dying.iter().for_each(|&result| made[result] = None);
         }
-        Ok(self.op.body().returns().iter().map(|&value| pick(&given, &made, value).clone()).collect())
+        self.checked(
+            self.op.body().returns().iter().map(|&value| pick(&given, &made, value).clone()).collect(),
+        )
     }
 }
 

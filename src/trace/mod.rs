@@ -29,6 +29,8 @@
 //! So a number in the body of a loop or branch is lifted as it is elsewhere: another number compiles nothing. In a function of
 //! scalars it is part of the key, as the function is, and so it is in a function that is called as one op ([`FunctionTrace`]).
 //!
+//! The flags of checks ([`crate::check`]) in a function are one more result of it. In other bodies nothing is checked.
+//!
 //! Deliberately absent: the mode, which the op as a whole has; call sites of the ops inside, which are in the errors that
 //! recording them gives and nowhere else: an op with bodies fails at the line that called it.
 
@@ -40,13 +42,15 @@ use std::sync::Arc;
 
 use fuseline_fusion::graph::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::{Body, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use fuseline_fusion::{Body, DType, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 pub use function::{Function, FunctionTrace};
 pub use tree::TensorTree;
 pub(crate) use tree::with_tensors;
 
+use crate::check::Expected;
 use crate::error::{Error, Result};
 use crate::stream::{RecordCall, StreamShared, Tensors};
 use crate::sync::{Mutex, Rank, next_block};
@@ -104,6 +108,8 @@ struct State {
     params: Vec<Option<Tensor>>,
     /// What values from outside are in the graph.
     known: FxHashMap<ValueId, Ref>,
+    /// Flags of checks, and what is expected of the elements of each.
+    checks: Vec<(Ref, SmallVec<[Expected; 1]>)>,
 }
 
 /// Why a value cannot be used in a trace.
@@ -152,6 +158,16 @@ impl Trace {
     /// The stream that is no trace under this one.
     pub(crate) fn base(&self) -> &Arc<StreamShared> {
         &self.base
+    }
+
+    /// Whether what it makes is a function that is called as one op, so that checks inside have somebody to hand their flags to.
+    pub(crate) fn is_function(&self) -> bool {
+        self.outside == Outside::Tensors
+    }
+
+    /// Has the flags at this place handed to who calls the function.
+    pub(crate) fn check(&self, flags: &Place, expected: SmallVec<[Expected; 1]>) {
+        let _ = self.with(|state| state.checks.push((flags.value, expected)));
     }
 
     /// Works on the state; `None` if the trace has ended.
@@ -336,6 +352,27 @@ impl Open {
         match value {
             Some(value) => Ok(self.trace.tensor(&self.stream, ty, value)),
             None => Err(Error::misuse(format!("{} has ended", self.trace), Site::Unknown)),
+        }
+    }
+
+    /// The flags of all checks in it, one after the other, and what is expected of them.
+    fn checks(&self) -> Result<Option<(Tensor, SmallVec<[Expected; 1]>)>> {
+        let checks = self.trace.with(|state| std::mem::take(&mut state.checks)).unwrap_or_default();
+        let (mut flags, mut all) = (Vec::new(), SmallVec::new());
+        for (value, expected) in checks {
+            let count = expected.len() as u64;
+            let ty = if count == 1 {
+                TensorType::scalar(DType::U64)
+            } else {
+                TensorType::of(DType::U64, &[count])?
+            };
+            flags.push(self.trace.tensor(&self.stream, ty, value).reshape(&[count])?);
+            all.extend(expected);
+        }
+        let flags: Vec<&Tensor> = flags.iter().collect();
+        match flags.is_empty() {
+            true => Ok(None),
+            false => Ok(Some((Tensor::concatenate(&flags, 0)?, all))),
         }
     }
 

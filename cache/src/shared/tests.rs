@@ -170,6 +170,7 @@ fn opened(config: SharedConfig, store: Moody) -> Fixture {
     let place = Place {
         store: Arc::clone(&store) as Arc<dyn ObjectStore>,
         prefix: Path::from("a/b"),
+        is_folder: false,
         scrub: Default::default(),
     };
     let (tell, events) = mpsc::channel();

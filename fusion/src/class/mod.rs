@@ -15,7 +15,7 @@
 //! Invariants:
 //! - O1: within the true sizes, the results of the padded region are those of the region, whatever lies behind: the same operations
 //!   on the same numbers if it is not [`Padded::is_masked`] (the same bits by the interpreter), otherwise but for the order of sums
-//!   (which also decides what the greater of two is where one is NaN).
+//!   (which also decides what the greater of two is where one is NaN). Combining integers has no order: those are not counted as masked.
 //! - O2: the padded region depends on the class and the buckets, not on the true sizes. Those, and the numbers of the region that
 //!   vary with them, are lifted scalars.
 //! - O3: a region is only padded by a class that it is of: the same ops, wiring, bodies, attributes and sizes, but for symbols and

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{Dims, Hole, ShapeClass, Symbol, Unclassed, rules, splat};
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
-use crate::dtype::DType;
+use crate::dtype::{DType, DTypeClass};
 use crate::error::OpError;
 use crate::graph::{Graph, Node, Ref, Refs};
 use crate::literal::{Literal, Scalar};
@@ -56,7 +56,7 @@ impl Padded {
         &self.sizes
     }
 
-    /// Whether something is summed over a size that varies, and so maybe in another order than without padding.
+    /// Whether floats are summed over a size that varies, and so maybe in another order than without padding.
     #[must_use]
     pub fn is_masked(&self) -> bool {
         self.is_masked
@@ -264,7 +264,9 @@ impl Writer<'_> {
         symbol: Symbol,
         instead: Literal,
     ) -> Result<Ref> {
-        self.is_masked = true;
+        // Integers and `bool` are combined exactly, in whatever order.
+        let class = self.ty(value).dtype().class();
+        self.is_masked |= matches!(class, DTypeClass::Float | DTypeClass::Complex);
         let shape = self.ty(value).shape().clone();
         let size = self.size(symbol);
         let is_true = self.places(&shape, axis, Comparison::Lt, size)?;

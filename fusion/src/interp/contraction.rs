@@ -229,11 +229,11 @@ fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     }
     if columns >= FEW || rows < FEW {
         let (lhs, rhs) = (lhs.floats(lhs.by_rows()), rhs.floats(rhs.by_columns()));
-        let results = direct::product(&lhs, &rhs, [batch, rows, depth, columns], call.sums);
+        let results = direct::product(&lhs, &rhs, [batch, rows, depth, columns], call.arithmetic.sums);
         return Ok(vec![direct::of_floats(ty, results.into_iter())]);
     }
     let (lhs, rhs) = (lhs.floats(lhs.by_columns()), rhs.floats(rhs.by_rows()));
-    let turned = direct::product(&rhs, &lhs, [batch, columns, depth, rows], call.sums);
+    let turned = direct::product(&rhs, &lhs, [batch, columns, depth, rows], call.arithmetic.sums);
     let sizes = [batch, rows, columns].map(|size| size as u64);
     let walk = Walk::new(0, sizes, [(columns * rows) as isize, 1, rows as isize]);
     Ok(vec![direct::of_floats(ty, walk.map(|place| turned[place]))])

@@ -156,7 +156,8 @@ pub fn cross_entropy(
         let given = "weights of classes were given".to_owned();
         return Err(super::unset("cross_entropy", given, "this rule is for classes of equal weight"));
     }
-    let mut wanted = labels.one_hot(classes, logits.dtype())?;
+    // Whether they are inside is seen to where the loss is computed.
+    let mut wanted = labels.one_hot_or_none(classes, logits.dtype())?;
     if settings.label_smoothing != 0.0 {
         let kept = times(&wanted, 1.0 - settings.label_smoothing)?;
         wanted = plus(&kept, settings.label_smoothing / classes as f64)?;
@@ -233,9 +234,10 @@ pub fn embedding(indices: &Tensor, words: u64, gradient: &Tensor) -> Result<Tens
         let given = format!("the indices are {} and the gradient {}", indices.ty(), gradient.ty());
         return Err(unfit("embedding", given, "there is one gradient per index"));
     };
+    indices.check_where_asked(words, "embedding", &here())?;
     let places: Vec<i64> = (0..indices.rank() as i64).collect();
     if words <= SMALL_TABLE {
-        let hot = indices.one_hot(words, gradient.dtype())?;
+        let hot = indices.one_hot_or_none(words, gradient.dtype())?;
         let numbers = DotDimensionNumbers {
             lhs_contracting: &places,
             rhs_contracting: &places,

@@ -159,7 +159,7 @@ fn weights(like: &Tensor, taps: &[Tap], from: u64) -> Result<Tensor> {
     let mut matrix: Option<Tensor> = None;
     for tap in taps {
         let places = plain(like, &Literal::from_slice(&[tap.places.len() as u64], &tap.places)?)?;
-        let hot = places.one_hot(from, like.dtype())?;
+        let hot = places.one_hot_or_none(from, like.dtype())?;
         let part = hot.mul(&along(&hot, 0, &tap.weights)?)?;
         matrix = Some(match matrix {
             Some(matrix) => matrix.add(&part)?,

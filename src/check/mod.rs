@@ -1,0 +1,546 @@
+//! Checks of values: indices that are outside, and what else must hold of data that the host has not looked at.
+//!
+//! A check is recorded beside the op that needs it, as ordinary ops whose result is one number per check, the *flag*. So it is fused, keyed,
+//! replayed and cached as any op is. The stream keeps the flag with what is expected of it, and whoever reads looks at the flags first.
+//!
+//! ```text
+//! take(x, i) ─► bits of i as u64 ─► max ─► flag ─► Checks ─┬─ a read, a wait ─► Error, or the data
+//!           └─► gather                                     └─ many are pending ─► copied to the host meanwhile
+//! ```
+//!
+//! Input: tensors and what is expected of their elements. Output: an error that names the op, the line and the element, at the next read; in Debug
+//! mode at the call.
+//!
+//! Invariants:
+//! - VC1: a check changes no value. An index that is outside means what the op says of it, with and without a check.
+//! - VC2: whoever gets data of a value is told of the failed checks of all that the value depends on, unless that was told before. A check is recorded
+//!   before its op, and regions are launched in the order of the record; so the flag of a check is there when the op's results are.
+//! - VC3: what was told is not told again.
+//! - VC4: flags do not pile up: beyond [`MANY`] those that are there are copied to the host and let go. How many are not there yet is limited by
+//!   what a stream may have in its log and in flight.
+//!
+//! Deliberately absent: checks inside the bodies of loops and branches, which have no results of their own.
+
+mod verdict;
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fuseline_fusion::Site;
+use fuseline_fusion::region::Mode;
+use smallvec::SmallVec;
+
+use crate::device::DeviceError;
+use crate::engine::EngineShared;
+use crate::error::{Error, Result};
+use crate::stream::StreamShared;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, Rank};
+use crate::tensor::Tensor;
+use crate::value::{Maker, Outcome, ValueCell};
+
+/// So many pending checks are let be; beyond, those whose flags are there are looked at.
+const MANY: usize = 64;
+
+/// Of so many new checks each: looking is a call of the plugin for each flag.
+const EACH: u64 = 16;
+
+/// As many pending checks that several replicas make; looking at those waits.
+const MANY_OF_REPLICAS: usize = 1_024;
+
+/// What must hold of the elements of a tensor.
+#[derive(Clone, Debug)]
+pub(crate) enum Rule {
+    /// They are indices of so many elements. The flag is the largest of them, as `u64`, in which a negative one is large.
+    Below {
+        size: u64,
+        is_signed: bool,
+        /// To negative ones the size was added.
+        is_wrapped: bool,
+    },
+    /// Each is true. The flag is 1 if one is not.
+    True(Cow<'static, str>),
+}
+
+/// A check: of what it is for, and where that was recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    pub(crate) op: &'static str,
+    pub(crate) site: Site,
+    pub(crate) rule: Rule,
+}
+
+impl Expected {
+    /// What is wrong, if this flag says that something is.
+    pub(crate) fn broken(&self, flag: u64) -> Option<String> {
+        match &self.rule {
+            Rule::Below { size, .. } if flag < *size => None,
+            &Rule::Below { size, is_signed, is_wrapped } => {
+                let index = match is_signed {
+                    true if is_wrapped && (flag as i64) < 0 => i128::from(flag as i64) - i128::from(size),
+                    true => i128::from(flag as i64),
+                    false => i128::from(flag),
+                };
+                let first = if is_wrapped { -i128::from(size) } else { 0 };
+                Some(match size {
+                    0 => format!("the index {index} is out of range: there are no elements"),
+                    _ => format!("the index {index} is out of range, which is {first} to {}", size - 1),
+                })
+            }
+            Rule::True(_) if flag == 0 => None,
+            Rule::True(rule) => Some(rule.clone().into_owned()),
+        }
+    }
+}
+
+/// A check that failed.
+#[derive(Clone, Debug)]
+struct Fault {
+    expected: Expected,
+    what: String,
+    /// Where its region stands in the order in which the stream's were launched.
+    launched: u64,
+}
+
+/// What is known of the flags of an entry.
+enum Reading {
+    Pending,
+    /// They are on their way to the host.
+    Started,
+    /// One for each check, on each replica; none if they could not be computed or copied, which poisons what depends on them.
+    There(Vec<u64>),
+    /// They were looked at, and what is wrong was told.
+    Told,
+}
+
+/// Flags that nobody has looked at. The entry has a handle on their value until it is removed from the list.
+pub(crate) struct Entry {
+    number: u64,
+    /// `u64`, one element for each check.
+    flags: Arc<ValueCell>,
+    expected: SmallVec<[Expected; 1]>,
+    reading: Mutex<Reading>,
+}
+
+/// Up to where checks are looked at.
+#[derive(Clone, Copy)]
+enum UpTo {
+    /// Those of regions that were launched up to this one.
+    Launch(u64),
+    /// Those recorded before this one.
+    Number(u64),
+    /// All that were recorded.
+    End,
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order of their numbers.
+    pending: VecDeque<Arc<Entry>>,
+    next: u64,
+    /// The first that failed of those that are not pending any more, and was not told.
+    found: Option<(u64, Fault)>,
+    /// What other streams had checked when this one used values of theirs.
+    others: Vec<(Arc<Checks>, u64)>,
+}
+
+/// The checks of a stream.
+pub(crate) struct Checks {
+    /// Whether there ever was one, here or where values come from.
+    is_used: AtomicBool,
+    /// Counts the failed checks that were told: what was remembered to be right before may be what is not.
+    round: Arc<AtomicU32>,
+    /// Regions of the stream that were launched.
+    launches: AtomicU64,
+    state: Mutex<State>,
+}
+
+crate::sync::thread_local! {
+    static UNCHECKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `f`, in which methods of tensors have no indices checked, whatever [`EngineConfig::check_indices`](crate::EngineConfig::check_indices) and
+/// the mode say: for indices that are right, and for those that are meant to be outside. What is asked for by
+/// [`Tensor::check_indices`] and [`Tensor::check_all`] is checked all the same.
+///
+/// ```
+/// # fn main() -> fuseline::Result<()> {
+/// # let engine = fuseline::EngineConfig::new().check_indices(true).build_reference()?;
+/// let classes = engine.tensor(&[1i32, -1], &[2])?;
+/// let hot = fuseline::unchecked(|| classes.one_hot(2, fuseline::DType::F32))?;
+/// assert_eq!(hot.to_vec::<f32>()?, [0.0, 1.0, 0.0, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn unchecked<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let _ = UNCHECKED.try_with(|unchecked| unchecked.set(self.0));
+        }
+    }
+    let _restore = Restore(UNCHECKED.with(|unchecked| unchecked.replace(true)));
+    f()
+}
+
+/// Whether the calling thread is in [`unchecked`].
+pub(crate) fn is_unchecked() -> bool {
+    UNCHECKED.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Has flags, of which there is one for each that is expected, looked at when somebody reads; in Debug mode now.
+pub(crate) fn expect(flags: Tensor, expected: SmallVec<[Expected; 1]>) -> Result<()> {
+    if let Some(place) = flags.cell().place() {
+        // A function hands them to whoever calls it.
+        place.trace().check(place, expected);
+        return Ok(());
+    }
+    let stream = flags.stream().clone();
+    let is_now = stream.mode() == Mode::Debug;
+    let entry = Entry {
+        number: 0,
+        flags: flags.into_cell(),
+        expected,
+        reading: Mutex::new(Rank::Reading, Reading::Pending),
+    };
+    if !is_now {
+        stream.checks().push(entry, &stream);
+        return Ok(());
+    }
+    let found = entry.look(stream.engine());
+    let fault = found.and_then(|flags| entry.fault_of(&flags));
+    stream.drop_handle(entry.flags);
+    match fault {
+        None => Ok(()),
+        Some(fault) => Err(fault.into_error(false, &stream.checks().round)),
+    }
+}
+
+impl Fault {
+    /// `is_late` if the op has run by now, and others on what it made.
+    fn into_error(self, is_late: bool, round: &AtomicU32) -> Error {
+        round.fetch_add(1, Ordering::Relaxed);
+        let Fault { expected: Expected { op, site, .. }, what, .. } = self;
+        Error::failed_check(op, site, what, is_late)
+    }
+}
+
+impl Entry {
+    /// What is wrong with the first of its checks that failed.
+    fn fault_of(&self, flags: &[u64]) -> Option<Fault> {
+        let each = flags.chunks_exact(self.expected.len());
+        each.flat_map(|flags| self.expected.iter().zip(flags)).find_map(|(expected, &flag)| {
+            let what = expected.broken(flag)?;
+            Some(Fault { expected: expected.clone(), what, launched: self.launched().unwrap_or(0) })
+        })
+    }
+
+    /// Where its region stands among those that were launched; none if it was not. What has failed stands in front of all.
+    fn launched(&self) -> Option<u64> {
+        match self.flags.outcome().get()? {
+            Outcome::Data { maker, .. } => Some(maker.as_ref().map_or(0, |maker| maker.region.launched())),
+            _ => Some(0),
+        }
+    }
+
+    fn is_due(&self, up_to: UpTo) -> bool {
+        let Some(launched) = self.launched() else { return false };
+        match up_to {
+            UpTo::Launch(last) => launched <= last,
+            UpTo::Number(end) => self.number < end,
+            UpTo::End => true,
+        }
+    }
+
+    /// The flags; waits for their data. None if there is none, or it was told what is wrong with them.
+    fn look(&self, engine: &Arc<EngineShared>) -> Option<Vec<u64>> {
+        // Two statements: nothing is held where it waits.
+        let known = match &*self.reading.lock() {
+            Reading::There(flags) => Some(flags.clone()),
+            Reading::Told => Some(Vec::new()),
+            Reading::Pending | Reading::Started => None,
+        };
+        known.or_else(|| Some(numbers(crate::tensor::copied(&self.flags, engine)?.iter())))
+    }
+
+    /// Copies the flags to the host without waiting, and calls `arrived` when they are there.
+    fn start(self: Arc<Self>, engine: &Arc<EngineShared>, arrived: impl FnOnce(&Entry) + Send + 'static) {
+        if !matches!(self.flags.outcome().get(), Some(Outcome::Data { .. })) {
+            *self.reading.lock() = Reading::There(Vec::new());
+            return arrived(&self);
+        }
+        let flags = self.flags.clone();
+        engine.download_async(&flags, move |bytes: std::result::Result<Vec<u8>, DeviceError>| {
+            let mut reading = self.reading.lock();
+            if !matches!(*reading, Reading::Told) {
+                *reading = Reading::There(numbers(bytes.iter()));
+            }
+            drop(reading);
+            arrived(&self);
+        });
+    }
+
+    /// It is told what is wrong with it.
+    fn set_told(&self) {
+        *self.reading.lock() = Reading::Told;
+    }
+}
+
+fn numbers<'a>(copies: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u64> {
+    let words = copies.flat_map(|bytes| bytes.as_chunks::<8>().0);
+    words.map(|&bytes| u64::from_le_bytes(bytes)).collect()
+}
+
+impl Checks {
+    /// `round` is the engine's.
+    pub(crate) fn new(round: Arc<AtomicU32>) -> Arc<Checks> {
+        let state = Mutex::new(Rank::Checks, State::default());
+        Arc::new(Checks { is_used: AtomicBool::new(false), round, launches: AtomicU64::new(0), state })
+    }
+
+    /// Whether there is anything to look at. Who reads a value comes after those who had checks recorded that it depends on.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// The number of the region that is about to be launched, from 1 on. For the driver.
+    pub(crate) fn next_launch(&self) -> u64 {
+        self.launches.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn push(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
+        self.is_used.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        entry.number = state.next;
+        state.next += 1;
+        state.pending.push_back(Arc::new(entry));
+        let is_time = state.pending.len() > MANY && state.next.is_multiple_of(EACH);
+        drop(state);
+        if is_time {
+            self.clear(stream);
+        }
+    }
+
+    /// Values of another stream are used on this one: what they depend on is told here too.
+    pub(crate) fn borrow(&self, other: &Arc<Checks>) {
+        if !other.is_used() {
+            return;
+        }
+        let mut marks = {
+            let state = other.state.lock();
+            let mut marks = state.others.clone();
+            marks.push((other.clone(), state.next));
+            marks
+        };
+        marks.retain(|(checks, _)| !std::ptr::eq(&raw const **checks, self));
+        self.is_used.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        for (checks, mark) in marks {
+            match state.others.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &checks)) {
+                Some((_, known)) => *known = mark.max(*known),
+                None => state.others.push((checks, mark)),
+            }
+        }
+    }
+
+    /// The stream ends. Those who used its values have noted where these came from.
+    pub(crate) fn end(&self) {
+        let others = std::mem::take(&mut self.state.lock().others);
+        drop(others);
+    }
+
+    /// Which [`ValueCell::is_known_below`] counts.
+    pub(crate) fn round(&self) -> u32 {
+        self.round.load(Ordering::Relaxed)
+    }
+
+    /// How many are pending.
+    #[cfg(test)]
+    pub(crate) fn pending(&self) -> usize {
+        self.state.lock().pending.len()
+    }
+
+    /// Lets go of entries that were looked at.
+    fn remove(&self, is_done: impl Fn(&Arc<Entry>) -> bool, stream: Option<&Arc<StreamShared>>) {
+        let mut done = Vec::new();
+        self.state.lock().pending.retain(|entry| {
+            let is_done = is_done(entry);
+            done.extend(is_done.then(|| entry.flags.clone()));
+            !is_done
+        });
+        // Each was launched, so it is on no tape; of another stream's the handle ends with the value.
+        if let Some(stream) = stream {
+            done.into_iter().for_each(|flags| stream.drop_handle(flags));
+        }
+    }
+
+    /// Looks at the flags that are there, and has the others copied that can be (VC4).
+    #[cold]
+    fn clear(&self, stream: &Arc<StreamShared>) {
+        let engine = stream.engine();
+        let due: Vec<_> = {
+            let state = self.state.lock();
+            state.pending.iter().filter(|entry| entry.is_due(UpTo::End)).cloned().collect()
+        };
+        if engine.device().replicas() > 1 {
+            // Only the data of the first comes without waiting.
+            if due.len() > MANY_OF_REPLICAS && !crate::execute::is_driving() {
+                let half = &due[..due.len() / 2];
+                for entry in half {
+                    let flags = entry.look(engine).unwrap_or_default();
+                    *entry.reading.lock() = Reading::There(flags);
+                }
+            }
+        } else {
+            for entry in &due {
+                let mut reading = entry.reading.lock();
+                let is_new = matches!(*reading, Reading::Pending);
+                if is_new {
+                    *reading = Reading::Started;
+                }
+                drop(reading);
+                if is_new {
+                    entry.clone().start(engine, |_| ());
+                }
+            }
+        }
+        let is_looked_at =
+            |entry: &Arc<Entry>| matches!(*entry.reading.lock(), Reading::There(_) | Reading::Told);
+        let done: Vec<_> = due.into_iter().filter(is_looked_at).collect();
+        for entry in &done {
+            let fault = entry.look(engine).and_then(|flags| entry.fault_of(&flags));
+            if let Some(fault) = fault {
+                self.state.lock().found.get_or_insert((entry.number, fault));
+            }
+        }
+        let is_done = |entry: &Arc<Entry>| done.iter().any(|done| Arc::ptr_eq(done, entry));
+        self.remove(is_done, Some(stream));
+    }
+
+    /// An error if a check failed of what a value depends on that this region made, and was not told. Waits for the flags, which are there when the
+    /// value is.
+    #[inline]
+    pub(crate) fn before_data(&self, maker: Option<&Maker>, stream: &Arc<StreamShared>) -> Result<()> {
+        match maker {
+            Some(maker) if self.is_used() => self.look(UpTo::Launch(maker.region.launched()), stream),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if a check failed of all that was recorded, which has been computed, and was not told.
+    pub(crate) fn at_end(&self, stream: &Arc<StreamShared>) -> Result<()> {
+        if self.is_used() { self.look(UpTo::End, stream) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look(&self, up_to: UpTo, stream: &Arc<StreamShared>) -> Result<()> {
+        let engine = stream.engine();
+        let mut first = self.first_fault(up_to, engine, Some(stream));
+        for (other, mark) in self.others() {
+            let fault = other.first_fault(UpTo::Number(mark), engine, None);
+            first = first.or(fault);
+        }
+        first.map_or(Ok(()), |fault| Err(fault.into_error(true, &self.round)))
+    }
+
+    fn others(&self) -> Vec<(Arc<Checks>, u64)> {
+        self.state.lock().others.clone()
+    }
+
+    /// The first that failed and was not told.
+    fn first_fault(
+        &self,
+        up_to: UpTo,
+        engine: &Arc<EngineShared>,
+        stream: Option<&Arc<StreamShared>>,
+    ) -> Option<Fault> {
+        let (mut first, due) = self.due(up_to);
+        for entry in &due {
+            let fault = entry.look(engine).and_then(|flags| entry.fault_of(&flags));
+            first = first.or(fault);
+            entry.set_told();
+        }
+        self.remove(|entry| due.iter().any(|due| Arc::ptr_eq(due, entry)), stream);
+        first
+    }
+
+    /// What was found, and what is to be looked at.
+    fn due(&self, up_to: UpTo) -> (Option<Fault>, Vec<Arc<Entry>>) {
+        let mut state = self.state.lock();
+        let due = state.pending.iter().filter(|entry| entry.is_due(up_to)).cloned().collect();
+        let is_found = |(number, fault): &mut (u64, Fault)| match up_to {
+            UpTo::Launch(last) => fault.launched <= last,
+            UpTo::Number(end) => *number < end,
+            UpTo::End => true,
+        };
+        (state.found.take_if(is_found).map(|(_, fault)| fault), due)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::config::EngineConfig;
+    use crate::engine::Engine;
+
+    fn engine() -> Engine {
+        EngineConfig::new().check_indices(true).build_reference().unwrap()
+    }
+
+    /// Waits until all that was recorded has been computed, without looking at checks.
+    fn settle(stream: &Arc<StreamShared>) {
+        let fence = stream.place(&Site::Unknown).unwrap();
+        (*fence).as_ref().wait(None);
+    }
+
+    /// VC4.
+    #[test]
+    fn flags_that_nobody_asks_for_are_let_go() {
+        let engine = engine();
+        let stream = engine.stream().shared();
+        let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3]).unwrap();
+        let mut most = 0;
+        for step in 0..2_000u64 {
+            let index = if step == 700 { 9 } else { 1 };
+            drop(x.take(&engine.tensor(&[index, 2], &[2]).unwrap(), 0).unwrap());
+            if step % 10 == 9 {
+                settle(stream);
+            }
+            most = most.max(stream.checks().pending());
+        }
+        assert!(most > MANY / 2, "{most}: there is something to let go");
+        assert!(most <= MANY + 2 * EACH as usize, "{most}");
+        // What was let go is told all the same, once.
+        let y = (&x * 2.0).unwrap();
+        let error = y.to_vec::<f32>().unwrap_err();
+        assert!(error.to_string().contains("the index 9"), "{error}");
+        y.wait().unwrap();
+        assert_eq!(stream.checks().pending(), 0);
+        assert_eq!(engine.counters().live_values, 1 + 1, "x and y");
+    }
+
+    #[test]
+    fn a_flag_is_read_as_what_was_expected() {
+        let below = |size, is_signed, is_wrapped| Expected {
+            op: "op",
+            site: Site::Unknown,
+            rule: Rule::Below { size, is_signed, is_wrapped },
+        };
+        assert_eq!(below(3, true, false).broken(2), None);
+        assert!(below(3, true, false).broken(3).unwrap().contains("index 3 is"));
+        assert!(below(3, true, false).broken(u64::MAX).unwrap().contains("index -1 is"));
+        assert!(below(3, false, false).broken(u64::MAX).unwrap().contains("index 18446744073709551615 is"));
+        // -4 and 3 more.
+        assert!(
+            below(3, true, true)
+                .broken(u64::MAX)
+                .unwrap()
+                .contains("index -4 is out of range, which is -3 to 2")
+        );
+        assert!(below(3, true, true).broken(5).unwrap().contains("index 5 is"));
+        assert!(below(0, true, false).broken(0).unwrap().contains("there are no elements"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Checks for those who read without waiting.
+
+use std::sync::Arc;
+
+use super::{Checks, Entry, Fault, Reading, UpTo};
+use crate::engine::EngineShared;
+use crate::error::Error;
+use crate::sync::atomic::AtomicU32;
+use crate::sync::{Mutex, Rank};
+use crate::value::Maker;
+
+/// Gets an error if a check has failed.
+type Then = Box<dyn FnOnce(Option<Error>) + Send>;
+
+struct State {
+    /// Flags that have not arrived.
+    left: usize,
+    /// The first that failed, by its place among them.
+    first: Option<(usize, Fault)>,
+    then: Option<Then>,
+}
+
+/// What the checks of a value come to, once their flags have arrived.
+pub(crate) struct Verdict {
+    state: Mutex<State>,
+    round: Arc<AtomicU32>,
+}
+
+impl Checks {
+    /// As [`Checks::before_data`], without waiting. None if there is nothing to be looked at, and for several replicas: only the data of the first comes
+    /// without waiting, and whoever reads next is told.
+    pub(crate) fn verdict(&self, maker: Option<&Maker>, engine: &Arc<EngineShared>) -> Option<Arc<Verdict>> {
+        let maker = maker.filter(|_| self.is_used() && engine.device().replicas() == 1)?;
+        let (found, mut due) = self.due(UpTo::Launch(maker.region.launched()));
+        let mut found: Vec<Fault> = found.into_iter().collect();
+        for (other, mark) in self.others() {
+            let (more, pending) = other.due(UpTo::Number(mark));
+            found.extend(more);
+            due.extend(pending);
+        }
+        if found.is_empty() && due.is_empty() {
+            return None;
+        }
+        let first = found.into_iter().next().map(|fault| (0, fault));
+        let state = State { left: due.len(), first, then: None };
+        let verdict = Verdict { state: Mutex::new(Rank::Verdict, state), round: self.round.clone() };
+        let verdict = Arc::new(verdict);
+        for (at, entry) in due.into_iter().enumerate() {
+            let arrived = verdict.clone();
+            let arrived = move |entry: &Entry| arrived.arrived(at + 1, entry);
+            let is_there = matches!(*entry.reading.lock(), Reading::There(_) | Reading::Told);
+            if is_there { arrived(&entry) } else { entry.start(engine, arrived) }
+        }
+        Some(verdict)
+    }
+}
+
+impl Verdict {
+    /// The flags of an entry are there.
+    fn arrived(&self, at: usize, entry: &Entry) {
+        // It is taken off the list by who may record.
+        let reading = std::mem::replace(&mut *entry.reading.lock(), Reading::Told);
+        let fault = match reading {
+            Reading::There(flags) => entry.fault_of(&flags),
+            _ => None,
+        };
+        let mut state = self.state.lock();
+        state.left -= 1;
+        if let Some(fault) = fault
+            && state.first.as_ref().is_none_or(|&(first, _)| at < first)
+        {
+            state.first = Some((at, fault));
+        }
+        self.tell(state);
+    }
+
+    /// Calls `then`, on any thread, possibly before this returns.
+    pub(crate) fn then(&self, then: impl FnOnce(Option<Error>) + Send + 'static) {
+        let mut state = self.state.lock();
+        state.then = Some(Box::new(then));
+        self.tell(state);
+    }
+
+    fn tell(&self, mut state: crate::sync::MutexGuard<'_, State>) {
+        if state.left > 0 {
+            return;
+        }
+        let Some(then) = state.then.take() else { return };
+        let first = state.first.take();
+        drop(state);
+        then(first.map(|(_, fault)| fault.into_error(true, &self.round)));
+    }
+}

@@ -1,0 +1,175 @@
+//! Recording checks ([`crate::check`]): the ops that make a flag.
+
+use std::borrow::Cow;
+
+use fuseline_fusion::op::attrs;
+use fuseline_fusion::region::Mode;
+use fuseline_fusion::{Attrs, DType, DTypeClass, Fault, Literal, OpCode, OpError, Scalar, Site};
+use smallvec::smallvec;
+
+use super::{Tensor, here};
+use crate::check::{self, Expected, Rule, is_unchecked};
+use crate::error::{Error, Result};
+use crate::stream::{Stream, StreamShared};
+
+/// Whether methods have indices checked on a stream now.
+#[inline]
+fn is_on(stream: &StreamShared) -> bool {
+    let is_asked =
+        stream.engine().config().checks_indices() || (!stream.is_fused() && stream.mode() == Mode::Debug);
+    is_asked && !is_unchecked()
+}
+
+impl Stream {
+    /// Whether methods of tensors have indices checked that are recorded here and now: in Debug mode, and with
+    /// [`EngineConfig::check_indices`](crate::EngineConfig::check_indices), unless in [`unchecked`](crate::unchecked).
+    #[must_use]
+    pub fn checks_indices(&self) -> bool {
+        is_on(self.shared())
+    }
+}
+
+impl Tensor {
+    /// Has it checked that the elements, integers, are indices of `size` elements: from 0 up to, not including, `size`. `op` is what needs them, for the
+    /// error. That is an error of this call in Debug mode and where the host has the elements, and elsewhere one of the next read of what comes
+    /// behind ([`EngineConfig::check_indices`](crate::EngineConfig::check_indices)). Elements that are checked already are not checked
+    /// again. In the body of a loop or branch nothing is.
+    ///
+    /// Methods that take indices do this themselves where they are to.
+    ///
+    /// # Errors
+    /// When an element is found to be another, or they are not integers.
+    #[track_caller]
+    pub fn check_indices(&self, size: u64, op: &'static str) -> Result<()> {
+        self.check_below(size, false, op, &here())
+    }
+
+    /// As [`Tensor::check_indices`], of indices that may count from the end, to which `size` was added then.
+    ///
+    /// # Errors
+    /// As [`Tensor::check_indices`].
+    #[track_caller]
+    pub fn check_wrapped_indices(&self, size: u64, op: &'static str) -> Result<()> {
+        self.check_below(size, true, op, &here())
+    }
+
+    /// Has it checked that all elements, of `bool`, are true; `rule` says what is wrong where one is not. Otherwise as [`Tensor::check_indices`].
+    ///
+    /// ```
+    /// # fn main() -> fuseline::Result<()> {
+    /// # let engine = fuseline::Engine::reference();
+    /// let rates = engine.tensor(&[0.5f32, 1.5], &[2])?;
+    /// rates.less_equal(&engine.scalar(1.0f32))?.check_all("noise", "a rate is above 1")?;
+    /// let error = (&rates * 2.0)?.to_vec::<f32>().unwrap_err();
+    /// assert!(error.to_string().contains("a rate is above 1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When an element is found not to be, or they are of another type.
+    #[track_caller]
+    pub fn check_all(&self, op: &'static str, rule: impl Into<Cow<'static, str>>) -> Result<()> {
+        let site = here();
+        if self.dtype() != DType::Bool {
+            let given = format!("{} was given", self.ty());
+            let error = OpError::new("check_all", Fault::DType, given, "what is checked is of bool");
+            return Err(Tensor::refuse(error, site));
+        }
+        let expected = Expected { op, site: site.clone(), rule: Rule::True(rule.into()) };
+        if self.ty().elems().0 == 0 || self.has_no_check() {
+            return Ok(());
+        }
+        if let Some(scalar) = self.cell().as_scalar() {
+            let flag = u64::from(scalar.to_literal().bytes() == [0]);
+            return expected
+                .broken(flag)
+                .map_or(Ok(()), |what| Err(Error::failed_check(op, site, what, false)));
+        }
+        let is_broken = self.record(OpCode::Not, Attrs::none(), &[self], site.clone())?;
+        let flags = is_broken.as_dtype(DType::U64, self, &site)?.largest(&site)?;
+        check::expect(flags, smallvec![expected])
+    }
+
+    /// [`Tensor::check_indices`] for a method, where indices are to be checked. What are no integers the method's op refuses.
+    #[inline]
+    pub(crate) fn check_where_asked(&self, size: u64, op: &'static str, site: &Site) -> Result<()> {
+        match is_on(self.stream()) && self.dtype().is_int() {
+            true => self.check_below(size, false, op, site),
+            false => Ok(()),
+        }
+    }
+
+    /// The same for labels of classes, of which one may stand for none.
+    pub(crate) fn check_labels_where_asked(
+        &self,
+        classes: u64,
+        ignored: Option<Scalar>,
+        op: &'static str,
+        site: &Site,
+    ) -> Result<()> {
+        let Some(ignored) = ignored.filter(|_| is_on(self.stream()) && self.dtype().is_int()) else {
+            return self.check_where_asked(classes, op, site);
+        };
+        let is_none = self.equal(&self.constant_like(ignored.to_literal(), site)?)?;
+        let first = self.constant_like(Literal::of_f64(self.dtype(), 0.0), site)?;
+        is_none.select(&first, self)?.check_below(classes, false, op, site)
+    }
+
+    /// Whether it belongs to a body of a loop, branch or function of elements.
+    fn has_no_check(&self) -> bool {
+        self.cell().place().is_some_and(|place| !place.trace().is_function())
+    }
+
+    #[inline(never)]
+    fn check_below(&self, size: u64, is_wrapped: bool, op: &'static str, site: &Site) -> Result<()> {
+        let is_signed = match self.dtype().class() {
+            DTypeClass::Signed => true,
+            DTypeClass::Unsigned => false,
+            _ => {
+                let given = format!("{} was given", self.ty());
+                let error = OpError::new(op, Fault::DType, given, "indices are integers");
+                return Err(Tensor::refuse(error, site.clone()));
+            }
+        };
+        if self.ty().elems().0 == 0 || self.has_no_check() {
+            return Ok(());
+        }
+        let rule = Rule::Below { size, is_signed, is_wrapped };
+        let expected = Expected { op, site: site.clone(), rule };
+        if let Some(scalar) = self.cell().as_scalar() {
+            let flag = flag_of(&scalar.to_literal(), is_signed);
+            let what = expected.broken(flag);
+            return what.map_or(Ok(()), |what| Err(Error::failed_check(op, site.clone(), what, false)));
+        }
+        let round = self.stream().checks().round();
+        if self.cell().is_known_below(size, round) {
+            return Ok(());
+        }
+        let wide = if is_signed { DType::I64 } else { DType::U64 };
+        let mut bits = self.as_dtype(wide, self, site)?;
+        if is_signed {
+            let attrs = attrs::convert(DType::U64);
+            bits = bits.record(OpCode::BitcastConvert, attrs, &[&bits], site.clone())?;
+        }
+        check::expect(bits.largest(site)?, smallvec![expected])?;
+        self.cell().set_known_below(size, round);
+        Ok(())
+    }
+
+    /// The largest element, a scalar.
+    fn largest(&self, site: &Site) -> Result<Tensor> {
+        let all: Vec<i64> = (0..self.rank() as i64).collect();
+        self.reduced(OpCode::Maximum, &all, site.clone())
+    }
+}
+
+/// The flag of an index that the host has.
+fn flag_of(index: &Literal, is_signed: bool) -> u64 {
+    let bytes = index.bytes();
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let word = u64::from_le_bytes(wide);
+    let unused = 64 - 8 * bytes.len() as u32;
+    if is_signed { ((word << unused) as i64 >> unused) as u64 } else { word }
+}
