@@ -478,7 +478,10 @@ mod tests {
             let body = Arc::new(Body::binary(OpCode::Add, TensorType::scalar(DType::F32)).unwrap());
             let graph = node(OpCode::Reduce, attrs::dimensions(axes), &[body], &operands).unwrap();
             let signature = graph.nodes()[0].signature();
-            let by = |sums| reduction::reduce(&EvalCall { sums, signature, operands: &operands }).unwrap();
+            let by = |sums| {
+                let arithmetic = Arithmetic { sums, ..Arithmetic::REFERENCE };
+                reduction::reduce(&EvalCall { arithmetic, signature, operands: &operands }).unwrap()
+            };
             assert_eq!(bits(&by(Sums::AnyOrder)[0]), bits(&by(Sums::InOrder)[0]), "{axes:?}");
         }
     }
