@@ -193,6 +193,7 @@ class Memory(unittest.TestCase):
         free, total = torch.accelerator.get_memory_info()
         self.assertTrue(0 < free <= total == torch.fuseline.mem_get_info()[1])
         torch.accelerator.empty_cache()
+        torch.accelerator.empty_host_cache()
         self.assertIn("allocated_bytes.all.peak", torch.fuseline.memory_summary())
 
 
@@ -490,7 +491,7 @@ class Exchange(unittest.TestCase):
                     """
                 )
             )
-            done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+            done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300)
         found = [("fuseline", "Tensor", [0.0, 2.0, 3.0, 3.0]), ("fuseline", "Tensor", [4.0, 6.0]), ("fuseline", "Parameter", [0.0, 2.0, 3.0, 3.0])]
         self.assertEqual(done.stdout.strip(), f"{found} [0.0, 1.0, 2.0, 3.0] 0", done.stderr)
 
@@ -590,7 +591,7 @@ class Ends(unittest.TestCase):
 
     def end(self, source, *arguments, **environment):
         done = subprocess.run(
-            [sys.executable, "-c", source, *arguments], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", source, *arguments], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
         )
         return done.returncode, done.stdout, done.stderr.strip().splitlines()[-1:]
 
