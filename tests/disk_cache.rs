@@ -135,6 +135,15 @@ fn variables_of_the_compiler_count() {
     assert!(compiles > 0);
     assert_eq!(counts("--xla_cpu_multi_thread_eigen=true"), Some((compiles, 0)));
     assert_eq!(counts("--xla_cpu_multi_thread_eigen=false"), Some((0, compiles)));
+    // A file of flags is what is in it.
+    let file = root.path().join("flags");
+    let counts = |flags: &str| {
+        fs::write(&file, flags).unwrap();
+        child(root.path(), "one_process", &[("XLA_FLAGS", file.to_str().unwrap())]).wait_for_counts()
+    };
+    assert_eq!(counts("--xla_cpu_multi_thread_eigen=false"), Some((compiles, 0)));
+    assert_eq!(counts("--xla_cpu_multi_thread_eigen=true"), Some((compiles, 0)));
+    assert_eq!(counts("--xla_cpu_multi_thread_eigen=false"), Some((0, compiles)));
 }
 
 /// Every entry, damaged in one place, costs a compile and nothing else, and is there again.

@@ -103,6 +103,40 @@ fn a_collision_is_never_served() {
     assert_eq!(hit(&cache, 1, &[0]), Some(10));
 }
 
+/// What is said of an artifact is about the region that it was made of, and not about another one under the same key.
+#[test]
+fn who_collides_discards_nothing() {
+    let cache = Cache::new(Budget::default());
+    let why = Arc::new("it does not run".to_owned());
+    fill(&cache, 1, &[0], 10);
+    let Lookup::Hit(found) = look(&cache, 1, &[0]) else { panic!("it is there") };
+    assert_eq!(cache.discard(&key(1), &canonical(2), &found.artifact, why), None);
+    assert_eq!(hit(&cache, 1, &[0]), Some(10));
+}
+
+#[test]
+fn who_collides_proves_nothing() {
+    let cache = Cache::new(Budget::default());
+    let why = Arc::new("it does not run".to_owned());
+    fill(&cache, 1, &[0], 10);
+    let Lookup::Hit(found) = look(&cache, 1, &[0]) else { panic!("it is there") };
+    // One attempt fails, and what the next one makes is unproven until it has run itself.
+    assert!(cache.discard(&key(1), &canonical(1), &found.artifact, why).is_some());
+    let claim = (0..1000).find_map(|_| match look(&cache, 1, &[0]) {
+        Lookup::Claimed(claim) => Some(claim),
+        _ => None,
+    });
+    let _ = claim.expect("it is tried again").fulfil(Exe { number: 11, bytes: 100 });
+    let is_unproven = || match look(&cache, 1, &[0]) {
+        Lookup::Hit(hit) => hit.is_unproven,
+        other => panic!("expected a hit, found {other:?}"),
+    };
+    cache.prove(&key(1), &canonical(2));
+    assert!(is_unproven(), "proven by another region");
+    cache.prove(&key(1), &canonical(1));
+    assert!(!is_unproven());
+}
+
 #[test]
 fn a_failure_answers_for_a_while_and_then_for_ever() {
     let cache = Cache::new(Budget::default());

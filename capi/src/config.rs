@@ -430,3 +430,24 @@ pub unsafe extern "C" fn fuseline_config_inject_faults(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each deadline by its own name: one for another would be noticed by nobody until something hangs.
+    #[test]
+    fn deadlines_are_set_by_name() {
+        let (seconds, none) = (Duration::from_secs(7), Deadlines::new());
+        for (name, expected) in [
+            ("wait_deadline", none.wait(seconds)),
+            ("compile_deadline", none.compile(seconds)),
+            ("call_deadline", none.call(seconds)),
+        ] {
+            let mut config = fuseline_config::new();
+            let setting = SETTINGS.iter().find(|setting| setting.name == name).expect("it is a setting");
+            (setting.set)(&mut config, "7").expect("a number of seconds");
+            assert_eq!(config.deadlines, expected, "{name}");
+        }
+    }
+}

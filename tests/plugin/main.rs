@@ -12,6 +12,7 @@ mod callbacks;
 mod compiles;
 mod conformance;
 mod crash;
+mod environment;
 mod faults;
 mod forks;
 mod orders;
