@@ -25,8 +25,9 @@ use crate::error::{Failure, RegionRef};
 use crate::record::memo::Kind;
 use crate::record::replay::{Dropped, Life};
 use crate::result::once::{Abandoned, Once, Promise};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Tally, next_block};
+use crate::sync::{fence, ordering};
 use crate::trace::Place;
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
@@ -194,7 +195,7 @@ impl ValueCell {
     #[inline]
     pub(crate) fn renew(&self, number: u32) -> bool {
         // What those who had references did comes before.
-        fence(Ordering::Acquire);
+        fence(ordering!(Acquire, "value_renew"));
         if !self.outcome.is_untouched() {
             return false;
         }
@@ -341,6 +342,8 @@ impl ValueRef {
     pub(crate) fn is_last(&self) -> bool {
         let is_last = Arc::strong_count(&self.0) == 1;
         debug_assert!(!is_last || !self.0.has_handles(), "bug: {self:?} is to be reused and has a handle");
+        // What those who had references did with its memory comes before what overwrites it.
+        fence(ordering!(Acquire, "value_last"));
         is_last
     }
 }
@@ -383,6 +386,74 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use fuseline_fusion::DType;
+
+    use super::*;
+    use crate::sync::UnsafeCell;
+    use crate::sync::atomic::AtomicU32;
+
+    /// A value with its references counted as `Arc` counts them, which loom does not see: given up
+    /// with `Release`, looked at with `Relaxed`.
+    struct Counted {
+        value: ValueRef,
+        references: AtomicU32,
+        memory: UnsafeCell<u32>,
+    }
+
+    // SAFETY: holds because the memory is used by one reference's owner after the other, which the
+    // models check.
+    unsafe impl Send for Counted {}
+    // SAFETY: holds for the same reason.
+    unsafe impl Sync for Counted {}
+
+    /// Another thread does something with a value and gives its reference up; this one looks at it
+    /// when it is the only one left.
+    fn beside(other: fn(&Counted), last: fn(&Counted)) {
+        loom::model(move || {
+            let cell = Arc::new(ValueCell::pending(TensorType::scalar(DType::F32)));
+            let _ = cell.life().drop_one(|| 0);
+            let counted =
+                Counted { value: ValueRef(cell), references: AtomicU32::new(2), memory: UnsafeCell::new(0) };
+            let counted = Arc::new(counted);
+            let theirs = counted.clone();
+            let thread = loom::thread::spawn(move || {
+                other(&theirs);
+                theirs.references.fetch_sub(1, Ordering::Release);
+            });
+            if counted.references.load(Ordering::Relaxed) == 1 {
+                last(&counted);
+            }
+            thread.join().expect("no panic");
+        });
+    }
+
+    /// A value that somebody has waited for is not made anew.
+    #[test]
+    fn loom_what_was_waited_for_is_not_renewed() {
+        beside(
+            |counted| counted.value.0.outcome().subscribe(|| ()),
+            |counted| assert!(!counted.value.0.renew(1), "somebody waits for it"),
+        );
+    }
+
+    /// V2: memory is overwritten after all that others did with it.
+    #[test]
+    fn loom_the_last_reader_comes_after_the_others() {
+        beside(
+            // SAFETY: holds because the other one writes only when this reference has been given
+            // up.
+            |counted| counted.memory.with(|memory| assert_eq!(unsafe { *memory }, 0)),
+            |counted| {
+                assert!(counted.value.is_last());
+                // SAFETY: holds because nobody else has a reference.
+                counted.memory.with_mut(|memory| unsafe { *memory = 1 });
+            },
+        );
     }
 }
 

@@ -625,7 +625,7 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
     });
     let (ops, peak, eager) = planned.expect("the plugin tells");
     if peak.0 <= eager.0 + eager.0 / 4 {
-        println!("skipped: this plugin needs {peak} for what its ops hold {eager}");
+        println!("skipped: no plan larger than its ops: the plugin needs {peak}, and they hold {eager}");
         return Ok(());
     }
     let told = events.iter().find_map(|event| match event {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use fuseline_cache::Hit;
 use fuseline_fusion::lower::Numerics;
 use fuseline_fusion::op::{Rounding, rounding_class, tolerance};
-use fuseline_fusion::{DType, Graph, Ref};
+use fuseline_fusion::{DType, Graph, Ref, Signature, TensorType};
 
 use super::job::{Job, Step};
 use super::launch::Bound;
@@ -184,31 +184,57 @@ fn bars(graph: &Graph, numerics: Numerics) -> Vec<Bar> {
     if numerics == Numerics::Exact {
         return vec![Bar::Bits; graph.result_count()];
     }
-    // What rounding has done to a value: to its last digits, or, where an op has jumped, to anything.
-    let mut done: Vec<Rounding> = Vec::with_capacity(graph.result_count());
+    // What rounding has done to a value: to its last digits, how often on the longest way to it,
+    // or, where an op has jumped, to anything.
+    let mut done: Vec<(Rounding, u32)> = Vec::with_capacity(graph.result_count());
     let mut bars = Vec::with_capacity(graph.result_count());
     for node in graph.nodes() {
         let signature = node.signature();
         let operands = node.operands().iter().map(|operand| match *operand {
-            Ref::Param(_) => Rounding::Exact,
+            Ref::Param(_) => (Rounding::Exact, 0),
             Ref::Result(index) => done[index as usize],
         });
-        let before = operands.fold(Rounding::Exact, Rounding::worse);
+        let none = (Rounding::Exact, 0);
+        let worse = |(a, n): (Rounding, u32), (b, m): (Rounding, u32)| (a.worse(b), n.max(m));
+        let (before, roundings) = operands.fold(none, worse);
         let after = match (before, rounding_class(signature)) {
             (Rounding::Step, _) | (Rounding::Rounded, Rounding::Step) => Rounding::Step,
             (Rounding::Rounded, _) | (_, Rounding::Rounded) => Rounding::Rounded,
             _ => Rounding::Exact,
         };
+        let own = if rounding_class(signature) == Rounding::Exact { 0 } else { roundings_of(signature) };
         for ty in signature.results() {
-            done.push(after);
+            done.push((after, roundings + own));
             bars.push(match after {
                 Rounding::Exact => Bar::Bits,
-                Rounding::Rounded => Bar::Within(tolerance(ty.dtype().part())),
+                Rounding::Rounded => Bar::Within(share(ty.dtype().part(), roundings + own)),
                 Rounding::Step => Bar::None,
             });
         }
     }
     bars
+}
+
+/// How often an op rounds: once, and where it combines many elements as often as sums by halves of
+/// them do.
+fn roundings_of(signature: &Signature) -> u32 {
+    let count = |types: &[TensorType]| types.iter().map(|ty| ty.elems().get()).max().unwrap_or(0).max(1);
+    1 + (count(signature.operands()) / count(signature.results())).max(1).ilog2()
+}
+
+/// How far a result may be off that has been rounded so often: a region may round between its ops,
+/// and at its end, or only there. A short float is off by half a step each time, and what follows
+/// makes up to twice as much of it; longer ones have other sums and functions besides, for which
+/// there is [`tolerance`].
+fn share(dtype: DType, roundings: u32) -> f64 {
+    let most = tolerance(dtype);
+    match dtype.float_format() {
+        Some(format) if dtype.size() <= 2 => {
+            let half = f64::from(format.mantissa + 1).exp2().recip();
+            most.min(2.0 * half * f64::from(roundings + 1))
+        }
+        _ => most,
+    }
 }
 
 /// A number that is not what it should be.
@@ -264,7 +290,7 @@ fn difference(dtype: DType, bar: Bar, fused: &[u8], single: &[u8]) -> Option<Str
 
 #[cfg(test)]
 mod tests {
-    use fuseline_fusion::{Attrs, OpCode, TensorType};
+    use fuseline_fusion::{Attrs, OpCode};
 
     use super::*;
 
@@ -302,6 +328,35 @@ mod tests {
         }
         assert!(found(bar, &[f32::INFINITY], &[f32::NEG_INFINITY]));
         assert!(!found(Bar::None, &[1.0], &[2.0]));
+    }
+
+    /// Of one op two halves of a step each way, of many ops more, and never a quarter.
+    #[test]
+    fn short_floats_may_differ_by_their_roundings() {
+        let bars_of = |ops: usize| {
+            let mut graph = Graph::new();
+            let mut x = graph.param(TensorType::of(DType::BF16, &[4]).unwrap());
+            for _ in 0..ops {
+                x = graph.push(OpCode::Exponential, Attrs::none(), &[], &[x]).unwrap()[0];
+            }
+            bars(&graph, Numerics::Fast).pop().unwrap()
+        };
+        let off = |bar: Bar, numbers: [u16; 2]| {
+            let [fused, single] = numbers.map(u16::to_le_bytes);
+            difference(DType::BF16, bar, &fused, &single).is_some()
+        };
+        // 1, the number two steps further, and those 5 and 20 % away.
+        let one = 0x3f80;
+        for (ops, other, is_found) in [
+            (1, one + 2, false),
+            (1, 0x3f86, true),
+            (8, 0x3f86, false),
+            (8, 0x3f9a, true),
+            (200, 0x3fa8, true),
+        ] {
+            assert_eq!(off(bars_of(ops), [other, one]), is_found, "{ops} ops, {other:x}");
+        }
+        assert_eq!(bars_of(1_000), Bar::Within(tolerance(DType::BF16)));
     }
 
     #[test]

@@ -38,16 +38,18 @@
 //! | `null -> segment` | whoever needs it first, producer or consumer | compare-exchange, `Release` publishes the empty slots, `Acquire` for the loser |
 //! | `segment -> null` | the consumer, after it has taken all payloads | plain store, published by `head` |
 //!
-//! `head`: first ticket that has not been taken out, a multiple of `SLOTS`. Stored by the consumer with `Release` after
-//! the directory entry was cleared; loaded by producers with `Acquire`.
+//! `head`: first ticket that has not been taken out, a multiple of `SLOTS`. Stored by the consumer
+//! with `Release` after the directory entry was cleared; loaded by producers with `Acquire`, or
+//! under the lock that the consumer holds meanwhile (`room`).
 //!
 //! # Safety argument
 //!
 //! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter hands a ticket out once. The
 //!   consumer reads a payload only after it saw `WRITTEN` with `Acquire`, which the owner stored with `Release` afterwards.
-//! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw `head > ticket - capacity` with
-//!   `Acquire`. The consumer had cleared the entry of the previous lap before. So the producer sees null or the segment of
-//!   its own lap; the next lap's can not be there, because that needs the consumer to have passed this ticket.
+//! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw `head
+//!   > ticket - capacity` with `Acquire` or under `room`. The consumer had cleared the entry of the
+//!   previous lap before. So the producer sees null or the segment of its own lap; the next lap's
+//!   can not be there, because that needs the consumer to have passed this ticket.
 //! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the swap to `WRITTEN`. The
 //!   consumer takes a segment out only after it saw `WRITTEN` in each of its slots with `Acquire`.
 //! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED` in. Either that fails
@@ -264,7 +266,8 @@ impl<T> Log<T> {
             // Not under the lock: it may be somebody else's code.
             entry = give_up(entry);
             let mut left = self.room.lock();
-            if ticket >= self.head.load(Ordering::Acquire) + CAPACITY {
+            // Relaxed: `head` is stored under this lock.
+            if ticket >= self.head.load(Ordering::Relaxed) + CAPACITY {
                 left.get_or_insert_with(|| Box::new(Left(Vec::new()))).0.push((ticket, entry));
                 return Pushed { ticket: Ticket(ticket), awaited: true };
             }
@@ -307,7 +310,8 @@ impl<T> Log<T> {
     /// Whether there is room for the entry of this ticket, in time.
     fn wait_for_room(&self, ticket: u64, until: Option<Instant>) -> bool {
         let mut guard = self.room.lock();
-        while ticket >= self.head.load(Ordering::Acquire) + CAPACITY {
+        // Relaxed: `head` is stored under this lock.
+        while ticket >= self.head.load(Ordering::Relaxed) + CAPACITY {
             guard = match until {
                 None => self.made_room.wait(guard),
                 Some(until) if Instant::now() < until => self.made_room.wait_until(guard, until),

@@ -20,7 +20,7 @@ mod real {
 
     use std::cell::Cell;
     use std::ffi::c_int;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
     use crate::sync::Living;
@@ -33,12 +33,26 @@ mod real {
         has_plugin: bool,
     }
 
+    /// The list, while it is locked.
+    struct Locked(MutexGuard<'static, List>);
+
+    /// Written before each unlock and read after each lock. The lock orders all by itself; but
+    /// where threads meet on it that happens inside the standard library, which the thread
+    /// sanitizer does not see into, and of this it can tell.
+    static TURN: AtomicU32 = AtomicU32::new(0);
+
+    impl Drop for Locked {
+        fn drop(&mut self) {
+            TURN.store(0, Ordering::Release);
+        }
+    }
+
     static FORKED: AtomicBool = AtomicBool::new(false);
     static LIST: Mutex<List> = Mutex::new(List { kept: Living::new(64), has_plugin: false });
 
     thread_local! {
         /// The lock on the list, while this thread forks.
-        static FORKING: Cell<Option<MutexGuard<'static, List>>> = const { Cell::new(None) };
+        static FORKING: Cell<Option<Locked>> = const { Cell::new(None) };
     }
 
     /// Whether this process was forked from one that was using the library.
@@ -47,21 +61,23 @@ mod real {
         FORKED.load(Ordering::Relaxed)
     }
 
-    fn list() -> MutexGuard<'static, List> {
+    fn list() -> Locked {
         // Nothing that holds it panics half way.
-        LIST.lock().unwrap_or_else(PoisonError::into_inner)
+        let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+        TURN.load(Ordering::Acquire);
+        Locked(list)
     }
 
     /// Has something stay alive in a child (B2).
     pub(crate) fn keep_in_child(kept: Kept) {
         watch();
-        list().kept.push(kept);
+        list().0.kept.push(kept);
     }
 
     /// A plugin is open, and its threads stay.
     pub(crate) fn note_plugin() {
         watch();
-        list().has_plugin = true;
+        list().0.has_plugin = true;
     }
 
     fn watch() {
@@ -94,8 +110,8 @@ mod real {
         let list = FORKING.try_with(Cell::take).ok().flatten();
         let mut is_used = true;
         if let Some(list) = &list {
-            is_used = list.has_plugin;
-            for kept in list.kept.iter() {
+            is_used = list.0.has_plugin;
+            for kept in list.0.kept.iter() {
                 is_used = true;
                 std::mem::forget(kept);
             }

@@ -1,4 +1,5 @@
-//! Under loom: every access and every schedule of a small model is explored.
+//! Under loom: every access of a small model is explored, in every schedule with a bounded number
+//! of preemptions.
 //!
 //! loom has no clock, so a deadline never passes here: a model that would wait for one deadlocks and is reported.
 #![allow(dead_code, reason = "models exercise a part of the crate")]

@@ -38,6 +38,14 @@ pub(crate) fn weakened(name: &str) -> bool {
     }
 }
 
+/// A fence of a named ordering, or none where that is weakened.
+#[inline(always)]
+pub(crate) fn fence(ordering: atomic::Ordering) {
+    if ordering != atomic::Ordering::Relaxed {
+        atomic::fence(ordering);
+    }
+}
+
 pub(crate) mod fork;
 mod living;
 #[cfg(loom)]

@@ -1,16 +1,20 @@
-//! Sums of many terms in blocks of a few, and sums of these, where sums may be taken in any order ([`Sums::AnyOrder`](super::Sums)).
+//! Sums of many terms in blocks of a few, and sums of these, where sums may be taken in any order
+//! ([`Sums::AnyOrder`](super::Sums)).
 //!
-//! A sum that goes on term by term errs by up to as many roundings as there are terms; the vector instructions of a compiled sum make it
-//! some fewer. Here each level adds [`BLOCK`] terms of the one below, so that a term goes through `BLOCK` roundings a level, 96 for a
-//! million terms (Higham, The accuracy of floating point summation, 1993: "pairwise", with a wider base). Up to `BLOCK` terms the order is
-//! that of the terms. All is done in the type of the terms, so what overflows in a compiled sum does here.
+//! A sum that goes on term by term errs by up to as many roundings as there are terms; the vector
+//! instructions of a compiled sum make it some fewer. Here each level adds [`BLOCK`] terms of the
+//! one below, so that a term goes through `BLOCK` roundings a level, 96 for a million terms
+//! (Higham, The accuracy of floating point summation, 1993: "pairwise", with a wider base). Up to
+//! `BLOCK` terms the order is that of the terms. All is done in the type of the terms, so what
+//! overflows in a compiled sum does here.
 
 /// Terms of a sum that goes on one by one.
 pub(super) const BLOCK: usize = 32;
 
 /// Sums that go on side by side, each over as many terms as the others.
 pub(super) struct Cascade<F> {
-    /// Sums of at most [`BLOCK`] terms; sums of these; and so on. What is in a level that has no terms is not looked at.
+    /// Sums of at most [`BLOCK`] terms; sums of these; and so on. What is in a level that has no
+    /// terms is not looked at.
     levels: Vec<Vec<f32>>,
     /// How many terms a place has got, at the places where rows begin.
     counts: Vec<usize>,
@@ -22,7 +26,8 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
         Cascade { levels: vec![vec![0.0; places]], counts: vec![0; places], add }
     }
 
-    /// Adds a term each to the places from `start` on, `step` apart. Rows that begin at one place have the same places.
+    /// Adds a term each to the places from `start` on, `step` apart. Rows that begin at one place
+    /// have the same places.
     pub(super) fn add_row(&mut self, start: usize, step: usize, row: impl ExactSizeIterator<Item = f32>) {
         let count = self.counts[start];
         self.counts[start] += 1;
@@ -38,7 +43,8 @@ impl<F: Fn(f32, f32) -> f32> Cascade<F> {
         }
     }
 
-    /// Hands sums of whole blocks to the level above, and from there on where that makes a block whole.
+    /// Hands sums of whole blocks to the level above, and from there on where that makes a block
+    /// whole.
     fn carry(&mut self, start: usize, step: usize, len: usize, count: usize) {
         let mut blocks = count / BLOCK;
         for level in 0.. {
@@ -106,7 +112,8 @@ mod tests {
 
     #[test]
     fn every_term_is_added_once() {
-        // Whole numbers, whose sums are exact in any order; the counts are about the ends of blocks.
+        // Whole numbers, whose sums are exact in any order; the counts are about the ends of
+        // blocks.
         for count in
             [1, 2, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025, 1056, 1057, 2048, 2049, 32_768, 32_769, 33_825]
         {
@@ -134,7 +141,8 @@ mod tests {
         }
     }
 
-    /// One after the other is some hundred units off; the bound is 32 a level, and what is measured is below one.
+    /// One after the other is some hundred units off; the bound is 32 a level, and what is measured
+    /// is below one.
     #[test]
     fn many_terms_err_little() {
         let terms = terms(1 << 18);

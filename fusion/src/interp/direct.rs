@@ -4,9 +4,10 @@
 //! Input: a call. Output: its result, or `None` where it is none of these; the general way is there for all calls.
 //!
 //! Invariants:
-//! - J3: the same operations on the same values in the same order as the general way, so the same bits. Elements are computed by the same
-//!   functions of [`super::kernel`], in `f64` and rounded; a sum of products goes on for many results at once, each in its own order.
-//!   Where sums may be taken in any order (J4), those of many terms are taken by [`cascade`], and err less.
+//! - J3: the same operations on the same values in the same order as the general way, so the same
+//!   bits. Elements are computed by the same functions of [`super::kernel`], in `f64` and rounded;
+//!   a sum of products goes on for many results at once, each in its own order. Where sums may be
+//!   taken in any order (J4), those of many terms are taken by [`cascade`], and err less.
 //!
 //! There is no unsafe code and no assumption on the processor: the loops are of a form that compilers turn into vector instructions.
 
@@ -303,8 +304,8 @@ fn reduce_by(inputs: &[Word], results: &mut [f32], walk: Walk, f: impl Fn(f32, f
 
 // ----- products -----
 
-/// Products of `batch` matrices: `rows` by `depth`, and `depth` by `columns`. Each result is the sum of its products, one after the other, or in
-/// blocks of them.
+/// Products of `batch` matrices: `rows` by `depth`, and `depth` by `columns`. Each result is the
+/// sum of its products, one after the other, or in blocks of them.
 pub(super) fn product(
     lhs: &[f32],
     rhs: &[f32],
@@ -466,7 +467,8 @@ mod tests {
         }
     }
 
-    /// Every term is in the sum of its place, whichever way the walk goes: sums of small whole numbers have no rounding.
+    /// Every term is in the sum of its place, whichever way the walk goes: sums of small whole
+    /// numbers have no rounding.
     #[test]
     fn sums_in_any_order_have_the_same_terms() {
         let dims = [35u64, 34, 40];

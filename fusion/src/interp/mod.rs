@@ -153,7 +153,8 @@ impl std::error::Error for EvalError {}
 pub enum Sums {
     /// One term after the other: what others are compared with.
     InOrder,
-    /// As is fastest, for products and convolutions of `f32`, and in blocks for its sums (J4): those err less.
+    /// As is fastest, for products and convolutions of `f32`, and in blocks for its sums (J4):
+    /// those err less.
     AnyOrder,
 }
 

@@ -1,4 +1,5 @@
-//! Every schedule of small logs: two slots a segment, two segments, four entries at most.
+//! Schedules of small logs, two slots a segment, two segments, four entries at most: all that
+//! preempt a thread a few times.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,8 +7,9 @@ use std::time::Instant;
 use super::{CAPACITY, Log};
 use crate::sync::{Condvar, Mutex, Rank};
 
-/// Explores every schedule with at most two preemptions: reliability studies find most bugs there, and a third makes the
-/// larger models fifty times slower.
+/// Explores every schedule with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says:
+/// reliability studies find most bugs there, and a third makes the larger models fifty times
+/// slower.
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2));

@@ -18,7 +18,7 @@
 //! | anything `-> MADE, 1, number` | the tape, of a value that nobody else knows, [`Life::make`] | store, relaxed |
 //! | `n -> BOUND, n, number` | holder of the gate, [`Life::bind`] | or, relaxed |
 //! | `BOUND, n -> n` | the same, [`Life::take_off`] | as below |
-//! | `bits, n -> n` | holder of the gate, when the tape is closed, [`Life::take_off`] | and, `Acquire` gets what the last owner did |
+//! | `bits, n -> n` | holder of the gate, when the tape is closed, [`Life::take_off`] | and, `Acquire` gets what the last owner did; so does the load of [`Life::given`] |
 //!
 //! # Safety argument
 //!
@@ -129,7 +129,7 @@ impl Life {
     /// Where the tape stood when the last handle was dropped, if it was.
     #[inline]
     pub(crate) fn given(&self) -> Option<Stood> {
-        place(self.0.load(Ordering::Acquire))
+        place(self.0.load(ordering!(Acquire, "life_given")))
     }
 
     /// It is on no tape from now on. Returns where the tape stood when the last handle was dropped, if it was.

@@ -1,10 +1,7 @@
 //! Concurrency checkers: loom, shuttle and the sanitizers.
 //!
 //! Each builds the library's tests in a configuration of its own. Tests belong to a checker by
-//! their names: `loom_*`, `shuttle_*`, `stress_*`. The sanitizers see the layer below too, where
-//! pointers of C are read and written: the unit tests of `src/pjrt` and those of the library on
-//! made-up plugins, whose code is built with the sanitizer as well. They do not see the real
-//! plugin.
+//! their names: `loom_*`, `shuttle_*`, `stress_*`.
 //!
 //! A loom model is explored with at most three preemptions of a thread within one schedule
 //! ([`PREEMPTIONS`]): not every schedule there is, but all in which that is enough for something to
@@ -39,7 +36,7 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
-/// What the sanitizers run: of the library, on its own and on made-up plugins.
+/// What the sanitizers run. Tests of other binaries of the package can be added.
 const SANITIZED: &[Chosen] = &[("fuseline", "stress_")];
 
 /// Explores the schedules of the models.

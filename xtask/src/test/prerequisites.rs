@@ -54,6 +54,8 @@ const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite { name: "files of 8 EiB", is_here: cannot_tell },
     Prerequisite { name: "process of its own", is_here: cannot_tell },
     Prerequisite { name: "symbol versions", is_here: cannot_tell },
+    // Of a region on this plugin, which the test is about.
+    Prerequisite { name: "plan larger than its ops", is_here: cannot_tell },
 ];
 
 /// Where the conformance cases are.
