@@ -7,7 +7,7 @@ use fuseline::Tensor;
 use fuseline::fusion::{DType, Scalar};
 use fuseline::random::Generator;
 
-use super::{cast, fitted, result, stretched};
+use super::{cast, fitted, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, one, unsupported};
 use crate::graph;
 
@@ -17,6 +17,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "uniform",
         lower: |call| {
             let ty = call.out(0)?;
+            sound(call.float(1)? <= call.float(2)?)?;
             let unit = generator(call, 3)?.uniform(ty.dtype(), ty.dims(), 0.0, 1.0)?;
             result(call, scaled(call, &unit, 1, 2, true)?)
         },
@@ -25,6 +26,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "normal_functional",
         lower: |call| {
             let ty = call.out(0)?;
+            sound(call.float(2)? >= 0.0)?;
             let standard = generator(call, 3)?.normal(ty.dtype(), ty.dims())?;
             result(call, scaled(call, &standard, 1, 2, false)?)
         },
@@ -46,6 +48,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "exponential",
         lower: |call| {
             let ty = call.out(0)?;
+            sound(call.float(1)? > 0.0)?;
             let standard = generator(call, 2)?.exponential(ty.dtype(), ty.dims())?;
             result(call, standard.div(&stretched(&call.number(1, ty.dtype())?, ty.dims())?)?)
         },
@@ -57,11 +60,17 @@ pub(crate) static ROWS: &[Row] = &[
         name: "bernoulli.p",
         lower: |call| {
             let dims = call.out(0)?.dims();
+            sound((0.0..=1.0).contains(&call.float(1)?))?;
             let trials = generator(call, 2)?.bernoulli(call.float(1)?, dims)?;
             one(fitted(&trials, call.out(0)?)?)
         },
     },
 ];
+
+/// Whether numbers are those of a distribution. What is wrong with them the CPU says.
+fn sound(is_sound: bool) -> Result<()> {
+    if is_sound { Ok(()) } else { unsupported("numbers that no distribution has") }
+}
 
 /// Draws of different calls are 2^32 blocks apart.
 pub(crate) const APART: u64 = 1 << 32;
@@ -83,6 +92,11 @@ fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
 fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
     let dims = call.out(0)?.dims();
     let wide = if probability.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    if call.stream.checks_indices() {
+        let (zero, one) = (number(call, 0.0, probability)?, number(call, 1.0, probability)?);
+        let is_one = probability.greater_equal(&zero)?.and(&probability.less_equal(&one)?)?;
+        is_one.check_all("bernoulli", "a probability is not from 0 to 1")?;
+    }
     let unit = generator(call, at)?.uniform(wide, dims, 0.0, 1.0)?;
     result(call, unit.less(&stretched(&cast(probability, wide)?, dims)?)?)
 }
@@ -111,7 +125,7 @@ fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Re
 }
 
 /// Places drawn with the weights that the last dimension has: the greatest sums of a logarithm and Gumbel noise (Vieira, "Gumbel-max trick and weighted
-/// reservoir sampling", 2014). Weights that are no probabilities are errors in PyTorch, which are not told.
+/// reservoir sampling", 2014).
 fn multinomial(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
@@ -119,6 +133,15 @@ fn multinomial(call: &Call<'_>) -> Result<Results> {
     let rows = cast(&x, wide)?;
     let last = rows.rank() - 1;
     let (batch, size) = (rows.dims()[..last].to_vec(), rows.dims()[last]);
+    if call.stream.checks_indices() {
+        let (zero, most) = (number(call, 0.0, &rows)?, number(call, f64::INFINITY, &rows)?);
+        let is_weight = rows.greater_equal(&zero)?.and(&rows.less(&most)?)?;
+        is_weight
+            .check_all("multinomial", "probability tensor contains either `inf`, `nan` or element < 0")?;
+        let sums = rows.sum(&[last as i64])?;
+        let is_any = sums.greater(&number(call, 0.0, &sums)?)?;
+        is_any.check_all("multinomial", "invalid multinomial distribution (sum of probabilities <= 0)")?;
+    }
     let logits = rows.log()?;
     let mut generator = generator(call, 3)?;
     if call.flag_or(2, false)? {
