@@ -12,8 +12,32 @@ use super::{cast, inverse, number, put, result, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
-pub(crate) static ROWS: &[Row] =
-    &[Row { name: "index.Tensor", lower: index }, Row { name: "_index_put_impl", lower: index_put }];
+pub(crate) static ROWS: &[Row] = &[
+    Row { name: "index.Tensor", lower: index },
+    Row { name: "_index_put_impl", lower: index_put },
+    Row {
+        name: "_assert_async",
+        lower: |call| assert(call, "Expected Tensor with single nonzero value, but got zero"),
+    },
+    Row { name: "_assert_async.msg", lower: |call| assert(call, call.text(1)?.unwrap_or_default()) },
+    Row {
+        name: "_functional_assert_async.msg",
+        lower: |call| {
+            let _ = assert(call, call.text(1)?.unwrap_or_default())?;
+            result(call, call.tensor(2)?)
+        },
+    },
+];
+
+/// Has it checked, whatever is checked elsewhere, that a tensor of one element is not zero.
+fn assert(call: &Call<'_>, rule: &str) -> Result<Results> {
+    let x = call.tensor(0)?;
+    if x.shape().elems().0 != 1 {
+        return unsupported("an assertion of several elements, or of none");
+    }
+    x.not_equal(&number(call, 0.0, &x)?)?.check_all("_assert_async", rule.to_owned())?;
+    Ok(Results::new())
+}
 
 /// What a list of indices says of a tensor.
 struct Plan {
