@@ -364,3 +364,21 @@ fn cost_of_a_growing_cache() {
         }
     }
 }
+
+/// A check is over all indices, however many there are, and exact: it keeps no region from being padded (O6), and finds what is there.
+#[test]
+fn checks_of_indices_are_padded() {
+    let config = counted(ShapeClasses::default()).check_indices(true);
+    let Some(engine) = plugin(config) else { return };
+    let table = engine.tensor(&numbers(20, 0.1), &[10, 2]).unwrap();
+    for count in 1..=40u64 {
+        for bad in [None, Some(count - 1)] {
+            let indices = (0..count).map(|at| if bad == Some(at) { 10 } else { (at % 10) as i32 });
+            let indices = engine.tensor(&indices.collect::<Vec<_>>(), &[count]).unwrap();
+            let read = (table.take(&indices, 0).unwrap() * 2.0).unwrap().to_vec::<f32>();
+            assert_eq!(read.is_err_and(|error| error.is_failed_check()), bad.is_some(), "{count}");
+        }
+    }
+    let counters = engine.counters();
+    assert!(counters.padded > 60 && counters.compiles <= 10, "{counters:?}");
+}

@@ -1,6 +1,8 @@
 //! Hostile input at the public API and below it: sizes, attributes and names at which rules break are refused with words, before
 //! anything of their size is allocated, and never by a panic; and nothing but what was lowered reaches a plugin.
 //!
+//! Indices and other data that are out of range are found by checks, where there are to be checks, at the line that is wrong.
+//!
 //! What holds for single calls of every row is in `fusion/tests/ops.rs`, for hostile text in `fusion/tests/text.rs`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
@@ -15,7 +17,10 @@ use fuseline::embed::{Call, Session};
 use fuseline::fusion::Site;
 use fuseline::fusion::op::{Aim, Entropy, OPS, Seeded, attrs};
 use fuseline::fusion::program::Program;
-use fuseline::{DType, OpCode, Origin, Result, TensorType};
+use fuseline::nn::{self, CrossEntropy, Reduction};
+use fuseline::{
+    DType, EngineConfig, Error, Mode, OpCode, Origin, Result, Stage, Tensor, TensorType, unchecked, with_mode,
+};
 use hostile::{Attempt, pick, place, sampled};
 
 /// What an answer to a hostile call may take, whatever the call is about.
@@ -348,4 +353,377 @@ fn names_with_syntax_in_them_are_refused() {
         let text = file(&op(&name.escape_default().to_string(), "[0]", "1"), "[1]");
         assert!(Program::parse(&text).is_err(), "{name:?} is an op");
     }
+}
+
+// ----- values that are out of range -----
+
+fn checking() -> EngineConfig {
+    support::config().check_indices(true)
+}
+
+/// A check that failed, of this op, in this file, with these words.
+#[track_caller]
+fn failed_check<T: std::fmt::Debug>(result: Result<T>, op: &str, words: &str) -> Error {
+    let error = result.expect_err("something is out of range");
+    assert!(error.is_failed_check(), "{error}");
+    assert_eq!((error.op_name(), error.stage(), error.origin()), (Some(op), Stage::Execute, Origin::User));
+    let text = error.to_string();
+    assert!(text.contains("tests/hostile.rs:") && text.contains(words), "{text}");
+    error
+}
+
+type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
+/// What takes indices below 3 into `f32[3, 2]`, by the op that errors name.
+const METHODS: [(&str, Method); 8] = [
+    ("take", |x, i| x.take(i, 0)),
+    ("take", |x, i| nn::embedding(x, i)),
+    ("take_along", |x, i| x.take_along(&i.unsqueeze(1)?.broadcast_to(&[2, 2])?, 0)),
+    ("one_hot", |_, i| i.one_hot(3, DType::F32)),
+    ("embedding", |x, i| nn::grad::embedding(i, 3, &x.narrow(0, 0, 2)?)),
+    ("cross_entropy", |x, i| nn::cross_entropy(&x.transpose(&[1, 0])?, i)),
+    ("nll", |x, i| {
+        nn::nll(&x.transpose(&[1, 0])?, i, &CrossEntropy { ignored: Some(-100), ..Default::default() })
+    }),
+    ("scatter_with", |x, i| {
+        let dims = attrs::IndexDimensionNumbers {
+            window: &[1],
+            collapsed: &[0],
+            index_map: &[0],
+            index_vector: 1,
+            ..Default::default()
+        };
+        Tensor::scatter_with(x, &i.reshape(&[2, 1])?, &x.narrow(0, 0, 2)?, dims, |old, new| old.add(&new))
+    }),
+];
+
+#[test]
+fn indices_out_of_range_are_told_at_the_next_read() {
+    support::on_engines(checking, |engine| {
+        let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
+        for (op, method) in METHODS {
+            for (bad, words) in [([0i64, 3], "the index 3"), ([-1, 2], "the index -1")] {
+                for mode in [Mode::Fused, Mode::Strict] {
+                    let (good, bad) = (engine.tensor(&[2i64, 0], &[2])?, engine.tensor(&bad, &[2])?);
+                    with_mode(mode, || {
+                        method(&x, &good)?.wait()?;
+                        let made = method(&x, &bad)?;
+                        let error = failed_check(made.to_vec::<f32>(), op, words);
+                        assert!(error.to_string().contains("which is 0 to 2"), "{error}");
+                        // Told once; what the op made is what it always makes (VC1, VC3).
+                        let plain = unchecked(|| method(&x, &bad))?.to_vec::<f32>()?;
+                        assert_eq!(made.to_vec::<f32>()?, plain, "{op}");
+                        // It is checked anew.
+                        failed_check(method(&x, &bad)?.wait(), op, words);
+                        Ok::<(), fuseline::Error>(())
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn debug_mode_refuses_indices_out_of_range_at_the_call() {
+    support::on_engines(support::config, |engine| {
+        let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
+        let bad = engine.tensor(&[0i64, 3], &[2])?;
+        for (op, method) in METHODS {
+            with_mode(Mode::Debug, || {
+                let error = failed_check(method(&x, &bad).map(drop), op, "the index 3");
+                assert!(!error.to_string().contains("later read"), "{error}");
+                // Nothing is left of it.
+                x.to_vec::<f32>().map(drop)
+            })?;
+            // Nobody asked for checks.
+            method(&x, &bad)?.wait()?;
+        }
+        let error = with_mode(Mode::Debug, || x.take(&bad, 0)).unwrap_err();
+        let line = line!() - 1;
+        assert!(error.to_string().contains(&format!("tests/hostile.rs:{line}")), "{error}");
+        Ok(())
+    });
+}
+
+/// Whatever type they have, and where the host has them.
+#[test]
+fn indices_of_every_type_are_checked() {
+    let engine = checking().build_reference().unwrap();
+    let x = engine.tensor(&[1.0f32; 300], &[300]).unwrap();
+    let small = engine.tensor(&[1.0f32; 3], &[3]).unwrap();
+    let read = |x: &Tensor, index: &Tensor| x.take(index, 0).and_then(|rows| rows.to_vec::<f32>());
+    let of = |dtype, value: i64| engine.tensor(&[value], &[1]).unwrap().convert(dtype).unwrap();
+    for dtype in
+        [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64]
+    {
+        assert_eq!(read(&x, &of(dtype, 127)).unwrap(), [1.0]);
+        assert_eq!(read(&small, &of(dtype, 2)).unwrap(), [1.0]);
+        failed_check(read(&small, &of(dtype, 3)), "take", "the index 3 is out of range, which is 0 to 2");
+        let low = if of(dtype, 0).dtype().bits() < 16 { "100" } else { "299" };
+        let low: i64 = low.parse().unwrap();
+        assert_eq!(read(&x, &of(dtype, low)).unwrap(), [1.0]);
+    }
+    failed_check(read(&x, &of(DType::I8, -128)), "take", "the index -128");
+    failed_check(read(&x, &of(DType::I64, i64::MIN)), "take", &format!("the index {}", i64::MIN));
+    let most = engine.tensor(&[u64::MAX], &[1]).unwrap();
+    failed_check(read(&x, &most), "take", &format!("the index {}", u64::MAX));
+    // Of nothing, from nothing.
+    let nothing = engine.tensor(&[0.0f32; 0], &[0]).unwrap();
+    assert_eq!(read(&nothing, &engine.tensor(&[0i32; 0], &[0]).unwrap()).unwrap(), [0.0f32; 0]);
+    // A scalar that the host has is an error of the call.
+    for (index, is_inside) in [(0i32, true), (2, true), (3, false), (-1, false)] {
+        let taken = small.take(&engine.scalar(index), 0);
+        assert_eq!(taken.as_ref().is_err_and(Error::is_failed_check), !is_inside, "{taken:?}");
+    }
+    // Of several dimensions at once, each by its own size; with a window, by where that fits.
+    let grid = engine.tensor(&[0.0f32; 12], &[3, 4]).unwrap();
+    let put = |places: [i32; 2], window: u64| {
+        let (dims, updates): (&[i64], &[u64]) = if window == 1 { (&[], &[1]) } else { (&[1], &[1, window]) };
+        let numbers = attrs::IndexDimensionNumbers {
+            window: dims,
+            collapsed: if window == 1 { &[0, 1] } else { &[0] },
+            index_map: &[0, 1],
+            index_vector: 1,
+            ..Default::default()
+        };
+        let places = engine.tensor(&places, &[1, 2])?;
+        let updates = engine.full(1.0f32, updates)?;
+        Tensor::scatter_with(&grid, &places, &updates, numbers, |_, new| Ok(new))?.to_vec::<f32>()
+    };
+    for (places, window, is_inside) in
+        [([2, 3], 1, true), ([3, 0], 1, false), ([0, 4], 1, false), ([2, 1], 3, true), ([2, 2], 3, false)]
+    {
+        assert_eq!(put(places, window).is_ok(), is_inside, "{places:?} of {window}");
+    }
+    let drawn = fuseline::random::Generator::new(engine.stream(), 1).unwrap().bernoulli(1.5, &[2]);
+    support::refused(drawn, "a probability of 1.5");
+}
+
+#[test]
+fn what_must_be_true_is_checked_whatever_the_mode() {
+    support::on_engines(support::config, |engine| {
+        let x = engine.tensor(&[0.5f32, 1.5], &[2])?;
+        let is_low = x.less_equal(&engine.scalar(1.0f32))?;
+        is_low.narrow(0, 0, 1)?.check_all("rates", "a rate is above 1")?;
+        x.wait()?;
+        (&x * 2.0)?.wait()?;
+        is_low.check_all("rates", "a rate is above 1")?;
+        failed_check((&x * 2.0)?.wait(), "rates", "a rate is above 1");
+        (&x * 2.0)?.wait()?;
+        let error = with_mode(Mode::Debug, || is_low.check_all("rates", "a rate is above 1"));
+        failed_check(error, "rates", "a rate is above 1");
+        let error = engine.scalar(false).check_all("rates", "it is false");
+        failed_check(error, "rates", "it is false");
+        support::refused(x.check_all("rates", ""), "of bool");
+        Ok(())
+    });
+}
+
+/// VC2: in every way of reading; what was recorded behind the fault in vain does not hide it.
+#[test]
+fn a_failed_check_is_told_however_it_is_read_and_however_late() {
+    support::on_engines(checking, |engine| {
+        let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
+        let bad = engine.tensor(&[0i32, 7], &[2])?;
+        let fault = || x.take(&bad, 0);
+        failed_check(
+            fault()?.item::<f32>().or_else(|_| fault()?.sum(&[0])?.item::<f32>()),
+            "take",
+            "the index 7",
+        );
+        failed_check(fault()?.read_replicas(), "take", "the index 7");
+        failed_check(block_on(fault()?.read()), "take", "the index 7");
+        let (send, receive) = std::sync::mpsc::channel();
+        fault()?.read_with(move |data| send.send(data).unwrap());
+        failed_check(receive.recv().unwrap(), "take", "the index 7");
+        let kept = fault()?;
+        failed_check(engine.synchronize(), "take", "the index 7");
+        engine.synchronize()?;
+        drop(kept);
+        // A thousand steps later, of which none was read.
+        let mut y = fault()?.sum(&[0])?;
+        let line = line!() - 1;
+        for step in 0..1_000 {
+            let good = engine.tensor(&[step % 3, 2], &[2])?;
+            y = (&y * 0.5)?.add(&x.take(&good, 0)?.sum(&[0])?)?;
+            if step % 10 == 0 {
+                engine.stream().flush();
+            }
+        }
+        let error = failed_check(y.to_vec::<f32>(), "take", "the index 7");
+        assert!(
+            !error.to_string().contains(&format!("hostile.rs:{line}")),
+            "the line is that of the closure"
+        );
+        assert!(y.to_vec::<f32>()?[0] > 0.0);
+        Ok(())
+    });
+}
+
+/// The outcome of a future that some thread completes.
+fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    loop {
+        match std::pin::Pin::new(&mut future).poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// A steady loop compiles nothing and is replayed, with checks; and the step that is wrong is told, with its index.
+#[test]
+fn checks_of_a_steady_loop_are_replayed() {
+    support::on_engines(checking, |engine| {
+        let table = engine.tensor(&[0.5f32; 20], &[10, 2])?;
+        let places = engine.tensor(&[1i32, 0], &[2])?;
+        let mut state = engine.full(0.0f32, &[2, 2])?;
+        let mut warm = None;
+        for step in 0..300 {
+            let index = if step == 250 { 10 } else { step % 10 };
+            let indices = engine.tensor(&[index, 3], &[2])?;
+            let labels = indices.convert(DType::I64)?;
+            state = (&state * 0.9)?.add(&table.take(&indices, 0)?)?.take(&places, 0)?;
+            let loss = nn::cross_entropy_with(
+                &state.matmul(&table.transpose(&[1, 0])?)?,
+                &labels,
+                &CrossEntropy { reduction: Reduction::Sum, ..Default::default() },
+            )?;
+            // Without a read in most steps, and with one.
+            let outcome = if step % 5 == 0 {
+                loss.item::<f32>().map(drop)
+            } else {
+                engine.stream().flush();
+                Ok(())
+            };
+            match step {
+                250 => drop(failed_check(outcome, "take", "the index 10 is out of range, which is 0 to 9")),
+                _ => outcome?,
+            }
+            if step == 100 {
+                warm = Some(engine.counters());
+            }
+            if step == 249 {
+                let (warm, now) = (warm.unwrap(), engine.counters());
+                assert_eq!((now.compiles, now.misses), (warm.compiles, warm.misses));
+                assert!(now.replayed > warm.replayed + 500, "{} {}", warm.replayed, now.replayed);
+            }
+        }
+        // What failed is checked anew, and nothing else is new.
+        let (warm, now) = (warm.unwrap(), engine.counters());
+        assert!(now.compiles <= warm.compiles + 4, "{} {}", warm.compiles, now.compiles);
+        Ok(())
+    });
+}
+
+/// What one stream found is told on those that use its values, and on no other.
+#[test]
+fn checks_follow_values_from_stream_to_stream() {
+    support::on_engines(checking, |engine| {
+        let [one, two, three, apart] = std::array::from_fn(|_| engine.new_stream());
+        for _ in 0..20 {
+            let x = one.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
+            let bad = one.tensor(&[0i32, 5], &[2])?;
+            let taken = x.take(&bad, 0)?;
+            let doubled = two.tensor(&[2.0f32, 2.0], &[2])?.mul(&taken)?;
+            let other = apart.tensor(&[1.0f32], &[1])?;
+            other.add(&other)?.wait()?;
+            let last = three.tensor(&[1.0f32, 1.0], &[2])?.add(&doubled)?;
+            drop((taken, doubled, x, bad));
+            failed_check(last.to_vec::<f32>(), "take", "the index 5");
+            assert_eq!(last.to_vec::<f32>()?, [3.0, 7.0]);
+            one.synchronize()?;
+            two.synchronize()?;
+        }
+        // The stream that found it may be gone.
+        let last = {
+            let gone = engine.new_stream();
+            let x = gone.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
+            let made = x.take(&gone.tensor(&[4i32], &[1])?, 0)?;
+            let last = two.tensor(&[2.0f32], &[1])?.mul(&made)?;
+            made.on_ready(|_| ());
+            last
+        };
+        failed_check(last.wait(), "take", "the index 4");
+        Ok(())
+    });
+}
+
+/// A function has its checks in one more result; the bodies of loops have none.
+#[test]
+fn functions_are_checked_and_loops_are_not() {
+    support::on_engines(checking, |engine| {
+        let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3])?;
+        let ty = |dtype, dims: &[u64]| TensorType::of(dtype, dims);
+        let trace = engine.stream().begin_function("test.rows");
+        let [i, j] = [trace.param(&ty(DType::I32, &[2])?)?, trace.param(&ty(DType::I64, &[2])?)?];
+        let y = x.take(&i, 0)?.add(&x.take(&j, 0)?)?;
+        i.less(&engine.scalar(2i32))?.check_all("rows", "an index is not below 2")?;
+        let inner = trace.end(&[y])?;
+        let trace = engine.stream().begin_function("test.outer");
+        let [i, j] = [trace.param(&ty(DType::I32, &[2])?)?, trace.param(&ty(DType::I64, &[2])?)?];
+        let made = inner.call(&trace.stream(), &[&i, &j])?;
+        assert_eq!(made.len(), 1);
+        let outer = trace.end(&[made[0].neg()?])?;
+        for function in [&inner, &outer] {
+            for mode in [Mode::Fused, Mode::Debug] {
+                for (first, second, wrong) in [
+                    ([0, 1], [2, 2], None),
+                    ([0, 9], [2, 2], Some(("take", "the index 9"))),
+                    ([0, 1], [2, -3], Some(("take", "the index -3"))),
+                    ([0, 2], [2, 2], Some(("rows", "an index is not below 2"))),
+                ] {
+                    let (i, j) = (engine.tensor(&first, &[2])?, engine.tensor(&second.map(i64::from), &[2])?);
+                    for is_written_out in [false, true] {
+                        let results = with_mode(mode, || match is_written_out {
+                            false => function.call(engine.stream(), &[&i, &j]),
+                            true => function.write_out(engine.stream(), &[&i, &j]),
+                        });
+                        let read = results.and_then(|results| {
+                            assert_eq!((results.len(), mode == Mode::Debug && wrong.is_some()), (1, false));
+                            results[0].to_vec::<f32>()
+                        });
+                        match wrong {
+                            None => drop(read?),
+                            Some((op, words)) => drop(failed_check(read, op, words)),
+                        }
+                    }
+                }
+            }
+        }
+        // What a body makes has no data of its own, so nothing in it is checked; the index of a loop comes from outside.
+        let looped = engine.stream().for_range(0..3, x.clone(), |i, carried| {
+            carried.add(&carried.take(&i.add(&i)?.reshape(&[1])?, 0)?.broadcast_to(&[3])?)
+        })?;
+        looped.wait()
+    });
+}
+
+/// What was checked once is not checked again: no op is recorded for it.
+#[test]
+fn a_value_is_checked_once() {
+    let engine = checking().build_reference().unwrap();
+    let ops = || {
+        engine.synchronize().unwrap();
+        engine.counters().ops
+    };
+    let x = engine.tensor(&[1.0f32, 2.0, 3.0], &[3]).unwrap();
+    let i = engine.tensor(&[0i64, 2], &[2]).unwrap();
+    let mut counts = Vec::new();
+    // First with a larger bound, then with its own, then twice more.
+    let wide = engine.tensor(&[0.0f32; 9], &[9]).unwrap();
+    for table in [&wide, &x, &x, &wide] {
+        let before = ops();
+        drop(table.take(&i, 0).unwrap());
+        counts.push(ops() - before);
+    }
+    assert_eq!(counts, [4, 4, 1, 1], "bits, a start, the largest; the rows");
 }

@@ -330,6 +330,27 @@ fn a_triangular_loop_has_few_regions() {
     assert_eq!(regions.len(), 4, "8, 12, 16, 24");
 }
 
+/// Integers are combined exactly, in whatever order: their reductions are no reason not to pad.
+#[test]
+fn reductions_of_integers_have_no_order() {
+    let largest = |dtype: DType, size: u64| {
+        let mut graph = Graph::new();
+        let x = graph.param(TensorType::of(dtype, &[size]).unwrap());
+        let start = attrs::constant(Arc::new(neutral(OpCode::Maximum, dtype)));
+        let start = graph.push(OpCode::Constant, start, &[], &[]).unwrap()[0];
+        let body = Arc::new(Body::binary(OpCode::Maximum, TensorType::scalar(dtype)).unwrap());
+        graph.push(OpCode::Reduce, attrs::dimensions(&[0]), &[body], &[x, start]).unwrap();
+        canon(graph)
+    };
+    for (dtype, is_masked) in [(DType::U64, false), (DType::Bool, false), (DType::F32, true)] {
+        let class = ShapeClass::of(&largest(dtype, 3), &largest(dtype, 5)).unwrap();
+        let region = largest(dtype, 6);
+        let padded = class.pad(&region, &bucket).unwrap();
+        assert_eq!(padded.is_masked(), is_masked, "{dtype}");
+        check(&mut Seeded::new(1), &region, &padded, &data_of(&region, 7)).unwrap();
+    }
+}
+
 /// Sizes that were equal by chance are told apart by one more example.
 #[test]
 fn a_class_learns() {

@@ -49,7 +49,7 @@ enum FltKind : uint32_t {
 // As many sizes as a value has at most.
 constexpr size_t FLT_MAX_RANK = 16;
 
-enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED, FLT_WRONG };
+enum FltStatus : int32_t { FLT_OK, FLT_FAILED, FLT_UNSUPPORTED, FLT_WRONG, FLT_OUT_OF_RANGE };
 
 struct FltSite;
 // The place of a text; it lives as long as the process.

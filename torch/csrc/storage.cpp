@@ -24,10 +24,11 @@ std::string last_message() {
 }
 
 void raise_last(FltStatus status) {
-  if (status == FLT_FAILED) want_sites();
+  if (status == FLT_FAILED || status == FLT_OUT_OF_RANGE) want_sites();
   std::string message = last_message();
   TORCH_CHECK(status != FLT_WRONG, message);
   TORCH_CHECK_NOT_IMPLEMENTED(status != FLT_UNSUPPORTED, "fuseline: ", message);
+  TORCH_CHECK_INDEX(status != FLT_OUT_OF_RANGE, "fuseline: ", message);
   TORCH_CHECK(false, "fuseline: ", message);
 }
 

@@ -141,7 +141,8 @@ def configure(**options):
     ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
     ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
     ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
-    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
+    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``check_indices=True``: an index, a label or a probability that is out of
+    range is an error at the next read, naming op and line; in debug mode it always is, at the call. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
     which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
     of XLA's, which run one program (:func:`shard`, :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """
@@ -269,7 +270,7 @@ def _register():
     plugin = plugin_path()
     if plugin is not None:
         _shim.flt_set_plugin(*_text(plugin))
-    for name in ("interpret_cold", "cache_only", "check_finite", "manifest", "numerics", "replicas", "shape_classes", "size_buckets"):
+    for name in ("interpret_cold", "cache_only", "check_finite", "check_indices", "manifest", "numerics", "replicas", "shape_classes", "size_buckets"):
         value = os.environ.get(f"FUSELINE_TORCH_{name.upper()}")
         if value is not None:
             configure(**{name: value})

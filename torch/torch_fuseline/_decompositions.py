@@ -8,6 +8,7 @@ import functools
 import torch
 
 from . import _special
+from ._library import shim as _shim
 
 # Those that are not what the op is.
 _NOT = {
@@ -32,6 +33,12 @@ def _ours(name):
         return function
 
     return add
+
+
+def _expect(holds, rule):
+    """Where values are checked: that all of a tensor are true, which ``holds`` makes."""
+    if _shim.flt_checks():
+        torch._assert_async(holds().all(), rule)
 
 
 def _places(mask):
@@ -252,6 +259,25 @@ def _solve_ex(a, b, *, left=True, check_errors=False):
     return x.squeeze(-1) if is_vector else x, factors, pivots, info
 
 
+@_ours("binary_cross_entropy")
+def _binary_cross_entropy(x, target, weight=None, reduction=1):
+    """PyTorch's own, which takes anything for a probability."""
+    for name, values in ("input", x), ("target", target):
+        _expect(lambda: (values >= 0) & (values <= 1), f"all elements of {name} should be between 0 and 1")
+    op = torch.ops.aten.binary_cross_entropy.default
+    return torch._decomp.global_decomposition_table["post_autograd"][op](x, target, weight, reduction)
+
+
+@_ours("nll_loss2d_forward")
+def _nll_loss2d_forward(x, target, weight, reduction, ignore_index):
+    """PyTorch's own, with labels checked as such."""
+    if _shim.flt_checks():
+        # What is taken nobody needs; the check is all that is left of it.
+        torch.zeros(x.shape[1], device=x.device)[torch.where(target == ignore_index, 0, target)]
+    op = torch.ops.aten.nll_loss2d_forward.default
+    return torch._decomp.global_decomposition_table["post_autograd"][op](x, target, weight, reduction, ignore_index)
+
+
 @_ours("multilabel_margin_loss_forward")
 def _multilabel_margin_loss(x, target, reduction):
     """PyTorch's own, but that a loss of one sample has no dimension."""
@@ -348,7 +374,17 @@ def _repeat_interleave(repeats, output_size=None):
     if repeats.dim() != 1:
         raise NotImplementedError
     ends = repeats.cumsum(0)
-    count = output_size if output_size is not None else int(ends[-1]) if ends.numel() else 0
+    count = output_size
+    if not ends.numel():
+        count = count or 0
+    elif count is None:
+        # One read for both.
+        count, least = torch.stack([ends[-1], repeats.min().to(ends.dtype)]).tolist()
+        if least < 0:
+            raise RuntimeError("repeats can not be negative")
+    else:
+        _expect(lambda: repeats >= 0, "repeats can not be negative")
+        _expect(lambda: ends[-1] == count, "allocated size does not match required size")
     return torch.searchsorted(ends, torch.arange(count, device=ends.device, dtype=ends.dtype), right=True).to(repeats.dtype)
 
 

@@ -35,6 +35,7 @@ FUNCTIONS = {
     "flt_is_forked": (ctypes.c_bool, []),
     "flt_has_warnings": (ctypes.c_bool, []),
     "flt_warnings": (ctypes.c_int, []),
+    "flt_checks": (ctypes.c_bool, []),
     "flt_profile_begin": (ctypes.c_int, []),
     "flt_profile_mark": (ctypes.c_int, [TEXT, SIZE]),
     "flt_profile_end": (ctypes.c_int, [TEXT, SIZE]),

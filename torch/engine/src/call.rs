@@ -290,6 +290,17 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Has indices of a dimension checked, where values are.
+    ///
+    /// # Errors
+    /// In debug mode, when one is out of range.
+    pub fn check_indices(&self, indices: &Tensor, size: u64, op: &'static str) -> Result<()> {
+        if self.stream.checks_indices() {
+            indices.check_indices(size, op)?;
+        }
+        Ok(())
+    }
+
     /// A text, if there is one.
     ///
     /// # Errors

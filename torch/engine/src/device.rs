@@ -127,6 +127,7 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         "interpret_cold" => config.interpret_cold_regions(flag()?),
         "cache_only" => config.cache_only(flag()?),
         "check_finite" => config.check_finite(flag()?),
+        "check_indices" => config.check_indices(flag()?),
         "manifest" => config.manifest(value),
         "cache" if value == "off" => config.without_disk_cache(),
         "cache" => config.disk_cache(DiskCacheConfig::new().folder(value)),
@@ -159,7 +160,7 @@ fn apply(config: EngineConfig, name: &str, value: &str) -> Result<EngineConfig> 
         },
         _ => {
             return unsupported(format!(
-                "there is no option {name}; there are cache, cache_only, check_finite, interpret_cold, manifest, numerics, replicas, shape_classes, size_buckets, and flags of the compiler, xla_.."
+                "there is no option {name}; there are cache, cache_only, check_finite, check_indices, interpret_cold, manifest, numerics, replicas, shape_classes, size_buckets, and flags of the compiler, xla_.."
             ));
         }
     })

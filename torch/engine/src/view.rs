@@ -14,7 +14,7 @@
 //! Invariant VW1: a write leaves every element of the storage that the view does not name as it was.
 
 use fuseline::fusion::{DType, TensorType};
-use fuseline::{Stream, Tensor};
+use fuseline::{Stream, Tensor, unchecked};
 use smallvec::SmallVec;
 
 use crate::call::{Result, unsupported};
@@ -269,7 +269,8 @@ pub fn read(base: &Tensor, view: &View<'_>) -> Result<Tensor> {
     check(view, &base)?;
     let Some(levels) = view.levels() else {
         let places = places(view, &base.on_stream())?;
-        return Ok(flat(&base)?.take(&places, 0)?.reshape(dims)?);
+        let base = flat(&base)?;
+        return Ok(unchecked(|| base.take(&places, 0))?.reshape(dims)?);
     };
     let value = match Grid::of(&levels, view.offset, base.shape().elems().0 as i64) {
         Some(grid) => grid.read(&base)?,

@@ -48,6 +48,8 @@ pub enum Status {
     Unsupported = 2,
     /// PyTorch has an error for such arguments.
     Wrong = 3,
+    /// As `Failed`, by an index or label that is out of range, where the CPU raises an `IndexError`.
+    OutOfRange = 4,
 }
 
 /// Element type and sizes.
@@ -94,11 +96,27 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<()>) -> Status {
         Ok(Ok(())) => return Status::Ok,
         Ok(Err(Fault::Unsupported(why))) => (Status::Unsupported, why),
         Ok(Err(Fault::Wrong(why))) => (Status::Wrong, why),
+        Ok(Err(Fault::Engine(error)))
+            if error.is_failed_check() && error.op_name().is_some_and(is_index_error) =>
+        {
+            (Status::OutOfRange, error.to_string())
+        }
         Ok(Err(Fault::Engine(error))) => (Status::Failed, error.to_string()),
         Err(_) => (Status::Failed, "bug: the engine's side of the device panicked".to_owned()),
     };
     MESSAGE.set(message);
     status
+}
+
+/// Whether the CPU's error of such a call is an `IndexError`: for `gather`, `scatter` and additions it is a `RuntimeError`.
+fn is_index_error(op: &str) -> bool {
+    matches!(op, "index" | "index_put" | "index_select" | "index_copy" | "index_reduce" | "nll_loss")
+}
+
+/// Whether values are checked that are used from now on: indices and what else there is.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_checks() -> bool {
+    device::stream().is_ok_and(fuseline::Stream::checks_indices)
 }
 
 /// What went wrong in the latest call on this thread that did not end well: UTF-8 that lives until the next such call.

@@ -3,17 +3,41 @@
 //! The indexed dimensions are brought to the front and made one; the lists are broadcast and become places in it. So a read is one gather of rows and
 //! a write one scatter. Truth values as indices name as many places as are true, which only their values say: those are decomposed.
 //!
-//! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an error.
+//! An index outside is moved inside by a read and left out by a write, where PyTorch's CPU has an error; so has the device where values are checked.
 
-use fuseline::Tensor;
 use fuseline::fusion::DType;
+use fuseline::{Tensor, unchecked};
 
 use super::{cast, inverse, number, put, result, stretched};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
-pub(crate) static ROWS: &[Row] =
-    &[Row { name: "index.Tensor", lower: index }, Row { name: "_index_put_impl", lower: index_put }];
+pub(crate) static ROWS: &[Row] = &[
+    Row { name: "index.Tensor", lower: index },
+    Row { name: "_index_put_impl", lower: index_put },
+    Row {
+        name: "_assert_async",
+        lower: |call| assert(call, "Expected Tensor with single nonzero value, but got zero"),
+    },
+    Row { name: "_assert_async.msg", lower: |call| assert(call, call.text(1)?.unwrap_or_default()) },
+    Row {
+        name: "_functional_assert_async.msg",
+        lower: |call| {
+            let _ = assert(call, call.text(1)?.unwrap_or_default())?;
+            result(call, call.tensor(2)?)
+        },
+    },
+];
+
+/// Has it checked, whatever is checked elsewhere, that a tensor of one element is not zero.
+fn assert(call: &Call<'_>, rule: &str) -> Result<Results> {
+    let x = call.tensor(0)?;
+    if x.shape().elems().0 != 1 {
+        return unsupported("an assertion of several elements, or of none");
+    }
+    x.not_equal(&number(call, 0.0, &x)?)?.check_all("_assert_async", rule.to_owned())?;
+    Ok(Results::new())
+}
 
 /// What a list of indices says of a tensor.
 struct Plan {
@@ -30,7 +54,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(call: &Call<'_>, x: &Tensor) -> Result<Plan> {
+    fn of(call: &Call<'_>, x: &Tensor, op: &'static str) -> Result<Plan> {
         let given = call.maybe_tensors(1)?;
         let named: Vec<usize> = (0..given.len()).filter(|&axis| given[axis].is_some()).collect();
         let indices: Vec<&Tensor> = given.iter().flatten().collect();
@@ -51,6 +75,9 @@ impl Plan {
             let index = cast(index, DType::I64)?;
             let is_behind = index.less(&number(call, 0.0, &index)?)?;
             let index = is_behind.select(&index.add(&stretched(&size, index.dims())?)?, &index)?;
+            if call.stream.checks_indices() {
+                index.check_wrapped_indices(x.dims()[axis], op)?;
+            }
             let index = stretched(&index, &lists)?;
             places = Some(match places {
                 None => index,
@@ -99,15 +126,16 @@ fn index(call: &Call<'_>) -> Result<Results> {
     if ty.elems().0 == 0 {
         return result(call, call.stream.zeros(ty.dtype(), ty.dims())?);
     }
-    let plan = Plan::of(call, &x)?;
-    let taken = plan.rows(&x)?.take(&plan.places, 0)?.reshape(&plan.listed())?;
+    let plan = Plan::of(call, &x, "index")?;
+    let rows = plan.rows(&x)?;
+    let taken = unchecked(|| rows.take(&plan.places, 0))?.reshape(&plan.listed())?;
     result(call, taken.transpose(&plan.placed())?)
 }
 
 /// Arguments: what is written to, indices, what is written, and whether it is added.
 fn index_put(call: &Call<'_>) -> Result<Results> {
     let x = call.tensor(0)?;
-    let plan = Plan::of(call, &x)?;
+    let plan = Plan::of(call, &x, "index_put")?;
     let (listed, order) = (plan.listed(), plan.placed());
     if listed.contains(&0) {
         return result(call, x);

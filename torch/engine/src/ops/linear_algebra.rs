@@ -5,7 +5,7 @@
 
 use fuseline::fusion::{DType, TensorType};
 use fuseline::linalg::{self, Lu, Triangular};
-use fuseline::{Order, Tensor};
+use fuseline::{Order, Tensor, unchecked};
 use smallvec::SmallVec;
 
 use super::arithmetic::accumulated;
@@ -264,7 +264,8 @@ fn lu_unpack(call: &Call<'_>) -> Result<Results> {
 
 /// The rows of matrices in an order.
 fn in_order(order: &Tensor, x: &Tensor) -> Result<Tensor> {
-    Ok(x.take_along(&stretched(&order.unsqueeze(-1)?, x.dims())?, -2)?)
+    let order = stretched(&order.unsqueeze(-1)?, x.dims())?;
+    Ok(unchecked(|| x.take_along(&order, -2))?)
 }
 
 /// Arguments: factors, exchanges, `b`, whether `a` is on the left, whether it is its adjoint.

@@ -19,9 +19,9 @@ mod scatter;
 mod transforms;
 mod window;
 
-use fuseline::Tensor;
 use fuseline::fusion::op::attrs::IndexDimensionNumbers;
 use fuseline::fusion::{DType, TensorType};
+use fuseline::{Tensor, unchecked};
 pub(crate) use random::APART;
 
 use crate::call::{Call, Result, Results, Row, one};
@@ -129,7 +129,7 @@ pub(crate) fn at_least_1d(x: &Tensor) -> Result<Tensor> {
     if x.rank() == 0 { flat(x) } else { Ok(x.clone()) }
 }
 
-/// Writes rows at places of the first dimension: one row for each place, combined with what is there.
+/// Writes rows at places of the first dimension: one row for each place, combined with what is there. Whether there are such places is seen to before.
 pub(crate) fn put(
     rows: &Tensor,
     places: &Tensor,
@@ -145,7 +145,7 @@ pub(crate) fn put(
         ..Default::default()
     };
     let places = places.reshape(&[places.shape().elems().0, 1])?;
-    Ok(Tensor::scatter_with(rows, &places, new, dims, combine)?)
+    Ok(unchecked(|| Tensor::scatter_with(rows, &places, new, dims, combine))?)
 }
 
 /// The permutation that undoes another.

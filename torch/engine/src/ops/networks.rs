@@ -1,7 +1,6 @@
 //! Softmax, losses, activations, norms, convolutions, embeddings; and their gradients.
 
-use fuseline::Tensor;
-use fuseline::nn;
+use fuseline::{Tensor, nn, unchecked};
 use smallvec::SmallVec;
 
 use super::arithmetic::accumulated;
@@ -120,6 +119,7 @@ fn targets(
     target: usize,
     weight: usize,
     ignored: usize,
+    is_checked: bool,
 ) -> Result<Targets> {
     let target = call.tensor(target)?;
     let (rank, classes) = (scores.rank(), scores.dims()[scores.rank() - 1]);
@@ -127,8 +127,12 @@ fn targets(
         return unsupported("targets of other ranks");
     }
     let is_ignored = target.equal(&stretched(&call.number(ignored, target.dtype())?, target.dims())?)?;
+    if is_checked && call.stream.checks_indices() {
+        let first = number(call, 0.0, &target)?;
+        is_ignored.select(&first, &target)?.check_indices(classes, "nll_loss")?;
+    }
     // One that names no class, as what is ignored does, is one of zeros.
-    let mut weights = target.one_hot(classes, scores.dtype())?;
+    let mut weights = unchecked(|| target.one_hot(classes, scores.dtype()))?;
     if let Some(weight) = call.maybe_tensor(weight)? {
         weights = weights.mul(&cast(&weight, scores.dtype())?.broadcast_to(weights.dims())?)?;
     }
@@ -141,7 +145,7 @@ fn targets(
 /// Reductions: 0 none, 1 mean, 2 sum.
 fn nll(call: &Call<'_>) -> Result<Results> {
     let scores = float(call, 0)?;
-    let Targets { weights, total } = targets(call, &scores, 1, 2, 4)?;
+    let Targets { weights, total } = targets(call, &scores, 1, 2, 4, true)?;
     // Where a score is infinite and does not count, it counts nothing.
     let zero = number(call, 0.0, &weights)?;
     let counts = weights.not_equal(&zero)?;
@@ -158,7 +162,7 @@ fn nll(call: &Call<'_>) -> Result<Results> {
 
 fn nll_backward(call: &Call<'_>) -> Result<Results> {
     let (grad, scores) = (float(call, 0)?, float(call, 1)?);
-    let Targets { weights, .. } = targets(call, &scores, 2, 3, 5)?;
+    let Targets { weights, .. } = targets(call, &scores, 2, 3, 5, false)?;
     let grad = match call.int(4)? {
         0 => grad.unsqueeze(-1)?.broadcast_to(weights.dims())?,
         1 => grad.div(&cast(&call.tensor(6)?, grad.dtype())?)?.broadcast_to(weights.dims())?,
@@ -372,9 +376,12 @@ fn batch_norm_backward(call: &Call<'_>) -> Result<Results> {
 fn index_select(call: &Call<'_>) -> Result<Results> {
     let (x, index) = (call.tensor(0)?, call.tensor(2)?);
     if x.rank() == 0 {
+        call.check_indices(&index, 1, "index_select")?;
         return result(call, x.broadcast_to(call.out(0)?.dims())?);
     }
-    result(call, x.take(&index, axis(call.int(1)?, x.rank()) as i64)?)
+    let along = axis(call.int(1)?, x.rank());
+    call.check_indices(&index, x.dims()[along], "index_select")?;
+    result(call, unchecked(|| x.take(&index, along as i64))?)
 }
 
 fn embedding_backward(call: &Call<'_>) -> Result<Results> {
@@ -389,5 +396,6 @@ fn embedding_backward(call: &Call<'_>) -> Result<Results> {
         grad = is_padding.select(&number(call, 0.0, &grad)?, &grad)?;
     }
     let words = u64::try_from(call.int(2)?).unwrap_or_default();
-    result(call, nn::grad::embedding(&indices, words, &grad)?)
+    // They are inside, or the forward op has said so.
+    result(call, unchecked(|| nn::grad::embedding(&indices, words, &grad))?)
 }

@@ -1,7 +1,7 @@
 //! Extremes with their places, sorting, gathering; sums of powers; what moves elements.
 
 use fuseline::fusion::DType;
-use fuseline::{Order, Tensor};
+use fuseline::{Order, Tensor, unchecked};
 use smallvec::SmallVec;
 
 use super::arithmetic::{accumulated, reduced};
@@ -220,7 +220,14 @@ fn ranked(call: &Call<'_>, x: &Tensor, along: i64, rank: Rank) -> Result<(Tensor
             }
         }
     };
-    Ok((values.take_along(&at, along)?, places.take_along(&at, along)?))
+    taken(&values, &places, &at, along)
+}
+
+/// The elements of both at places that exist.
+fn taken(values: &Tensor, places: &Tensor, at: &Tensor, along: i64) -> Result<(Tensor, Tensor)> {
+    Ok(unchecked(|| {
+        Ok::<_, fuseline::Error>((values.take_along(at, along)?, places.take_along(at, along)?))
+    })?)
 }
 
 fn median(call: &Call<'_>, rank: Rank) -> Result<Results> {
@@ -253,7 +260,8 @@ fn mode(call: &Call<'_>) -> Result<Results> {
     let is_new = Tensor::concatenate(&[&call.stream.zeros(DType::Bool, first.dims())?, &is_new], along)?;
     let start = is_new.select(&turns, &zero)?.cummax(along)?;
     let longest = turns.sub(&start)?.argmax(along)?.unsqueeze(along)?;
-    values_and_places(call, &values.take_along(&longest, along)?, &places.take_along(&longest, along)?)
+    let (values, places) = taken(&values, &places, &longest, along)?;
+    values_and_places(call, &values, &places)
 }
 
 /// The greatest so far, or the least, and the last place where it was.
@@ -281,12 +289,13 @@ fn gather(call: &Call<'_>) -> Result<Results> {
         return unsupported("indices of another rank");
     }
     let along = axis(call.int(1)?, x.rank());
+    call.check_indices(&index, x.dims()[along], "gather")?;
     let starts = vec![0; x.rank()];
     let limits: Vec<i64> = (0..x.rank())
         .map(|axis| if axis == along { x.dims()[axis] } else { index.dims()[axis] } as i64)
         .collect();
     let cut = x.slice(&starts, &limits, &vec![1; x.rank()])?;
-    result(call, cut.take_along(&index, along as i64)?)
+    result(call, unchecked(|| cut.take_along(&index, along as i64))?)
 }
 
 /// Around each of some dimensions, or of all elements in their order.

@@ -7,7 +7,7 @@ use fuseline::Tensor;
 use fuseline::fusion::{DType, Scalar};
 use fuseline::random::Generator;
 
-use super::{cast, fitted, result, stretched};
+use super::{cast, fitted, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, one, unsupported};
 use crate::graph;
 
@@ -17,11 +17,18 @@ pub(crate) static ROWS: &[Row] = &[
         name: "uniform",
         lower: |call| {
             let ty = call.out(0)?;
+            sound(call.float(1)? <= call.float(2)?)?;
             let (start, end) = (call.float(1)?, call.float(2)?);
             result(call, generator(call, 3)?.uniform(ty.dtype(), ty.dims(), start, end)?)
         },
     },
-    Row { name: "normal_functional", lower: |call| around(call, Generator::normal_around) },
+    Row {
+        name: "normal_functional",
+        lower: |call| {
+            sound(call.float(2)? >= 0.0)?;
+            around(call, Generator::normal_around)
+        },
+    },
     Row { name: "log_normal", lower: |call| around(call, Generator::log_normal) },
     Row { name: "cauchy", lower: |call| around(call, Generator::cauchy) },
     Row {
@@ -48,6 +55,7 @@ pub(crate) static ROWS: &[Row] = &[
         name: "exponential",
         lower: |call| {
             let ty = call.out(0)?;
+            sound(call.float(1)? > 0.0)?;
             let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
             let standard = generator(call, 2)?.exponential(wide, ty.dims())?;
             // A division by itself has the same bits wherever it stands.
@@ -61,11 +69,17 @@ pub(crate) static ROWS: &[Row] = &[
         name: "bernoulli.p",
         lower: |call| {
             let dims = call.out(0)?.dims();
+            sound((0.0..=1.0).contains(&call.float(1)?))?;
             let trials = generator(call, 2)?.bernoulli(call.float(1)?, dims)?;
             one(fitted(&trials, call.out(0)?)?)
         },
     },
 ];
+
+/// Whether numbers are those of a distribution. What is wrong with them the CPU says.
+fn sound(is_sound: bool) -> Result<()> {
+    if is_sound { Ok(()) } else { unsupported("numbers that no distribution has") }
+}
 
 /// Draws of different calls are 2^32 blocks apart.
 pub(crate) const APART: u64 = 1 << 32;
@@ -87,6 +101,11 @@ fn generator(call: &Call<'_>, at: usize) -> Result<Generator> {
 fn trials(call: &Call<'_>, probability: &Tensor, at: usize) -> Result<Results> {
     let dims = call.out(0)?.dims();
     let wide = if probability.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    if call.stream.checks_indices() {
+        let (zero, one) = (number(call, 0.0, probability)?, number(call, 1.0, probability)?);
+        let is_one = probability.greater_equal(&zero)?.and(&probability.less_equal(&one)?)?;
+        is_one.check_all("bernoulli", "a probability is not from 0 to 1")?;
+    }
     let unit = generator(call, at)?.uniform(wide, dims, 0.0, 1.0)?;
     result(call, unit.less(&stretched(&cast(probability, wide)?, dims)?)?)
 }
@@ -133,6 +152,15 @@ fn multinomial(call: &Call<'_>) -> Result<Results> {
     let rows = cast(&x, DType::F64)?;
     let last = rows.rank() - 1;
     let (batch, size) = (rows.dims()[..last].to_vec(), rows.dims()[last]);
+    if call.stream.checks_indices() {
+        let (zero, most) = (number(call, 0.0, &rows)?, number(call, f64::INFINITY, &rows)?);
+        let is_weight = rows.greater_equal(&zero)?.and(&rows.less(&most)?)?;
+        is_weight
+            .check_all("multinomial", "probability tensor contains either `inf`, `nan` or element < 0")?;
+        let sums = rows.sum(&[last as i64])?;
+        let is_any = sums.greater(&number(call, 0.0, &sums)?)?;
+        is_any.check_all("multinomial", "invalid multinomial distribution (sum of probabilities <= 0)")?;
+    }
     let mut generator = generator(call, 3)?;
     // Between 32 bits of noise there would be ties.
     if call.flag_or(2, false)? {

@@ -1,6 +1,6 @@
 //! Writes to places that indices name: one scatter over the elements in row-major order.
 //!
-//! An index outside is left out, where PyTorch's CPU has an error.
+//! An index outside is left out, where PyTorch's CPU has an error; so has the device where values are checked.
 
 use fuseline::fusion::DType;
 use fuseline::{Result as Done, Tensor};
@@ -10,15 +10,24 @@ use crate::call::{Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
 pub(crate) static ROWS: &[Row] = &[
-    Row { name: "scatter.src", lower: |call| write(call, Writes::along(call)?, |_, new| Ok(new)) },
-    Row { name: "scatter.value", lower: |call| write(call, Writes::along(call)?, |_, new| Ok(new)) },
-    Row { name: "scatter_add", lower: |call| write(call, Writes::along(call)?, |old, new| &old + &new) },
-    Row { name: "scatter.reduce", lower: |call| reduced(call, Writes::along(call)?) },
-    Row { name: "scatter.value_reduce", lower: |call| reduced(call, Writes::along(call)?) },
-    Row { name: "scatter_reduce.two", lower: |call| reduced(call, Writes::along(call)?) },
+    Row { name: "scatter.src", lower: |call| write(call, Writes::along(call, "scatter")?, |_, new| Ok(new)) },
+    Row {
+        name: "scatter.value",
+        lower: |call| write(call, Writes::along(call, "scatter")?, |_, new| Ok(new)),
+    },
+    Row {
+        name: "scatter_add",
+        lower: |call| write(call, Writes::along(call, "scatter_add")?, |old, new| &old + &new),
+    },
+    Row { name: "scatter.reduce", lower: |call| reduced(call, Writes::along(call, "scatter")?) },
+    Row { name: "scatter.value_reduce", lower: |call| reduced(call, Writes::along(call, "scatter")?) },
+    Row { name: "scatter_reduce.two", lower: |call| reduced(call, Writes::along(call, "scatter_reduce")?) },
     Row { name: "index_add", lower: index_add },
-    Row { name: "index_copy", lower: |call| write(call, Writes::rows(call)?, |_, new| Ok(new)) },
-    Row { name: "index_reduce", lower: |call| reduced(call, Writes::rows(call)?) },
+    Row {
+        name: "index_copy",
+        lower: |call| write(call, Writes::rows(call, "index_copy")?, |_, new| Ok(new)),
+    },
+    Row { name: "index_reduce", lower: |call| reduced(call, Writes::rows(call, "index_reduce")?) },
 ];
 
 /// The place of each element of `index`, in row-major order of `dims`: as it stands but for one dimension, where the index says it.
@@ -43,6 +52,12 @@ fn places(call: &Call<'_>, index: &Tensor, dims: &[u64], along: usize) -> Result
     }
 }
 
+/// Has indices of the dimension in argument 1 checked, where values are. A tensor without dimensions has one of one element.
+fn check(call: &Call<'_>, x: &Tensor, index: &Tensor, op: &'static str) -> Result<()> {
+    let size = if x.rank() == 0 { 1 } else { x.dims()[axis(call.int(1)?, x.rank())] };
+    call.check_indices(index, size, op)
+}
+
 /// Writes along a dimension: as many as there are indices, in row-major order.
 struct Writes {
     /// What is written to, in row-major order.
@@ -65,7 +80,7 @@ impl Writes {
     }
 
     /// Arguments: what is written to, the dimension, indices, and what is written or a number. Nothing where there is nothing to write.
-    fn along(call: &Call<'_>) -> Result<Option<Writes>> {
+    fn along(call: &Call<'_>, op: &'static str) -> Result<Option<Writes>> {
         let (x, index) = (call.tensor(0)?, at_least_1d(&call.tensor(2)?)?);
         if index.shape().elems().0 == 0 {
             return Ok(None);
@@ -77,11 +92,12 @@ impl Writes {
         if index.rank() != x.rank().max(1) {
             return unsupported("indices of another rank");
         }
+        check(call, &x, &index, op)?;
         Writes::of(call, &x, &index, &new).map(Some)
     }
 
     /// Arguments: what is written to, the dimension, a list of indices, and what is written.
-    fn rows(call: &Call<'_>) -> Result<Option<Writes>> {
+    fn rows(call: &Call<'_>, op: &'static str) -> Result<Option<Writes>> {
         let (x, index) = (call.tensor(0)?, call.tensor(2)?);
         let source = at_least_1d(&cast(&call.tensor(3)?, x.dtype())?)?;
         if source.shape().elems().0 == 0 {
@@ -91,6 +107,7 @@ impl Writes {
             return unsupported("what is written has another rank");
         }
         let along = axis(call.int(1)?, source.rank());
+        check(call, &x, &index, op)?;
         let index = flat(&index)?.broadcast_in_dim(source.dims(), &[along as i64])?;
         Writes::of(call, &x, &index, &source).map(Some)
     }
@@ -113,7 +130,7 @@ fn write(
 
 /// Arguments: what is added to, the dimension, a list of indices, what is added, and a factor.
 fn index_add(call: &Call<'_>) -> Result<Results> {
-    let mut writes = Writes::rows(call)?;
+    let mut writes = Writes::rows(call, "index_add")?;
     if let Some(writes) = &mut writes
         && !call.is_none(4)
         && call.float(4)? != 1.0
