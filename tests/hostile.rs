@@ -415,7 +415,7 @@ fn indices_out_of_range_are_told_at_the_next_read() {
                         assert_eq!(made.to_vec::<f32>()?, plain, "{op}");
                         // It is checked anew.
                         failed_check(method(&x, &bad)?.wait(), op, words);
-                        Ok::<(), fuseline::Error>(())
+                        Ok::<(), Error>(())
                     })?;
                 }
             }

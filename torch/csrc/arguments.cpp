@@ -98,6 +98,10 @@ const std::unordered_map<std::string_view, Alike>& alike() {
 }  // namespace
 
 void check_types(const c10::OperatorHandle& op, c10::ArrayRef<IValue> args) {
+  const std::string_view base = base_of(op);
+  // The meta kernels have an error of another kind.
+  if ((base == "argmax" || base == "argmin") && args.size() > 1 && args[1].isNone())
+    TORCH_CHECK_INDEX(args[0].toTensor().numel() > 0, base, "(): Expected reduction dim to be specified for input.numel() == 0.");
   const auto found = alike().find(base_of(op));
   if (found == alike().end()) return;
   const auto& schema = op.schema().arguments();

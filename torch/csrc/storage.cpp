@@ -8,12 +8,19 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+<<<<<<< HEAD
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <sstream>
+=======
+#include <c10/util/strides.h>
+
+#include <array>
+#include <optional>
+>>>>>>> tops
 
 namespace fuseline {
 
@@ -286,7 +293,34 @@ Value read_storage(const at::Tensor& tensor) {
   return value.another();
 }
 
+namespace {
+
+// The elements of a tensor whose dimensions of stride zero, which repeat them, are one long; and the value for these, of which the first is taken.
+std::optional<at::Tensor> without_repeats(const at::Tensor& tensor, Value& value) {
+  c10::SmallVector<int64_t, 5> sizes(tensor.sizes());
+  bool repeats = false;
+  for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+    if (tensor.stride(axis) != 0 || sizes[axis] <= 1) continue;
+    sizes[axis] = 1;
+    repeats = true;
+  }
+  if (!repeats || tensor.numel() == 0) return std::nullopt;
+  at::Tensor few = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  few.unsafeGetTensorImpl()->set_storage_offset(tensor.storage_offset());
+  few.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, tensor.strides());
+  const auto strides = c10::contiguous_strides(tensor.sizes());
+  FltType type = type_of(tensor.scalar_type(), sizes);
+  Value part;
+  check(flt_read(value.get(), &type, strides.data(), 0, part.out()));
+  value = std::move(part);
+  return few;
+}
+
+}  // namespace
+
 void write(const at::Tensor& tensor, Value value) {
+  // What is written several times is the same each time, or the CPU leaves open which it is.
+  if (const auto few = without_repeats(tensor, value)) return write(*few, std::move(value));
   Buf& buf = buf_of(tensor);
   TORCH_CHECK(recording() == 0 || buf.recording == recording(), "fuseline: a graph writes to a tensor that is none of its inputs");
   std::scoped_lock lock(buf.mutex);

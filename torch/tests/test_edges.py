@@ -164,7 +164,7 @@ class Values(Case):
                     a = torch.tensor(numbers, dtype=dtype)
                     # PyTorch's CPU dies of the least number by -1; Python does not.
                     wanted = [int(python_quotient(name, x, divisor)) for x in numbers]
-                    wanted = torch.tensor(wanted).to(dtype)
+                    wanted = torch.tensor([(x + 2**63) % 2**64 - 2**63 for x in wanted]).to(dtype)
                     for b in (torch.full_like(a, divisor), divisor):
                         given = b.to(DEVICE) if isinstance(b, torch.Tensor) else b
                         self.assertTrue(torch.equal(op(a.to(DEVICE), given).cpu(), wanted), f"{name} {dtype} by {divisor}")
