@@ -8,19 +8,14 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
-<<<<<<< HEAD
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <sstream>
-=======
 #include <c10/util/strides.h>
 
 #include <array>
+#include <atomic>
+#include <fcntl.h>
 #include <optional>
->>>>>>> tops
+#include <sstream>
+#include <unistd.h>
 
 namespace fuseline {
 
