@@ -257,8 +257,12 @@ fn loom_what_was_left_is_dropped_once() {
         }
         let (other_log, other_entry) = (log.clone(), entry.clone());
         let other = loom::thread::spawn(move || {
-            let _ =
-                other_log.push_within(other_entry, |_, _| ((), Some(Instant::now())), |_| None, |entry| entry);
+            let _ = other_log.push_within(
+                other_entry,
+                |_, _| ((), Some(Instant::now())),
+                |_| None,
+                |entry| entry,
+            );
         });
         let mut reader = log.read();
         for _ in 0..2 {

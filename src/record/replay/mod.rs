@@ -430,7 +430,8 @@ impl Replay {
             let may_wait = !is_late
                 && !matches!(entry, Entry::Release(_) | Entry::Need(..) | Entry::Fence(_))
                 && !is_driving();
-            let permit = match self.permits.get(may_wait, || stream.room_deadline(), || stream.waits_longer()) {
+            let permit = match self.permits.get(may_wait, || stream.room_deadline(), || stream.waits_longer())
+            {
                 Got::Permit(permit) => permit,
                 Got::Waited => continue,
                 Got::Late => {
