@@ -21,7 +21,7 @@ use crate::error::{Error, Failure, Result};
 use crate::event::{Event, Events, call_user};
 use crate::execute::{Classes, ColdRegions, Flow, Foregone, KnownRegions, is_driving};
 use crate::limits::{MAX_ASIDE, MAX_KEPT_FAILURES};
-use crate::mappings::Mappings;
+use crate::mappings::{self, Mappings};
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
 use crate::promised::Promises;
 use crate::record::{mode_code, mode_of};
@@ -396,6 +396,19 @@ impl EngineShared {
             return VecDeque::new();
         }
         std::mem::take(&mut *self.failures.lock())
+    }
+
+    /// Whether the process has memory mappings for the code of a region of so many ops, if that lies in its memory.
+    pub(crate) fn has_room_for_code(&self, ops: usize) -> std::result::Result<(), DeviceError> {
+        if !self.device.has_code_here() {
+            return Ok(());
+        }
+        self.mappings.has_room(mappings::estimate(ops)).map_err(|now| {
+            let most = mappings::most();
+            DeviceError::out_of_memory(format!(
+                "the process has {now} memory mappings of the {most} that the system gives it (vm.max_map_count), and the code of an executable needs some"
+            ))
+        })
     }
 
     /// An executable has been made, with so many memory mappings by estimate: if the process has too many of them, others go.

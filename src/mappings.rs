@@ -6,6 +6,9 @@
 //!
 //! What is known of one executable is an estimate. The mappings of the process are counted, in `/proc/self/maps`, which takes a few microseconds for a
 //! hundred: when estimates say that there may be too many, and now and then, since others map memory too.
+//!
+//! LLVM ends the process where it gets no memory for the sections of what it has compiled. So nothing is compiled or loaded while too few mappings are left
+//! ([`Mappings::has_room`]): that is want of memory, before the plugin is asked.
 
 use std::io::Read as _;
 
@@ -17,6 +20,15 @@ const USUAL_MOST: u64 = 65_530;
 
 /// Executables between two counts at most.
 const PER_COUNT: u64 = 256;
+
+/// Mappings that are left to everything else: threads, allocations, what LLVM maps meanwhile.
+const LEFT: u64 = 512;
+
+/// With fewer mappings than this they are counted before each compile, which takes a part of a millisecond then.
+const QUICK_COUNT: u64 = 8_192;
+
+/// With more, before one of so many.
+const PER_LONG_COUNT: u64 = 16;
 
 /// What part of the limit executables of one engine have in any case: with less of them in the cache others have the mappings.
 const LEAST_SHARE: u64 = 8;
@@ -56,12 +68,38 @@ pub(crate) struct Mappings {
     since: Tally,
     /// Executables made.
     made: Tally,
+    /// Executables that were to be made.
+    asked: Tally,
 }
 
 impl Mappings {
     pub(crate) fn new(limit: Option<u64>) -> Mappings {
         let limit = limit.unwrap_or_else(|| most() / 2);
-        Mappings { limit, counted: Tally::new(0), since: Tally::new(0), made: Tally::new(0) }
+        Mappings {
+            limit,
+            counted: Tally::new(0),
+            since: Tally::new(0),
+            made: Tally::new(0),
+            asked: Tally::new(0),
+        }
+    }
+
+    /// Whether there is room for an executable of so many mappings.
+    ///
+    /// # Errors
+    /// With how many the process has.
+    pub(crate) fn has_room(&self, mappings: u64) -> Result<(), u64> {
+        let expected = |counted: u64| counted.saturating_add(mappings).saturating_add(LEFT);
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let (counted, since) = (self.counted(), self.since.load(Ordering::Relaxed));
+        let is_due = counted < QUICK_COUNT || asked.is_multiple_of(PER_LONG_COUNT);
+        if !is_due && expected(counted + 2 * since) <= most() {
+            return Ok(());
+        }
+        let Some(now) = count() else { return Ok(()) };
+        self.counted.store(now, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+        if expected(now) <= most() { Ok(()) } else { Err(now) }
     }
 
     /// How many there were when they were counted last.
@@ -110,6 +148,16 @@ mod tests {
         // Others have most of them: what the cache has is its share.
         assert_eq!(mappings.surplus(9_000, 250), Some(50));
         assert_eq!(mappings.surplus(9_000, 200), None);
+    }
+
+    #[test]
+    fn what_is_left_to_others_is_not_taken() {
+        let Some(now) = count() else { return };
+        let mappings = Mappings::new(None);
+        assert_eq!(mappings.has_room(8), Ok(()));
+        assert!(mappings.counted() >= now / 2);
+        let told = mappings.has_room(most());
+        assert!(told.is_err_and(|told| told >= now / 2), "{told:?} of {now}");
     }
 
     #[test]

@@ -166,6 +166,11 @@ impl DeviceError {
         DeviceError { stage, message: message.into(), cause: Cause::Other }
     }
 
+    /// There is no memory to compile in.
+    pub(crate) fn out_of_memory(message: impl Into<String>) -> DeviceError {
+        DeviceError { cause: Cause::Memory, ..DeviceError::new(Stage::Compile, message) }
+    }
+
     /// Nothing may be compiled, and it cannot be loaded.
     pub(crate) fn uncached(why: impl Into<String>) -> DeviceError {
         DeviceError { cause: Cause::Uncached, ..DeviceError::new(Stage::Compile, why) }
@@ -505,7 +510,7 @@ impl Device {
             }
             _ => None,
         };
-        let is_code_here = self.pjrt().is_some_and(PjrtDevice::is_on_cpu);
+        let is_code_here = self.has_code_here();
         Executable {
             mappings: if is_code_here { mappings::estimate(region.graph().nodes().len()) } else { 0 },
             loaded,
@@ -577,6 +582,11 @@ impl Device {
             return true;
         }
         self.pjrt().is_some_and(PjrtDevice::is_near_host)
+    }
+
+    /// Whether the code of executables lies in the memory of this process.
+    pub(crate) fn has_code_here(&self) -> bool {
+        self.pjrt().is_some_and(PjrtDevice::is_on_cpu)
     }
 
     /// Runs a graph by the interpreter, on this thread, as fast as it can.

@@ -257,6 +257,7 @@ impl Compile {
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
         let compiled = guarded(|| {
+            engine.has_room_for_code(region.ops)?;
             self.tell_lowered(info, engine);
             if !is_special {
                 engine.emit(|| Event::CompileStarted { region });
