@@ -12,15 +12,14 @@ mod support;
 use std::sync::Arc;
 
 use fuseline::embed::{Call, Session};
-use fuseline::fusion::op::{
-    Aim, Dialect, OPS, OpDef, Replicas, SampleOperand, Sampler, Seeded, attrs, fill, tolerance,
-};
+use fuseline::fusion::op::{Aim, Dialect, OPS, OpDef, Replicas, SampleOperand, Sampler, Seeded, attrs, fill};
 use fuseline::fusion::program::Check;
 use fuseline::fusion::{DTypeSet, Signature, interp};
 use fuseline::{
     Attrs, Body, DType, Engine, EngineConfig, Event, Fault, FaultPoint, Groups, Literal, Mode, OpCode,
     Result, Stage, Stream, Tensor, TensorType, with_mode,
 };
+use support::judge::Float;
 use support::{Log, close, engines, on_engines, plugin};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
@@ -87,8 +86,40 @@ fn wanted(signature: &Signature, operands: &[Vec<Arc<Literal>>], replicas: usize
     interp::call_replicated(interp::Arithmetic::REFERENCE, signature, &operands).expect("runs")
 }
 
+/// The largest magnitude of a float among the elements.
+fn largest(literal: &Literal) -> f64 {
+    let part = literal.dtype().part();
+    if !part.is_float() {
+        return 0.0;
+    }
+    let value = |raw: &[u8]| {
+        let mut wide = [0; 8];
+        wide[..raw.len()].copy_from_slice(raw);
+        Float { dtype: part, bits: u64::from_le_bytes(wide) }.value().abs()
+    };
+    literal.bytes().chunks_exact(part.size()).map(value).filter(|x| x.is_finite()).fold(0.0, f64::max)
+}
+
+/// How far a short float may be off that replicas combine: one executor rounds each time, another one
+/// at the end. No sum on the way is larger than the sum of the largest elements, no product or
+/// extremum larger than the result, and each time half a step of that is lost.
+fn rounded(part: DType, operands: &[Vec<Arc<Literal>>], wanted: &Literal) -> f64 {
+    let format = part.float_format().expect("a float");
+    let half = f64::from(format.mantissa + 1).exp2().recip();
+    let all = |each: &Vec<Arc<Literal>>| each.iter().map(|data| largest(data)).sum::<f64>();
+    let sum = operands.iter().map(all).fold(0.0, f64::max);
+    let replicas = operands.iter().map(Vec::len).max().unwrap_or(1) as f64;
+    replicas * half * (sum + largest(wanted))
+}
+
 /// How the results of the replicas differ from what is wanted by more than rounding.
-fn difference(found: &Result<Vec<Literal>>, wanted: &[Vec<Literal>], index: usize) -> Option<String> {
+fn difference(
+    engine: &Engine,
+    operands: &[Vec<Arc<Literal>>],
+    found: &Result<Vec<Literal>>,
+    wanted: &[Vec<Literal>],
+    index: usize,
+) -> Option<String> {
     let found = match found {
         Ok(found) if found.len() == wanted.len() => found,
         Ok(found) => return Some(format!("{} replicas", found.len())),
@@ -96,12 +127,13 @@ fn difference(found: &Result<Vec<Literal>>, wanted: &[Vec<Literal>], index: usiz
     };
     found.iter().zip(wanted).enumerate().find_map(|(replica, (found, wanted))| {
         let wanted = &wanted[index];
-        let check = match wanted.dtype() {
+        let part = wanted.dtype().part();
+        let check = match part {
+            // The reference device is the interpreter.
+            _ if engine.pjrt_device().is_none() || !part.is_float() => Check::Exact,
             // Combined in the same order, so no more than a fused multiplication and addition may make of it.
-            DType::F32 | DType::F64 | DType::C64 | DType::C128 => Check::Close { ulp: 2 },
-            // Short floats are combined in longer ones.
-            dtype if dtype.is_float() => Check::almost(tolerance(dtype).max(0.25) * 64.0).unwrap(),
-            _ => Check::Exact,
+            DType::F32 | DType::F64 => Check::Close { ulp: 2 },
+            _ => Check::almost(rounded(part, operands, wanted)).unwrap(),
         };
         let mismatch = check.compare(found, wanted).err()?;
         Some(format!("replica {replica}: {mismatch}; {found:?}, expected {wanted:?}"))
@@ -137,7 +169,7 @@ fn every_collective_agrees_with_the_interpreter() {
                         for (index, result) in results.iter().enumerate() {
                             let attrs = signature.attrs();
                             failures.extend(
-                                difference(&result.read_replicas(), &wanted, index)
+                                difference(&engine, &call.operands, &result.read_replicas(), &wanted, index)
                                     .map(|found| format!("{mode:?}: {signature:?} {attrs:?}: {found}")),
                             );
                         }
