@@ -223,7 +223,11 @@ class Values(Case):
                             result = getattr(torch, name)(empty.to(device), **arguments)
                             return result if isinstance(result, torch.Tensor) else result[0]
 
-                        self.alike(call, f"{name} {arguments} of {shape} {dtype}")
+                        if name in ("amax", "amin") and isinstance(came_to(call, "cpu"), type):
+                            # An IndexError on the CPU, and a RuntimeError in PyTorch's meta kernel.
+                            self.assertIn(came_to(call, DEVICE), (IndexError, RuntimeError))
+                        else:
+                            self.alike(call, f"{name} {arguments} of {shape} {dtype}")
 
     def test_an_empty_batch_is_resized_and_pooled(self):
         for rank, modes in {1: ("nearest", "linear", "area"), 2: ("nearest", "nearest-exact", "bilinear", "bicubic", "area"), 3: ("nearest", "trilinear")}.items():
@@ -265,7 +269,6 @@ class Arguments(Case):
             "copy_ to what is repeated": lambda d: one(d).expand(3).copy_(_line(d, 3)),
             "exp_ of what is repeated": lambda d: one(d).expand(3).exp_(),
             "normal_ of what is repeated": lambda d: one(d).expand(3).normal_().shape,
-            "add_ to windows": lambda d: _line(d).unfold(0, 3, 1).add_(1),
             "add_ to the diagonal": lambda d: torch.eye(3, device=d).diagonal().add_(1),
             "out": lambda d: (lambda x: torch.add(x[:-1], 1, out=x[1:]))(_line(d)),
             "out of itself": lambda d: (lambda x: torch.add(x, 1, out=x))(_line(d)),
