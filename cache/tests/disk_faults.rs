@@ -405,14 +405,13 @@ fn within_limit(limit: u64, dir: &std::path::Path) {
             assert!(!stored[1] && stored[0] == (limit >= 176 + 1 + 50), "{limit}: {stored:?}");
             let is_marked = cache.mark(Stage::Make, &small.name(), &small.name()).is_some();
             assert_eq!(is_marked, limit >= 40 + 72, "{limit}");
-            set(None);
-            drop(cache);
         }
         Err(off) => {
             let fuseline_cache::disk::Why::Io { error, .. } = &off.why else { panic!("{off:?}") };
             assert!(limit < 32 && too_large(error), "{limit}: {off}");
         }
     }
+    set(None);
     let (page, full, long) = (dir.join("page"), dir.join("full"), vec![b'x'; 5001]);
     fs::write(&page, "before").unwrap();
     fs::write(&full, vec![b'x'; limit as usize]).unwrap();
