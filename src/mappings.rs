@@ -172,6 +172,7 @@ mod tests {
         assert_eq!((far.note(8, || 0), far.counted()), (None, 7));
         let near = Mappings::new(Some(1));
         near.made.store(1, Ordering::Relaxed);
-        assert_eq!(near.note(8, || 100), Some(100));
+        // A process has more mappings than these.
+        assert_eq!(near.note(8, || 5), Some(5));
     }
 }

@@ -87,7 +87,7 @@ fn one_stream(size: Size) {
 fn streams_that_use_each_other(size: Size) {
     let engine = small(EngineConfig::new());
     let start = |me: usize| Mutex::new(Rank::Test, (vector(&engine, -(me as f32)), [-(me as f32), 2.0]));
-    let ring: Arc<Vec<Mutex<(Tensor, [f32; 2])>>> = Arc::new((0..size.threads).map(start).collect());
+    let ring: Arc<Vec<_>> = Arc::new((0..size.threads).map(start).collect());
     let (held, used) = (engine.clone(), ring.clone());
     on_threads(size.threads, move |me| {
         let stream = held.new_stream();

@@ -207,7 +207,8 @@ fn what_a_header_does_not_announce_is_not_read() {
         set_len(path, MAX_ENTRY);
     };
     let other = sealer().seal(&record("b"));
-    let rows: [(&str, &dyn Fn(&Path)); 3] = [
+    type Row<'a> = (&'a str, &'a dyn Fn(&Path));
+    let rows: [Row<'_>; 3] = [
         ("no cache entry", &all_zeros),
         ("its length is not what it says", &|path| set_len(path, MAX_ENTRY)),
         ("another name", &|path| {

@@ -487,12 +487,12 @@ mod tests {
     use crate::engine::Engine;
 
     fn engine() -> Engine {
-        EngineConfig::new().check_indices(true).build_reference().unwrap()
+        EngineConfig::new().check_indices(true).build_reference().expect("the reference device needs nothing")
     }
 
     /// Waits until all that was recorded has been computed, without looking at checks.
     fn settle(stream: &Arc<StreamShared>) {
-        let fence = stream.place(&Site::Unknown).unwrap();
+        let fence = stream.place(&Site::Unknown).expect("the stream takes entries");
         (*fence).as_ref().wait(None);
     }
 
@@ -519,6 +519,7 @@ mod tests {
         assert!(error.to_string().contains("the index 9"), "{error}");
         y.wait().unwrap();
         assert_eq!(stream.checks().pending(), 0);
+        settle(stream);
         assert_eq!(engine.counters().live_values, 1 + 1, "x and y");
     }
 

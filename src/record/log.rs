@@ -46,10 +46,10 @@
 //!
 //! - L1: *A payload is written by exactly one thread and before it is read.* The ticket counter hands a ticket out once. The
 //!   consumer reads a payload only after it saw `WRITTEN` with `Acquire`, which the owner stored with `Release` afterwards.
-//! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw `head
-//!   > ticket - capacity` with `Acquire` or under `room`. The consumer had cleared the entry of the
-//!   previous lap before. So the producer sees null or the segment of its own lap; the next lap's
-//!   can not be there, because that needs the consumer to have passed this ticket.
+//! - L2: *A producer reaches the right segment.* It uses a directory entry only after it saw, with
+//!   `Acquire` or under `room`, that `ticket - capacity` is below `head`. The consumer had cleared
+//!   the entry of the previous lap before. So the producer sees null or the segment of its own lap;
+//!   the next lap's can not be there, because that needs the consumer to have passed this ticket.
 //! - L3: *A segment is not freed under a producer.* A producer's last access to a segment is the swap to `WRITTEN`. The
 //!   consumer takes a segment out only after it saw `WRITTEN` in each of its slots with `Acquire`.
 //! - L4: *No wake-up is lost.* The consumer that finds a slot it needs not written swaps `AWAITED` in. Either that fails

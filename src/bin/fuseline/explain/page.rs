@@ -1,5 +1,6 @@
 //! The page: the diagram, and everything that the text says, for reading in a browser. It needs nothing from a network.
 
+use fuseline::fusion::Printable;
 use fuseline::fusion::graph::Ref;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -66,7 +67,7 @@ pub(super) fn page(explanation: &Explanation) -> String {
             }
         }
     };
-    markup.into_string()
+    Printable(markup.into_string()).to_string()
 }
 
 fn sentence(words: &str) -> String {
