@@ -533,7 +533,7 @@ fn a_failed_check_is_told_however_it_is_read_and_however_late() {
             "the index 7",
         );
         failed_check(fault()?.read_replicas(), "take", "the index 7");
-        failed_check(block_on(fault()?.read()), "take", "the index 7");
+        failed_check(support::block_on(fault()?.read()), "take", "the index 7");
         let (send, receive) = std::sync::mpsc::channel();
         fault()?.read_with(move |data| send.send(data).unwrap());
         failed_check(receive.recv().unwrap(), "take", "the index 7");
@@ -559,24 +559,6 @@ fn a_failed_check_is_told_however_it_is_read_and_however_late() {
         assert!(y.to_vec::<f32>()?[0] > 0.0);
         Ok(())
     });
-}
-
-/// The outcome of a future that some thread completes.
-fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    loop {
-        match std::pin::Pin::new(&mut future).poll(&mut context) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 /// A steady loop compiles nothing and is replayed, with checks; and the step that is wrong is told, with its index.

@@ -739,9 +739,10 @@ impl Taken {
         // Each page that may be read, among those that may not, is two mappings more.
         let splits = (mappings::most().saturating_sub(left + mappings::count()?) / 2) as usize;
         for split in 0..splits {
-            // SAFETY: holds because the page is one of those that were mapped above, which nobody uses.
-            let done =
-                unsafe { libc::mprotect(start.byte_add((2 * split + 1) * PAGE), PAGE, libc::PROT_READ) };
+            // SAFETY: holds because the page is one of those that were mapped above.
+            let page = unsafe { start.byte_add((2 * split + 1) * PAGE) };
+            // SAFETY: holds because nobody uses the page.
+            let done = unsafe { libc::mprotect(page, PAGE, libc::PROT_READ) };
             if done != 0 {
                 break;
             }

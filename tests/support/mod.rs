@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use fuseline::fusion::program::Program;
 use fuseline::pjrt::discover::{Discovery, Sources};
 use fuseline::{
-    Counters, DiskCacheConfig, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Literal, Mode, Origin,
-    Result, ShapeClasses, Stage, Tensor, with_mode,
+    Counters, DiskCacheConfig, Engine, EngineConfig, Error, Event, Fault, FaultPoint, Mode, Origin, Result,
+    ShapeClasses, Stage, Tensor, with_mode,
 };
 
 /// Forks, has the child do something, and waits for its end; its status, 0 if that is what it returned. A child that hangs is ended with the test.
@@ -245,7 +245,7 @@ impl Drop for Shut<'_> {
 }
 
 /// A future's value, on this thread.
-pub(crate) fn block_on(read: fuseline::Read) -> Result<Literal> {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Thread(std::thread::Thread);
     impl std::task::Wake for Thread {
         fn wake(self: Arc<Self>) {
@@ -254,10 +254,10 @@ pub(crate) fn block_on(read: fuseline::Read) -> Result<Literal> {
     }
     let waker = Arc::new(Thread(std::thread::current())).into();
     let mut context = std::task::Context::from_waker(&waker);
-    let mut read = std::pin::pin!(read);
+    let mut future = std::pin::pin!(future);
     loop {
-        match read.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(data) => return data,
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
             std::task::Poll::Pending => std::thread::park(),
         }
     }
