@@ -26,6 +26,7 @@ mod verdict;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use fuseline_fusion::Site;
@@ -146,6 +147,26 @@ struct State {
     others: Vec<(Arc<Checks>, u64)>,
 }
 
+/// The state of a stream that has checked something; most streams have none.
+struct LazyState(Option<Box<State>>);
+
+/// What the state is before there is one.
+static EMPTY: State = State { pending: VecDeque::new(), next: 0, found: None, others: Vec::new() };
+
+impl Deref for LazyState {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_deref().unwrap_or(&EMPTY)
+    }
+}
+
+impl DerefMut for LazyState {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.get_or_insert_default()
+    }
+}
+
 /// The checks of a stream.
 pub(crate) struct Checks {
     /// Whether there ever was one, here or where values come from.
@@ -154,7 +175,7 @@ pub(crate) struct Checks {
     round: Arc<AtomicU32>,
     /// Regions of the stream that were launched.
     launches: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<LazyState>,
 }
 
 crate::sync::thread_local! {
@@ -296,7 +317,7 @@ fn numbers<'a>(copies: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u64> {
 impl Checks {
     /// `round` is the engine's.
     pub(crate) fn new(round: Arc<AtomicU32>) -> Arc<Checks> {
-        let state = Mutex::new(Rank::Checks, State::default());
+        let state = Mutex::new(Rank::Checks, LazyState(None));
         Arc::new(Checks { is_used: AtomicBool::new(false), round, launches: AtomicU64::new(0), state })
     }
 
