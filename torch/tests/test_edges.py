@@ -114,6 +114,22 @@ class Random(unittest.TestCase):
         torch.manual_seed(3)
         torch.testing.assert_close(compiled(x).cpu(), wanted, rtol=1e-6, atol=1e-6)
 
+    def test_parameters_that_make_no_distribution_are_refused(self):
+        for name, arguments in {
+            "normal_": [(0.0, -1.0)],
+            "uniform_": [(1.0, 0.0)],
+            "exponential_": [(0.0,), (-1.0,)],
+            "cauchy_": [(0.0, 0.0), (0.0, -1.0)],
+            "log_normal_": [(0.0, 0.0), (0.0, -1.0)],
+            "geometric_": [(0.0,), (1.0,), (-0.5,)],
+            "bernoulli_": [(1.5,), (-0.5,)],
+        }.items():
+            for values in arguments:
+                # Also after a call whose parameters were right.
+                getattr(torch.empty(3, device=DEVICE), name)(*((0.5,) if name in ("geometric_", "bernoulli_") else ()))
+                with self.assertRaises(RuntimeError, msg=f"{name} {values}"):
+                    getattr(torch.empty(3, device=DEVICE), name)(*values)
+
 
 VALUES = [INF, -INF, NAN, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 5.0, -5.0, 0.5, -0.5, 3.0, -7.5, 1e4, -1e4]
 QUOTIENTS = {
