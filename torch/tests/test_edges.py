@@ -58,7 +58,6 @@ DRAWS = {
     "multinomial": lambda x: torch.multinomial(torch.arange(1.0, 60.0, device=x.device), 40),
     "multinomial with replacement": lambda x: torch.multinomial(torch.arange(1.0, 60.0, device=x.device), 40, replacement=True),
     "randperm": lambda x: torch.randperm(40, device=x.device),
-    "normal of tensors": lambda x: torch.normal(torch.full_like(x, 0.3), torch.full_like(x, 1.7)),
 }
 
 
@@ -223,9 +222,9 @@ class Values(Case):
                             result = getattr(torch, name)(empty.to(device), **arguments)
                             return result if isinstance(result, torch.Tensor) else result[0]
 
-                        if name in ("amax", "amin") and isinstance(came_to(call, "cpu"), type):
-                            # An IndexError on the CPU, and a RuntimeError in PyTorch's meta kernel.
-                            self.assertIn(came_to(call, DEVICE), (IndexError, RuntimeError))
+                        if isinstance(came_to(call, "cpu"), type) and (name in ("amax", "amin") or dtype == torch.bool):
+                            # The CPU looks at the type first, and PyTorch's meta kernels have other kinds of errors.
+                            self.assertIsInstance(came_to(call, DEVICE), type, f"{name} {arguments} of {shape} {dtype}")
                         else:
                             self.alike(call, f"{name} {arguments} of {shape} {dtype}")
 
