@@ -447,7 +447,7 @@ fn what_is_no_program_file_is_not_read() {
     std::fs::File::create(&huge).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
     // Of a size that programs may have, and not a byte of text.
     std::fs::File::create(&empty).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
-    for command in ["run", "explain", "import"] {
+    for command in ["run", "explain"] {
         for (path, words) in [
             (Path::new("/dev/zero"), "it is a device, not a file"),
             (&pipe, "it is a named pipe, not a file"),
@@ -455,10 +455,6 @@ fn what_is_no_program_file_is_not_read() {
             (&huge, "it has 1099511627776 bytes"),
             (&empty, "expected value"),
         ] {
-            // It tells its inputs apart by their endings.
-            if command == "import" && path.extension().is_none() {
-                continue;
-            }
             let answer = fuseline(&[command.as_ref(), path.as_os_str()]).ends_with(2);
             assert!(answer.err.contains(words), "{command} {}: {}", path.display(), answer.err);
         }
@@ -468,8 +464,8 @@ fn what_is_no_program_file_is_not_read() {
         answer.ends_with(2);
     }
     // What a shell passes as one end of a pipe is read.
-    let script =
-        format!("exec {} import <(cat {})", env!("CARGO_BIN_EXE_fuseline"), example("attention").display());
+    let tool = env!("CARGO_BIN_EXE_fuseline");
+    let script = format!("exec {tool} run --device reference <(cat {})", example("attention").display());
     if let Ok(output) = Command::new("bash").args(["-c", &script]).output() {
         Answer::of(output).ends_with(0);
     }
@@ -523,10 +519,6 @@ fn a_terminal_obeys_no_name() {
     let page = folder.0.join("x.html");
     says(&reference("explain", &program, &["-o", page.to_str().expect("UTF-8")]));
     assert_eq!(hidden(&std::fs::read_to_string(&page).expect("a page")), None);
-    let imported = fuseline(&["import".as_ref(), program.as_os_str()]).ends_with(0);
-    says(&imported);
-    let program = fuseline::fusion::program::Program::parse(&imported.out).expect("a program");
-    assert_eq!(program.name, "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}");
     // A file that is not there, an op that there is not, a device of a strange name.
     let nasty = "\u{1b}[31mx\u{9b}.json";
     let answer = fuseline(&["run", nasty]).ends_with(2);

@@ -8,7 +8,7 @@ use fuseline::fusion::{DType, Scalar};
 use fuseline::random::Generator;
 
 use super::{cast, fitted, number, result, stretched};
-use crate::call::{Arg, Call, Result, Results, Row, one, unsupported};
+use crate::call::{Arg, Call, Result, Results, Row, one, unsupported, wrong};
 use crate::graph;
 
 /// The rows of this file.
@@ -17,25 +17,45 @@ pub(crate) static ROWS: &[Row] = &[
         name: "uniform",
         lower: |call| {
             let ty = call.out(0)?;
-            sound(call.float(1)? <= call.float(2)?)?;
             let (start, end) = (call.float(1)?, call.float(2)?);
+            holds(start <= end, || {
+                format!("uniform_ expects to return a [from, to) range, but found from={start} > to={end}")
+            })?;
             result(call, generator(call, 3)?.uniform(ty.dtype(), ty.dims(), start, end)?)
         },
     },
     Row {
         name: "normal_functional",
         lower: |call| {
-            sound(call.float(2)? >= 0.0)?;
+            let deviation = call.float(2)?;
+            holds(deviation >= 0.0, || format!("normal expects std >= 0.0, but found std {deviation}"))?;
             around(call, Generator::normal_around)
         },
     },
-    Row { name: "log_normal", lower: |call| around(call, Generator::log_normal) },
-    Row { name: "cauchy", lower: |call| around(call, Generator::cauchy) },
+    Row {
+        name: "log_normal",
+        lower: |call| {
+            let deviation = call.float(2)?;
+            holds(deviation > 0.0, || format!("log_normal_ expects std > 0.0, but found std={deviation}"))?;
+            around(call, Generator::log_normal)
+        },
+    },
+    Row {
+        name: "cauchy",
+        lower: |call| {
+            let scale = call.float(2)?;
+            holds(scale > 0.0, || format!("cauchy_ expects sigma > 0.0, but found sigma={scale}"))?;
+            around(call, Generator::cauchy)
+        },
+    },
     Row {
         name: "geometric",
         lower: |call| {
-            let ty = call.out(0)?;
-            result(call, generator(call, 2)?.geometric(ty.dims(), call.float(1)?)?)
+            let (ty, share) = (call.out(0)?, call.float(1)?);
+            holds(0.0 < share && share < 1.0, || {
+                format!("geometric_ expects p to be in (0, 1), but got p={share}")
+            })?;
+            result(call, generator(call, 2)?.geometric(ty.dims(), share)?)
         },
     },
     Row { name: "random", lower: |call| whole(call, None, None, 1) },
@@ -55,8 +75,9 @@ pub(crate) static ROWS: &[Row] = &[
         name: "exponential",
         lower: |call| {
             let ty = call.out(0)?;
-            sound(call.float(1)? > 0.0)?;
             let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+            let rate = call.float(1)?;
+            holds(rate > 0.0, || format!("exponential_ expects lambda > 0.0, but found lambda={rate}"))?;
             let standard = generator(call, 2)?.exponential(wide, ty.dims())?;
             // A division by itself has the same bits wherever it stands.
             result(call, standard.div(&stretched(&call.number(1, wide)?, ty.dims())?)?)
@@ -68,18 +89,15 @@ pub(crate) static ROWS: &[Row] = &[
     Row {
         name: "bernoulli.p",
         lower: |call| {
-            let dims = call.out(0)?.dims();
-            sound((0.0..=1.0).contains(&call.float(1)?))?;
-            let trials = generator(call, 2)?.bernoulli(call.float(1)?, dims)?;
+            let (dims, share) = (call.out(0)?.dims(), call.float(1)?);
+            holds((0.0..=1.0).contains(&share), || {
+                format!("bernoulli_ expects p to be in [0, 1], but got p={share}")
+            })?;
+            let trials = generator(call, 2)?.bernoulli(share, dims)?;
             one(fitted(&trials, call.out(0)?)?)
         },
     },
 ];
-
-/// Whether numbers are those of a distribution. What is wrong with them the CPU says.
-fn sound(is_sound: bool) -> Result<()> {
-    if is_sound { Ok(()) } else { unsupported("numbers that no distribution has") }
-}
 
 /// Draws of different calls are 2^32 blocks apart.
 pub(crate) const APART: u64 = 1 << 32;
@@ -131,6 +149,11 @@ fn whole(call: &Call<'_>, start: Option<i64>, end: Option<i64>, at: usize) -> Re
         return unsupported("an empty range");
     }
     result(call, generator(call, at)?.randint(DType::I64, ty.dims(), start, end)?)
+}
+
+/// What PyTorch asks of the parameters of a distribution.
+fn holds(is_right: bool, rule: impl FnOnce() -> String) -> Result<()> {
+    if is_right { Ok(()) } else { wrong(rule()) }
 }
 
 /// A distribution of two parameters.
