@@ -92,7 +92,9 @@ impl Mappings {
         let expected = |counted: u64| counted.saturating_add(mappings).saturating_add(LEFT);
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let (counted, since) = (self.counted(), self.since.load(Ordering::Relaxed));
-        let is_due = counted < QUICK_COUNT || asked.is_multiple_of(PER_LONG_COUNT);
+        // Near the limit each of them may be the one too many.
+        let is_near = counted.saturating_add(8 * LEFT) > most();
+        let is_due = counted < QUICK_COUNT || is_near || asked.is_multiple_of(PER_LONG_COUNT);
         if !is_due && expected(counted + 2 * since) <= most() {
             return Ok(());
         }

@@ -768,7 +768,7 @@ fn without_a_mapping_executables_make_room() {
         numbered(&engine, number).unwrap();
     }
     if mappings::count().is_none() || mappings::most() > 1 << 20 {
-        println!("skipped: mappings cannot be counted here, or there are too many to take");
+        println!("skipped: no limit on mappings that a test can reach");
         return;
     }
     // Room for some twenty executables beyond what is left to everything else.

@@ -38,7 +38,7 @@ use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::stream::StreamShared;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, Rank};
+use crate::sync::{Condvar, Mutex, Rank};
 use crate::tensor::Tensor;
 use crate::value::{Maker, Outcome, ValueCell};
 
@@ -147,6 +147,21 @@ struct State {
     others: Vec<(Arc<Checks>, u64)>,
 }
 
+/// A region that is being launched. Its results are handed out when it is dropped.
+pub(crate) struct Launch<'a> {
+    checks: &'a Checks,
+    pub(crate) number: u64,
+}
+
+impl Drop for Launch<'_> {
+    fn drop(&mut self) {
+        let mut handed_out = self.checks.handed_out.lock();
+        *handed_out = self.number.max(*handed_out);
+        drop(handed_out);
+        self.checks.is_handed_out.notify_all();
+    }
+}
+
 /// The state of a stream that has checked something; most streams have none.
 struct LazyState(Option<Box<State>>);
 
@@ -175,6 +190,9 @@ pub(crate) struct Checks {
     round: Arc<AtomicU32>,
     /// Regions of the stream that were launched.
     launches: AtomicU64,
+    /// The last of these whose results have all been handed out.
+    handed_out: Mutex<u64>,
+    is_handed_out: Condvar,
     state: Mutex<LazyState>,
 }
 
@@ -318,7 +336,14 @@ impl Checks {
     /// `round` is the engine's.
     pub(crate) fn new(round: Arc<AtomicU32>) -> Arc<Checks> {
         let state = Mutex::new(Rank::Checks, LazyState(None));
-        Arc::new(Checks { is_used: AtomicBool::new(false), round, launches: AtomicU64::new(0), state })
+        Arc::new(Checks {
+            is_used: AtomicBool::new(false),
+            round,
+            launches: AtomicU64::new(0),
+            handed_out: Mutex::new(Rank::Checks, 0),
+            is_handed_out: Condvar::new(),
+            state,
+        })
     }
 
     /// Whether there is anything to look at. Who reads a value comes after those who had checks recorded that it depends on.
@@ -327,9 +352,24 @@ impl Checks {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// The number of the region that is about to be launched, from 1 on. For the driver.
-    pub(crate) fn next_launch(&self) -> u64 {
-        self.launches.fetch_add(1, Ordering::Relaxed) + 1
+    /// Numbers the region that is about to be launched, from 1 on. For the driver, which keeps the launch until the region's
+    /// results are handed out.
+    pub(crate) fn begin_launch(&self) -> Launch<'_> {
+        Launch { checks: self, number: self.launches.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+
+    /// Waits until all results of a launched region are handed out: its flags may come after the value that is read. The driver
+    /// is doing that and waits for nothing; a callback that it calls meanwhile does not wait for it.
+    fn await_launch(&self, number: u64) {
+        if crate::execute::is_driving() {
+            return;
+        }
+        // A number of another stream's may be any.
+        let number = number.min(self.launches.load(Ordering::Relaxed));
+        let mut handed_out = self.handed_out.lock();
+        while *handed_out < number {
+            handed_out = self.is_handed_out.wait(handed_out);
+        }
     }
 
     fn push(&self, mut entry: Entry, stream: &Arc<StreamShared>) {
@@ -446,7 +486,11 @@ impl Checks {
     #[inline]
     pub(crate) fn before_data(&self, maker: Option<&Maker>, stream: &Arc<StreamShared>) -> Result<()> {
         match maker {
-            Some(maker) if self.is_used() => self.look(UpTo::Launch(maker.region.launched()), stream),
+            Some(maker) if self.is_used() => {
+                let launched = maker.region.launched();
+                self.await_launch(launched);
+                self.look(UpTo::Launch(launched), stream)
+            }
             _ => Ok(()),
         }
     }

@@ -239,7 +239,8 @@ impl Job {
     ) -> Result<Step, Box<Job>> {
         match interpreted {
             Ok(buffers) => {
-                self.info.set_launched(stream.checks().next_launch());
+                let launch = stream.checks().begin_launch();
+                self.info.set_launched(launch.number);
                 for ((result, value), buffer) in std::mem::take(&mut self.outputs).into_iter().zip(buffers) {
                     let maker = Some(Maker { region: self.info.clone(), result });
                     drop(value.resolve(Outcome::Data { buffer, maker }));

@@ -204,7 +204,8 @@ impl Job {
             Event::Launched { region, donated: donated.map(|&(_, param)| param).collect() }
         });
         self.take_off(executed.done, executed.mark, since, stream);
-        self.info.set_launched(stream.checks().next_launch());
+        let launch = stream.checks().begin_launch();
+        self.info.set_launched(launch.number);
         // Both are in ascending order.
         let mut needed = std::mem::take(&mut self.outputs).into_iter().peekable();
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {
@@ -214,6 +215,7 @@ impl Job {
                 drop(value.resolve(Outcome::Data { buffer, maker }));
             }
         }
+        drop(launch);
         self.let_go(executable, kept, stream);
         debug_assert!(
             needed.next().is_none(),
