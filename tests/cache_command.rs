@@ -396,7 +396,7 @@ fn a_limit_of_file_sizes_is_told() {
     let (bundle, key) = (home.path("b"), home.path("k"));
     let (bundle, key) = (bundle.to_str().unwrap(), key.to_str().unwrap());
     let Some(answer) = within(100, &["cache", "export", bundle, "--key-file", key]) else {
-        return println!("skipped: there is no prlimit");
+        return println!("skipped: no prlimit");
     };
     answer.ends_with(1).mentions(&["File too large"]);
     let left = |name: &str| {

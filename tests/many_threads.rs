@@ -111,6 +111,7 @@ fn an_idle_stream_is_small() {
     engine.synchronize().unwrap();
     let used = fresh + (HELD.load(Ordering::Relaxed) - before) / (streams.len() as i64 - 1);
     println!("a stream takes {fresh} B, and {used} B when it has been used");
-    assert!(fresh <= 4 << 10, "a stream that does nothing takes {fresh} B");
+    // 4,083 bytes and the checks of the stream.
+    assert!(fresh <= 4_352, "a stream that does nothing takes {fresh} B");
     drop(streams);
 }

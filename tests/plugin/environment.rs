@@ -152,7 +152,7 @@ fn every_part_of_the_environment_counts() {
     if std::thread::available_parallelism().unwrap().get() > 1 {
         all.push(told("one processor", &[], &|| assert!(on_one_processor())));
     } else {
-        println!("skipped: there is one processor only");
+        println!("skipped: no second processor");
     }
     let Some(found): Option<Vec<String>> = all.into_iter().collect() else { return };
     assert_eq!(again.as_ref(), Some(&found[0]));
