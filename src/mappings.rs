@@ -2,13 +2,13 @@
 //!
 //! The code of each executable that a CPU plugin makes lies in mappings of its own: 6 to 9 for a few ops, about 70 for 700. Linux gives a process
 //! 65,530 (`vm.max_map_count`), and one that has them all can neither compile nor allocate, nor load a library. So the executables in the memory
-//! cache make room long before ([`Mappings::note`]).
+//! cache make room long before (`Mappings::note`).
 //!
 //! What is known of one executable is an estimate. The mappings of the process are counted, in `/proc/self/maps`, which takes a few microseconds for a
 //! hundred: when estimates say that there may be too many, and now and then, since others map memory too.
 //!
 //! LLVM ends the process where it gets no memory for the sections of what it has compiled. So nothing is compiled or loaded while too few mappings are left
-//! ([`Mappings::has_room`]): that is want of memory, before the plugin is asked.
+//! (`Mappings::has_room`): that is want of memory, before the plugin is asked.
 
 use std::io::Read as _;
 

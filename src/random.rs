@@ -7,7 +7,7 @@
 //! waits, and another seed compiles nothing.
 //!
 //! What makes numbers of a distribution of the bits has the same bits too, whatever it is compiled or interpreted together with: it
-//! is computed in integers ([`variate`]), and where limits or a deviation are given, with one rounding at the end.
+//! is computed in integers (`src/random/variate.rs`), and where limits or a deviation are given, with one rounding at the end.
 //!
 //! ```
 //! # fn main() -> fuseline::Result<()> {

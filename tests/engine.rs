@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test, on real threads")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
+#[path = "engine/ahead.rs"]
+mod ahead;
 mod support;
 
 use std::future::Future;
@@ -790,35 +792,4 @@ fn an_engine_does_not_go_on_a_thread_of_the_plugin() {
         assert!(thread.id() == me || is_own, "it went on {thread:?}");
         assert!(block_on(read).unwrap().to_vec::<f32>().unwrap().iter().all(|&element| element == -1.0));
     }
-}
-
-/// A program that runs far ahead of the device waits when there is no more room, and that is counted.
-#[test]
-fn recording_that_runs_ahead_waits() {
-    let (open, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let config = support::config().replay(false).inject_faults(move |point| {
-        if let FaultPoint::Execute { .. } = point {
-            let _ = gate.lock().unwrap().recv();
-        }
-        None
-    });
-    let engine = config.build_reference().unwrap();
-    let x = vector(&engine, &[1.0, 2.0]);
-    let recorder = {
-        let x = x.clone();
-        std::thread::spawn(move || (0..400_000).fold(x, |x, _| x.neg().unwrap()))
-    };
-    let counters = || engine.counters();
-    while counters().stalls == 0 && !recorder.is_finished() {
-        // It is counted when it is over, so one execution after the other may go on.
-        open.send(()).unwrap();
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    drop(open);
-    let last = recorder.join().unwrap();
-    assert_eq!(last.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    let counters = counters();
-    assert!(counters.stalls > 0, "nothing waited");
-    assert!(Duration::ZERO < counters.longest_stall && counters.longest_stall <= counters.stall_time);
 }
