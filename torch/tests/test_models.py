@@ -30,7 +30,8 @@ class Models(unittest.TestCase):
         if is_usual:
             return
         self.assertGreater(result["misses"][0], 0)
-        self.assertEqual(result["misses"][3], result["misses"][-1], result["misses"])
+        # The backward thread lets go of some values after the step, on a busy machine in the next one.
+        self.assertEqual(result["misses"][5], result["misses"][-1], result["misses"])
 
     def test_resnet18(self):
         self.train("resnet18", "torchvision")
