@@ -156,8 +156,8 @@ for name, call in cases(DEVICE).items():
     except Exception as error:
         raise AssertionError(f"{name}: {error}")
     found, message = outcome(lambda: made, DEVICE)
-    # A number is taken as one element, so only its index is wrong.
-    wanted = "IndexError" if name == "index_select of a number" else wanted
+    # What is read later is an error of the engine's.
+    wanted = "RuntimeError" if name == "index_select of a number" else wanted
     assert found == wanted, (name, found, wanted, message)
     assert "test_checks.py:" in message and "later read" in message, message
     # Told once.
@@ -184,13 +184,14 @@ for step in range(120):
     opt.zero_grad()
     loss.backward()
     opt.step()
-    if step == 100:
+    if step == 60:
         torch.fuseline.synchronize()
         before = torch.fuseline.counters()
-    if step in (104, 109):
+    # The reads themselves are a part of what repeats.
+    if step in range(64, 110, 5):
         loss.item()
         after = torch.fuseline.counters()
-        assert after["compiles_asked"] == before["compiles_asked"] or step == 104, (before, after)
+        assert after["compiles_asked"] == before["compiles_asked"] or step < 104, (before, after)
         before = after
     if step == 110:
         # In the backward pass too nothing is made of it but what the ops say; it is told once, at the line of the forward pass.
@@ -226,7 +227,7 @@ for index, label, wrong in [((0, 4), (1, 2), None), ((0, 5), (1, 2), "the index 
         # The backward pass writes at the same place, and is told for itself.
         try:
             torch.fuseline.synchronize()
-        except IndexError:
+        except (IndexError, RuntimeError):
             pass
     else:
         assert wrong is None, wrong
