@@ -1,7 +1,8 @@
 //! Reading files that a user has named, and only as much as somebody expects.
 //!
-//! Whatever is named could be a device without an end, a pipe that nobody writes to, or larger than memory. So kind and size are looked at before
-//! anything is read, and what grows meanwhile is read up to the limit.
+//! Whatever is named could be a device without an end, a pipe that nobody writes to, or larger than
+//! memory. So kind and size are looked at before anything is read, and what grows meanwhile is read
+//! up to the limit.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -11,7 +12,8 @@ use std::path::Path;
 /// Bytes that are read at a time.
 const BLOCK: usize = 1 << 16;
 
-/// Opens a regular file of at most `most` bytes, or one end of a pipe that is open already (`/dev/fd/3`, as shells name what a command writes).
+/// Opens a regular file of at most `most` bytes, or one end of a pipe that is open already
+/// (`/dev/fd/3`, as shells name what a command writes).
 ///
 /// # Errors
 /// When there is none, it is something else, or it is larger; in words for whoever named it.
@@ -45,8 +47,8 @@ fn too_large(most: u64, size: Option<u64>) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, format!("{size}more than {most} bytes are not read"))
 }
 
-/// Reads text of at most `most` bytes to its end, or to the block with the first zero byte: no text has one, and what comes after it need not be
-/// read to know that.
+/// Reads text of at most `most` bytes to its end, or to the block with the first zero byte: no text
+/// has one, and what comes after it need not be read to know that.
 ///
 /// # Errors
 /// When it is longer, or reading fails.

@@ -1,14 +1,17 @@
 //! How many memory mappings the process has, and may have.
 //!
-//! The code of each executable that a CPU plugin makes lies in mappings of its own: 6 to 9 for a few ops, about 70 for 700. Linux gives a process
-//! 65,530 (`vm.max_map_count`), and one that has them all can neither compile nor allocate, nor load a library. So the executables in the memory
+//! The code of each executable that a CPU plugin makes lies in mappings of its own: 6 to 9 for a
+//! few ops, about 70 for 700. Linux gives a process 65,530 (`vm.max_map_count`), and one that has
+//! them all can neither compile nor allocate, nor load a library. So the executables in the memory
 //! cache make room long before (`Mappings::note`).
 //!
-//! What is known of one executable is an estimate. The mappings of the process are counted, in `/proc/self/maps`, which takes a few microseconds for a
-//! hundred: when estimates say that there may be too many, and now and then, since others map memory too.
+//! What is known of one executable is an estimate. The mappings of the process are counted, in
+//! `/proc/self/maps`, which takes a few microseconds for a hundred: when estimates say that there
+//! may be too many, and now and then, since others map memory too.
 //!
-//! LLVM ends the process where it gets no memory for the sections of what it has compiled. So nothing is compiled or loaded while too few mappings are left
-//! (`Mappings::has_room`): that is want of memory, before the plugin is asked.
+//! LLVM ends the process where it gets no memory for the sections of what it has compiled. So
+//! nothing is compiled or loaded while too few mappings are left (`Mappings::has_room`): that is
+//! want of memory, before the plugin is asked.
 
 use std::io::Read as _;
 
@@ -24,13 +27,15 @@ const PER_COUNT: u64 = 256;
 /// Mappings that are left to everything else: threads, allocations, what LLVM maps meanwhile.
 const LEFT: u64 = 512;
 
-/// With fewer mappings than this they are counted before each compile, which takes a part of a millisecond then.
+/// With fewer mappings than this they are counted before each compile, which takes a part of a
+/// millisecond then.
 const QUICK_COUNT: u64 = 8_192;
 
 /// With more, before one of so many.
 const PER_LONG_COUNT: u64 = 16;
 
-/// What part of the limit executables of one engine have in any case: with less of them in the cache others have the mappings.
+/// What part of the limit executables of one engine have in any case: with less of them in the
+/// cache others have the mappings.
 const LEAST_SHARE: u64 = 8;
 
 /// Most mappings that the system gives this process.
@@ -109,7 +114,8 @@ impl Mappings {
         self.counted.load(Ordering::Relaxed)
     }
 
-    /// An executable has been made, with so many mappings by estimate. How many mappings of executables are to go, of `cached` in the cache.
+    /// An executable has been made, with so many mappings by estimate. How many mappings of
+    /// executables are to go, of `cached` in the cache.
     pub(crate) fn note(&self, mappings: u64, cached: impl FnOnce() -> u64) -> Option<u64> {
         let since = self.since.fetch_add(mappings, Ordering::Relaxed) + mappings;
         let made = self.made.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +129,8 @@ impl Mappings {
         self.surplus(now, cached())
     }
 
-    /// What is to go of `cached` mappings where the process has `now`: what is too much and a sixteenth of the limit, so that it is not one at a time.
+    /// What is to go of `cached` mappings where the process has `now`: what is too much and a
+    /// sixteenth of the limit, so that it is not one at a time.
     fn surplus(&self, now: u64, cached: u64) -> Option<u64> {
         let most = cached.saturating_sub(self.limit / LEAST_SHARE);
         (now > self.limit && most > 0).then(|| most.min(now - self.limit + self.limit / 16))

@@ -27,8 +27,9 @@ pub(crate) struct Verdict {
 }
 
 impl Checks {
-    /// As [`Checks::before_data`], without waiting. None if there is nothing to be looked at, and for several replicas: only the data of the first comes
-    /// without waiting, and whoever reads next is told.
+    /// As [`Checks::before_data`], without waiting. None if there is nothing to be looked at, and
+    /// for several replicas: only the data of the first comes without waiting, and whoever reads
+    /// next is told.
     pub(crate) fn verdict(&self, maker: Option<&Maker>, engine: &Arc<EngineShared>) -> Option<Arc<Verdict>> {
         let maker = maker.filter(|_| self.is_used() && engine.device().replicas() == 1)?;
         let (found, mut due) = self.due(UpTo::Launch(maker.region.launched()));

@@ -1,14 +1,16 @@
 //! What a device does with subnormal numbers: asked of it when an engine starts.
 //!
-//! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on, which no option and no attribute of the plugin says.
-//! The interpreter stands in for the device and has to give the same numbers, so a small module finds out.
+//! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on, which no option and no
+//! attribute of the plugin says. The interpreter stands in for the device and has to give the same
+//! numbers, so a small module finds out.
 
 use fuseline_fusion::{DType, DTypeSet, TensorType};
 
 use crate::pjrt::{Client, CompileOptions, Device, Error, ExecuteOptions};
 
-/// For each float whose subnormal numbers a processor may count as zero, the least positive number, and a sum that is one of
-/// these numbers where they are kept. The zero is an argument, or the compiler would drop the sum.
+/// For each float whose subnormal numbers a processor may count as zero, the least positive number,
+/// and a sum that is one of these numbers where they are kept. The zero is an argument, or the
+/// compiler would drop the sum.
 const MODULE: &str = r#"module {
   func.func public @main(%a: tensor<bf16>, %b: tensor<f32>, %c: tensor<f64>, %x: tensor<bf16>, %y: tensor<f32>, %z: tensor<f64>)
       -> (tensor<bf16>, tensor<f32>, tensor<f64>) {

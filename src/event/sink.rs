@@ -11,12 +11,14 @@ use crate::limits::MAX_SINK_OPS;
 use crate::sync::rank::before_user_code;
 use crate::value::Counter;
 
-/// Where events go. Called on whatever thread the event happens on, possibly on several at once; it should be quick. A
-/// panic in it is caught, counted and otherwise ignored, and so is one in its `Drop`.
+/// Where events go. Called on whatever thread the event happens on, possibly on several at once; it
+/// should be quick. A panic in it is caught, counted and otherwise ignored, and so is one in its
+/// `Drop`.
 ///
-/// A sink may record ops, and is told of them like of any others. So that it does not feed itself for ever, it may have recorded 4,096 ops more than
-/// the program: a further call returns an error. What happens on a thread while that is in the sink, such as the read of a value that is there, it
-/// is not told.
+/// A sink may record ops, and is told of them like of any others. So that it does not feed itself
+/// for ever, it may have recorded 4,096 ops more than the program: a further call returns an error.
+/// What happens on a thread while that is in the sink, such as the read of a value that is there,
+/// it is not told.
 pub trait EventSink: Send + Sync {
     /// Something happened.
     fn event(&self, event: &Event);
@@ -28,8 +30,8 @@ impl<F: Fn(&Event) + Send + Sync> EventSink for F {
     }
 }
 
-/// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a stream, and a panic in it
-/// goes no further. The error is the panic's message.
+/// Calls code of the user's on a thread of the engine's or the plugin's: it must not wait for a
+/// stream, and a panic in it goes no further. The error is the panic's message.
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     before_user_code();
@@ -48,12 +50,13 @@ crate::sync::thread_local! {
     static TELLING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether a sink of the process has ever recorded what is replayed: as a rule none has, and then nothing but this is looked at.
+/// Whether a sink of the process has ever recorded what is replayed: as a rule none has, and then
+/// nothing but this is looked at.
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
 static HAS_REPLAYED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// The thread hands over ops that are replayed. If that is in a sink, those that sinks record from now on are counted one by one
-/// ([`Events::admits_op`]).
+/// The thread hands over ops that are replayed. If that is in a sink, those that sinks record from
+/// now on are counted one by one ([`Events::admits_op`]).
 pub(crate) fn note_replayed() {
     if is_telling() {
         HAS_REPLAYED.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -137,7 +140,8 @@ impl Events {
         }
     }
 
-    /// Counts an op that the thread is about to record, if that is in a sink; false if it is one too many. `ops` is how many have left the log.
+    /// Counts an op that the thread is about to record, if that is in a sink; false if it is one
+    /// too many. `ops` is how many have left the log.
     pub(crate) fn admits_op(&self, ops: u64) -> bool {
         let Some(observer) = self.0.as_ref().filter(|_| is_telling()) else { return true };
         let recorded = observer.recorded.get();
@@ -154,7 +158,8 @@ impl Events {
     }
 }
 
-/// Something of the user's that the engine keeps. A panic when it is dropped goes no further: who drops an engine is not to be told by one.
+/// Something of the user's that the engine keeps. A panic when it is dropped goes no further: who
+/// drops an engine is not to be told by one.
 pub(crate) struct Guest<T>(Option<T>);
 
 impl<T> Guest<T> {
@@ -191,8 +196,8 @@ impl fmt::Debug for Events {
     }
 }
 
-/// Forwards events to [`tracing`]: failures and fallbacks as warnings, the rest as debug events, all under the target
-/// `fuseline`.
+/// Forwards events to [`tracing`]: failures and fallbacks as warnings, the rest as debug events,
+/// all under the target `fuseline`.
 #[cfg(feature = "tracing")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TracingSink;

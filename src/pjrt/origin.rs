@@ -1,13 +1,15 @@
 //! What a plugin was loaded from, and the variables of the environment that it saw.
 //!
-//! Executables are kept for other processes under what they depend on, so that has to be known of the code that runs, not of what lies under its path
-//! by now. The file is opened before the loader opens it and stays open: `pip install -U` puts another file under the path, and this one can be
-//! read all the same. Variables are read before the plugin is loaded. XLA reads its flags once, at some call before the first compile has
-//! returned, so until then they are compared: if they have changed meanwhile, nobody knows what the plugin has read. Variables may name files; what
-//! is in these belongs to them.
+//! Executables are kept for other processes under what they depend on, so that has to be known of
+//! the code that runs, not of what lies under its path by now. The file is opened before the loader
+//! opens it and stays open: `pip install -U` puts another file under the path, and this one can be
+//! read all the same. Variables are read before the plugin is loaded. XLA reads its flags once, at
+//! some call before the first compile has returned, so until then they are compared: if they have
+//! changed meanwhile, nobody knows what the plugin has read. Variables may name files; what is in
+//! these belongs to them.
 //!
-//! Input: a file, and the environment of the process. Output: identity and digest of what is mapped; variables as parts of a key; or why that cannot
-//! be known, and then nothing is kept.
+//! Input: a file, and the environment of the process. Output: identity and digest of what is
+//! mapped; variables as parts of a key; or why that cannot be known, and then nothing is kept.
 //!
 //! Invariants:
 //! - P12: a digest is of the bytes that were mapped when the library was loaded, or there is none.
@@ -24,8 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseline_fusion::encode::Writer;
 
-/// Variables that change what XLA and its plugins compile, or how what they compile computes: flags of XLA, of its use in TensorFlow, and of TPUs;
-/// in how many parts XLA's CPU compiler splits work; the libraries that its code calls.
+/// Variables that change what XLA and its plugins compile, or how what they compile computes: flags
+/// of XLA, of its use in TensorFlow, and of TPUs; in how many parts XLA's CPU compiler splits work;
+/// the libraries that its code calls.
 const VARIABLES: [&str; 5] =
     ["PJRT_NPROC", "NPROC", "OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "TF_XLA_FLAGS"];
 
@@ -104,7 +107,8 @@ impl Loading {
         Origin::new(file, self.variables)
     }
 
-    /// After it turned out that something else in the process had loaded it before: then it may have read its flags long ago. `code` is in it.
+    /// After it turned out that something else in the process had loaded it before: then it may
+    /// have read its flags long ago. `code` is in it.
     pub(super) fn end_of_loaded(self, path: &Path, code: usize) -> Origin {
         let is_mapped = mapped(code).is_some_and(|number| number == self.identity.number);
         let replaced = || {
@@ -133,7 +137,8 @@ impl Origin {
         Origin::new(Err(why.to_owned()), Err(why.to_owned()))
     }
 
-    /// What the file is known by without reading it: when it is written to, or another one takes its place, this changes.
+    /// What the file is known by without reading it: when it is written to, or another one takes
+    /// its place, this changes.
     pub(crate) fn identity(&self) -> Result<Vec<u8>, String> {
         self.check()?;
         let (_, identity) = self.file.as_ref().map_err(String::clone)?;
@@ -182,7 +187,8 @@ impl Origin {
         let variables = self.variables.as_ref().map_err(String::clone)?;
         let now = file.metadata().map_err(|error| format!("the plugin cannot be looked at: {error}"))?;
         let is = Identity::of(&now);
-        // To get or lose a name changes nothing that is in it, but the time at which it was changed.
+        // To get or lose a name changes nothing that is in it, but the time at which it was
+        // changed.
         let has_other_names = is.links != identity.links;
         let is_as_it_was = Identity { links: identity.links, changed: identity.changed, ..is } == *identity;
         if is != *identity && !(has_other_names && is_as_it_was) {
@@ -256,8 +262,8 @@ impl Variables {
         Ok(variables)
     }
 
-    /// The files that a value names: as a whole (XLA's variables may be the name of a file with flags), as a word, or as what a flag is set to; and
-    /// those that are named in them.
+    /// The files that a value names: as a whole (XLA's variables may be the name of a file with
+    /// flags), as a word, or as what a flag is set to; and those that are named in them.
     fn add_files(&mut self, name: &OsStr, value: &OsStr) -> Result<(), String> {
         let mut left = VecDeque::from([(value.as_bytes().to_vec(), Text::Value)]);
         let mut seen: Vec<PathBuf> = Vec::new();
@@ -312,7 +318,8 @@ enum Text {
     File,
 }
 
-/// What in a text may be the name of a file: of a value all of it, and each word; of a file what flags are set to.
+/// What in a text may be the name of a file: of a value all of it, and each word; of a file what
+/// flags are set to.
 fn named(text: &[u8], kind: Text) -> Vec<PathBuf> {
     let mut names: Vec<&[u8]> = Vec::new();
     if kind == Text::Value {
@@ -358,7 +365,8 @@ fn contents(path: &Path) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > MOST_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
-/// What is in a folder: names, lengths and times. Its files may be large, as those of a CUDA toolkit are.
+/// What is in a folder: names, lengths and times. Its files may be large, as those of a CUDA
+/// toolkit are.
 fn folder_digest(path: &Path) -> io::Result<blake3::Hash> {
     let mut files = Vec::new();
     let mut left = vec![path.to_owned()];
@@ -547,7 +555,8 @@ mod tests {
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
         File::options().write(true).open(&path).and_then(|file| file.set_modified(later)).expect("set");
         assert!(origin.digest().is_err() && origin.identity().is_err() && origin.variables().is_err());
-        // And with its old time, as some tools write: the time at which it was changed nobody can set.
+        // And with its old time, as some tools write: the time at which it was changed nobody can
+        // set.
         let origin = loaded();
         let before = std::fs::metadata(&path).expect("a file");
         std::fs::write(&path, "third").expect("written");

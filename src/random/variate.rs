@@ -1,17 +1,20 @@
 //! From random bits to the numbers of a distribution, in integers.
 //!
-//! Input: an element of uniformly distributed bits, `u32` or `u64`. Output: a variate, `f32` or `f64`, as one op whose body is the
-//! computation. A logarithm or an error function of a compiler's has other bits in another fusion, on another processor and in the
-//! interpreter. Here everything that rounds is integer arithmetic, which is the same everywhere. What is left of floats are conversions,
-//! products with powers of two and single divisions and square roots that IEEE 754 rounds correctly, none of which stands where a
-//! compiler could contract a product and a sum.
+//! Input: an element of uniformly distributed bits, `u32` or `u64`. Output: a variate, `f32` or
+//! `f64`, as one op whose body is the computation. A logarithm or an error function of a compiler's
+//! has other bits in another fusion, on another processor and in the interpreter. Here everything
+//! that rounds is integer arithmetic, which is the same everywhere. What is left of floats are
+//! conversions, products with powers of two and single divisions and square roots that IEEE 754
+//! rounds correctly, none of which stands where a compiler could contract a product and a sum.
 //!
-//! Fractions are *fixed-point numbers*: `Q30` is an integer that counts units of 2^-30. A polynomial is evaluated by Horner's rule in `i32`
-//! at a place between -1/2 and 1/2, a `Q32`, so that each step is the upper half of a product and a sum. Coefficients
-//! interpolate the functions at Chebyshev nodes (computed with 120 bits); errors of the functions are below 2^-26.
+//! Fractions are *fixed-point numbers*: `Q30` is an integer that counts units of 2^-30. A
+//! polynomial is evaluated by Horner's rule in `i32` at a place between -1/2 and 1/2, a `Q32`, so
+//! that each step is the upper half of a product and a sum. Coefficients interpolate the functions
+//! at Chebyshev nodes (computed with 120 bits); errors of the functions are below 2^-26.
 //!
-//! From 64 bits come variates that have 32 more bits than the function is exact to. Those are the lowest bits of the input, which decide over
-//! nothing else: they spread the numbers evenly between two neighbours.
+//! From 64 bits come variates that have 32 more bits than the function is exact to. Those are the
+//! lowest bits of the input, which decide over nothing else: they spread the numbers evenly between
+//! two neighbours.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -54,7 +57,8 @@ const LOG_BITS: i32 = 25;
 /// What variates are made of: uniform bits, or in one case numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Variate {
-    /// The number below which a normally distributed one is with a probability: the bits as a fraction of 1.
+    /// The number below which a normally distributed one is with a probability: the bits as a
+    /// fraction of 1.
     Normal,
     /// `-log(u)`, above 0.
     Exponential,
@@ -67,7 +71,8 @@ pub(super) enum Variate {
 }
 
 thread_local! {
-    /// The ops that this thread has made, by the type that they are of. They are few: programs draw numbers of few shapes.
+    /// The ops that this thread has made, by the type that they are of. They are few: programs draw
+    /// numbers of few shapes.
     static OPS: RefCell<FxHashMap<(Variate, TensorType), Arc<CustomOp>>> = RefCell::new(FxHashMap::default());
 }
 
@@ -117,8 +122,8 @@ impl Variate {
     }
 }
 
-/// A number between 0 and 1: `top 2^-(32 + zeros)`, where the first bit of `top`, a `u32`, is set. With 64 bits `low` has the 32 bits behind
-/// these, a `u64`.
+/// A number between 0 and 1: `top 2^-(32 + zeros)`, where the first bit of `top`, a `u32`, is set.
+/// With 64 bits `low` has the 32 bits behind these, a `u64`.
 struct Unit {
     zeros: Ref,
     top: Ref,
@@ -205,7 +210,8 @@ impl Words {
         })
     }
 
-    /// The bits without the first one, which is left to others, as an odd number: of a `u32` it has 32 bits, of a `u64` 63.
+    /// The bits without the first one, which is left to others, as an odd number: of a `u32` it has
+    /// 32 bits, of a `u64` 63.
     fn odd(&mut self, bits: Ref) -> Result<Ref> {
         if self.is_wide {
             let bits = self.by(OpCode::And, bits, u64::MAX >> 1)?;
@@ -230,7 +236,8 @@ impl Words {
         self.op(OpCode::Subtract, &[whole, log])
     }
 
-    /// A fixed-point number that is given with so many bits behind the point as a float, with the bits behind these.
+    /// A fixed-point number that is given with so many bits behind the point as a float, with the
+    /// bits behind these.
     fn float(&mut self, value: Ref, bits: i32, low: Option<Ref>) -> Result<Ref> {
         let Some(low) = low else {
             let value = self.convert(value, DType::F32)?;
@@ -287,7 +294,8 @@ impl Words {
         let (log, point) = self.exponent(bits)?;
         let word = if self.is_wide { self.cast(log, DType::U64)? } else { log };
         let unit = self.unit(word)?;
-        // The integer is `top 2^(length - 32 - zeros)`, and `top` is 2^31 times what a logarithm is taken of.
+        // The integer is `top 2^(length - 32 - zeros)`, and `top` is 2^31 times what a logarithm is
+        // taken of.
         let length = if self.is_wide { 63 } else { 32 };
         let whole = self.by(OpCode::Add, unit.zeros, point + 1 - length)?;
         let log = self.minus_log2(whole, unit.top)?;
@@ -302,13 +310,15 @@ impl Words {
         self.narrowed(value)
     }
 
-    /// By `p`, the probability of what lies beyond on the same side, as Giles does it ("Approximating the erfinv function", 2010): the number is
-    /// `1 - 2p` times a function of `4p (1 - p)` that is smooth in its logarithm.
+    /// By `p`, the probability of what lies beyond on the same side, as Giles does it
+    /// ("Approximating the erfinv function", 2010): the number is `1 - 2p` times a function of `4p
+    /// (1 - p)` that is smooth in its logarithm.
     fn normal(&mut self, bits: Ref) -> Result<Ref> {
         let signed = if self.is_wide { DType::I64 } else { DType::I32 };
         let given = self.cast(bits, signed)?;
         let is_negative = if self.is_wide { self.less(given, 0i64)? } else { self.less(given, 0i32)? };
-        // A fraction above 1/2, which is a number above zero, has its first bit set. The other side is the same seen from the other end.
+        // A fraction above 1/2, which is a number above zero, has its first bit set. The other side
+        // is the same seen from the other end.
         let turned = self.op(OpCode::Not, &[bits])?;
         let tail = self.op(OpCode::Select, &[is_negative, turned, bits])?;
         let number = self.odd(tail)?;
@@ -327,7 +337,8 @@ impl Words {
         self.op(OpCode::Select, &[is_negative, value, negative])
     }
 
-    /// `-log2(4p (1 - p))`, with [`LOG_BITS`], where `2p` is `top 2^-(32 + zeros)` and, to 32 bits, `p`.
+    /// `-log2(4p (1 - p))`, with [`LOG_BITS`], where `2p` is `top 2^-(32 + zeros)` and, to 32 bits,
+    /// `p`.
     fn folded_log(&mut self, zeros: Ref, top: Ref, p: Ref) -> Result<Ref> {
         let half = self.by(OpCode::ShiftRightLogical, p, 1u32)?;
         let half = self.convert(half, DType::U64)?;
@@ -402,8 +413,8 @@ impl Words {
         self.narrowed(value)
     }
 
-    /// 2 to the power of a whole number is an exponent, and to that of a fraction a polynomial. What the fraction has beyond 32 bits is so
-    /// little that its power is linear in it.
+    /// 2 to the power of a whole number is an exponent, and to that of a fraction a polynomial.
+    /// What the fraction has beyond 32 bits is so little that its power is linear in it.
     fn exp(&mut self, number: Ref) -> Result<Ref> {
         let bits = 44;
         let exponent = self.by(OpCode::Multiply, number, std::f64::consts::LOG2_E)?;
@@ -425,7 +436,8 @@ impl Words {
         let rest = self.by(OpCode::Add, rest, 1i64 << (bits + 8))?;
         let rest = self.convert(rest, DType::F64)?;
         let power = self.op(OpCode::Multiply, &[power, rest])?;
-        // The factors are 2^29 and 2^(bits + 8) too large. A power of two is an exponent; the last but one is infinity.
+        // The factors are 2^29 and 2^(bits + 8) too large. A power of two is an exponent; the last
+        // but one is infinity.
         let power = self.by(OpCode::Multiply, power, 2f64.powi(-29 - bits - 8))?;
         let whole = self.by(OpCode::Add, whole, 1023i64)?;
         let whole = self.by(OpCode::ShiftLeft, whole, 52i64)?;

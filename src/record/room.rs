@@ -1,9 +1,12 @@
 //! What becomes of a thread that finds no room to record in.
 //!
-//! The log of a stream is bounded, and the driver makes room in it as fast as the device computes. A thread that records meanwhile waits: for as long
-//! as [`Deadlines::wait`](crate::Deadlines::wait) says; if that says nothing, until there is room, unless what holds the stream up is a value that
-//! somebody has promised and does not bring, which may be this very thread ([`Deadlines::promise`](crate::Deadlines::promise)). Then its op is
-//! given up, and its call says so. An event sink must not wait, and what it records is bounded otherwise ([`crate::EventSink`]).
+//! The log of a stream is bounded, and the driver makes room in it as fast as the device computes.
+//! A thread that records meanwhile waits: for as long as
+//! [`Deadlines::wait`](crate::Deadlines::wait) says; if that says nothing, until there is room,
+//! unless what holds the stream up is a value that somebody has promised and does not bring, which
+//! may be this very thread ([`Deadlines::promise`](crate::Deadlines::promise)). Then its op is
+//! given up, and its call says so. An event sink must not wait, and what it records is bounded
+//! otherwise ([`crate::EventSink`]).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,8 +41,9 @@ impl StreamShared {
         }
     }
 
-    /// Until when a thread that records waits for room; for ever if that is not said. If nothing else limits it, until it is to be looked whether
-    /// a promise that nobody keeps holds the stream up: now, if one has for too long.
+    /// Until when a thread that records waits for room; for ever if that is not said. If nothing
+    /// else limits it, until it is to be looked whether a promise that nobody keeps holds the
+    /// stream up: now, if one has for too long.
     #[cold]
     pub(crate) fn room_deadline(&self) -> Option<Instant> {
         self.engine().deadline().or_else(|| match self.overdue()? {
@@ -66,7 +70,8 @@ impl StreamShared {
         }
     }
 
-    /// The promise that holds the stream up for too long, in words, or when to look next; nothing if that is not limited.
+    /// The promise that holds the stream up for too long, in words, or when to look next; nothing
+    /// if that is not limited.
     fn overdue(&self) -> Option<Result<String, Instant>> {
         // Models have no clock.
         let most = self.engine().config().waits().promise.filter(|_| cfg!(not(any(loom, shuttle))))?;
@@ -90,7 +95,8 @@ impl StreamShared {
         entry
     }
 
-    /// What is recorded instead of an entry that has waited in vain: nothing, if somebody can be told.
+    /// What is recorded instead of an entry that has waited in vain: nothing, if somebody can be
+    /// told.
     #[cold]
     pub(crate) fn give_up(&self, entry: Entry) -> Entry {
         let op = match entry {
@@ -138,7 +144,8 @@ impl StreamShared {
         Error::timeout(waited, format!("room in the log of stream {}", self.id()), self.standing().look())
     }
 
-    /// Whether an op with this result was given up. Not known of one that another thread sees to; its results have failed then.
+    /// Whether an op with this result was given up. Not known of one that another thread sees to;
+    /// its results have failed then.
     #[inline(always)]
     pub(crate) fn was_given_up(&self, result: Option<&Tensor>) -> bool {
         // As a rule nobody has come to it yet.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What is no file of a sensible size is refused before it is read: a device without an end, a pipe that nobody writes to, a folder, a file that is
-/// larger than programs are.
+/// What is no file of a sensible size is refused before it is read: a device without an end, a pipe
+/// that nobody writes to, a folder, a file that is larger than programs are.
 #[test]
 fn what_is_no_program_file_is_not_read() {
     let folder = Folder::new("no-files");
@@ -51,7 +51,8 @@ fn a_module_of_large_arguments_is_refused() {
     }
 }
 
-/// Names of programs, files and devices that are made to be obeyed by a terminal are shown, on both outputs, in words and in documents.
+/// Names of programs, files and devices that are made to be obeyed by a terminal are shown, on both
+/// outputs, in words and in documents.
 #[test]
 fn a_terminal_obeys_no_name() {
     let folder = Folder::new("escapes");

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A program that runs far ahead of the device waits when there is no more room, and that is counted.
+/// A program that runs far ahead of the device waits when there is no more room, and that is
+/// counted.
 #[test]
 fn recording_that_runs_ahead_waits() {
     let (open, gate) = mpsc::channel::<()>();

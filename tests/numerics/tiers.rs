@@ -1,9 +1,11 @@
-//! Special values through every tier of one process: an op means the same to the interpreter, to what is compiled in a hurry, to
-//! what is compiled with all optimisations, to padded and to specialised executables, and in every mode.
+//! Special values through every tier of one process: an op means the same to the interpreter, to
+//! what is compiled in a hurry, to what is compiled with all optimisations, to padded and to
+//! specialised executables, and in every mode.
 //!
-//! Programs consist of ops whose results have one right bit pattern: what moves, compares, selects and converts, integers, and
-//! single products and roots of `f32` and `f64`. Their inputs are NaN, infinities, zeros of both signs and subnormal
-//! numbers. Each execution is compared with the interpreter under the device's arithmetic, bit by bit.
+//! Programs consist of ops whose results have one right bit pattern: what moves, compares, selects
+//! and converts, integers, and single products and roots of `f32` and `f64`. Their inputs are NaN,
+//! infinities, zeros of both signs and subnormal numbers. Each execution is compared with the
+//! interpreter under the device's arithmetic, bit by bit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,8 +44,9 @@ struct Calls {
     values: Vec<Option<Arc<Literal>>>,
 }
 
-/// Whether a result has one right bit pattern whatever else the region computes. Fusing a product with a sum, or keeping a
-/// short float in a longer one, is what [`fuseline::Numerics::Fast`] allows.
+/// Whether a result has one right bit pattern whatever else the region computes. Fusing a product
+/// with a sum, or keeping a short float in a longer one, is what [`fuseline::Numerics::Fast`]
+/// allows.
 fn is_determined(signature: &Signature) -> bool {
     let wide = |dtype: DType| matches!(dtype, DType::F32 | DType::F64);
     match signature.op() {
@@ -250,7 +253,8 @@ fn special_values_mean_the_same_in_padded_regions() {
     }
 }
 
-/// A number that stays the same is compiled in, and one that changes nothing must not make the product a copy.
+/// A number that stays the same is compiled in, and one that changes nothing must not make the
+/// product a copy.
 #[test]
 fn special_values_mean_the_same_where_a_scalar_is_compiled_in() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };

@@ -1,4 +1,5 @@
-//! What executables are kept under: the plugin that is loaded and the variables that it saw, not what lies there by now.
+//! What executables are kept under: the plugin that is loaded and the variables that it saw, not
+//! what lies there by now.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -55,7 +56,8 @@ fn set(name: &str, value: &str) {
     unsafe { std::env::set_var(name, value) }
 }
 
-/// A child goes through the cases before its own too, and must not do again what its parent has done for it.
+/// A child goes through the cases before its own too, and must not do again what its parent has
+/// done for it.
 fn is_child() -> bool {
     std::env::var_os(ROOT).is_some()
 }
@@ -86,7 +88,8 @@ fn child(test: &str, case: &str, more: &[(&str, &str)], part: impl FnOnce()) -> 
     Some(output)
 }
 
-/// Leaves one processor for the calling thread and those that it starts; false where there is one only.
+/// Leaves one processor for the calling thread and those that it starts; false where there is one
+/// only.
 fn on_one_processor() -> bool {
     if std::thread::available_parallelism().unwrap().get() == 1 {
         return false;
@@ -107,7 +110,8 @@ fn on_one_processor() -> bool {
     true
 }
 
-/// Each thing that code depends on makes another environment: the plugin's bytes, each variable and what is in a file that it names, threads.
+/// Each thing that code depends on makes another environment: the plugin's bytes, each variable and
+/// what is in a file that it names, threads.
 #[test]
 fn every_part_of_the_environment_counts() {
     const TEST: &str = "environment::every_part_of_the_environment_counts";
@@ -183,7 +187,8 @@ fn the_environment_says_what_plugin_and_processor_it_is() {
     });
 }
 
-/// `pip install -U` while a program has the plugin loaded: what it compiles belongs to the one that is loaded.
+/// `pip install -U` while a program has the plugin loaded: what it compiles belongs to the one that
+/// is loaded.
 #[test]
 fn a_plugin_that_is_replaced_is_the_one_that_was_loaded() {
     const TEST: &str = "environment::a_plugin_that_is_replaced_is_the_one_that_was_loaded";

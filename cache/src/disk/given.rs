@@ -1,8 +1,9 @@
 //! Files that a user names: bundles, manifests, programs, pages.
 //!
-//! Input: a path. Output: an open file that is a regular one, with its length; or a file that was written. The rules are those of the folders: a link
-//! that somebody else made in a folder where others may is not followed, nothing waits for the other end of a pipe, and a write that
-//! would end behind `ulimit -f` is an error and not the end of the process.
+//! Input: a path. Output: an open file that is a regular one, with its length; or a file that was
+//! written. The rules are those of the folders: a link that somebody else made in a folder where
+//! others may is not followed, nothing waits for the other end of a pipe, and a write that would
+//! end behind `ulimit -f` is an error and not the end of the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

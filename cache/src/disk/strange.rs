@@ -1,6 +1,8 @@
-//! What lies in the folders and was not made by a process of this user: told apart, and taken out of the way.
+//! What lies in the folders and was not made by a process of this user: told apart, and taken out
+//! of the way.
 //!
-//! Input: a folder and a name in it. Output: why it is of no use; or a folder in which the name is free.
+//! Input: a folder and a name in it. Output: why it is of no use; or a folder in which the name is
+//! free.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,7 +25,8 @@ pub(super) fn unusable(stat: &Stat, user: u32) -> Option<&'static str> {
     (stat.mode & OWNER_READS == 0).then_some("its own user may not read it")
 }
 
-/// Clears what is under the name of an entry, whatever it is. A folder with something in it is put aside, where it does no harm.
+/// Clears what is under the name of an entry, whatever it is. A folder with something in it is put
+/// aside, where it does no harm.
 pub(super) fn clear(files: &dyn Files, dirs: &Dirs, name: &str) -> io::Result<()> {
     clear_in(files, dirs, &dirs.entries, name)
 }
@@ -44,7 +47,8 @@ fn clear_in(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> io::Res
     }
 }
 
-/// Clears what is under a name if no process of this user could have made it: it would be in the way for ever. Whether it was so.
+/// Clears what is under a name if no process of this user could have made it: it would be in the
+/// way for ever. Whether it was so.
 pub(super) fn clear_strange(files: &dyn Files, dirs: &Dirs, at: &OwnedFd, name: &str) -> bool {
     let is_strange = files.stat_at(at, name).is_ok_and(|stat| unusable(&stat, files.user()).is_some());
     is_strange && clear_in(files, dirs, at, name).is_ok()

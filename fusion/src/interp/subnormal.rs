@@ -1,11 +1,13 @@
 //! Subnormal numbers on devices that count them as zero.
 //!
-//! Input: the operands or results of a call, and the element types whose subnormal numbers the device flushes. Output: the
-//! same data with a zero of the same sign in place of each subnormal number.
+//! Input: the operands or results of a call, and the element types whose subnormal numbers the
+//! device flushes. Output: the same data with a zero of the same sign in place of each subnormal
+//! number.
 //!
-//! A processor in this mode (x86: `FTZ` and `DAZ`) flushes where it computes and not where it moves bits. So does
-//! [`access`]: an op that computes reads and writes subnormal numbers as zero; an op that moves, negates or selects keeps
-//! them. The lowering holds the plugin to the same rule (`fusion/src/lower/subnormal.rs`).
+//! A processor in this mode (x86: `FTZ` and `DAZ`) flushes where it computes and not where it moves
+//! bits. So does [`access`]: an op that computes reads and writes subnormal numbers as zero; an op
+//! that moves, negates or selects keeps them. The lowering holds the plugin to the same rule
+//! (`fusion/src/lower/subnormal.rs`).
 
 use std::sync::Arc;
 
@@ -23,7 +25,8 @@ pub(crate) enum Access {
     Flushes,
 }
 
-/// What a call does with subnormal numbers where its types are flushed. An op with bodies leaves that to their ops.
+/// What a call does with subnormal numbers where its types are flushed. An op with bodies leaves
+/// that to their ops.
 pub(crate) fn access(signature: &Signature) -> Access {
     let def = signature.def();
     if !def.bodies.is_empty() {
@@ -68,7 +71,8 @@ pub(crate) fn access(signature: &Signature) -> Access {
     }
 }
 
-/// A `bf16` is the upper half of an `f32`, so widening it moves bits, as does making a complex number of its part, or the part of it.
+/// A `bf16` is the upper half of an `f32`, so widening it moves bits, as does making a complex
+/// number of its part, or the part of it.
 fn conversion(from: DType, to: DType) -> Access {
     match (from.part(), to.part()) {
         (from, to) if from == to => Access::Bits,
@@ -77,7 +81,8 @@ fn conversion(from: DType, to: DType) -> Access {
     }
 }
 
-/// A zero of the same sign in place of a subnormal number of the type, in each part of a complex one.
+/// A zero of the same sign in place of a subnormal number of the type, in each part of a complex
+/// one.
 pub(super) fn flushed_bits(dtype: DType, bits: Bits) -> Bits {
     let half = dtype.bits() / 2;
     match dtype {
@@ -122,7 +127,8 @@ fn rewrite<const SIZE: usize>(literal: &mut Literal, flush: impl Fn([u8; SIZE]) 
     *literal = Literal::from_bytes(ty, bytes).expect("bug: flushing changed the size of data");
 }
 
-/// Flushes the elements of a literal of a flushed type. Most data has no subnormal number and is only looked at.
+/// Flushes the elements of a literal of a flushed type. Most data has no subnormal number and is
+/// only looked at.
 pub(super) fn flush(literal: &mut Literal) {
     if !has_subnormal(literal) {
         return;

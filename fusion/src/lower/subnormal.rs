@@ -1,11 +1,12 @@
 //! One meaning for subnormal numbers on a device that counts them as zero.
 //!
-//! Input: a [`Plain`] function and the element types that the device flushes. Output: the same function, in which the
-//! results of ops that compute hold no subnormal number of these types, whatever the compiler makes of the ops.
+//! Input: a [`Plain`] function and the element types that the device flushes. Output: the same
+//! function, in which the results of ops that compute hold no subnormal number of these types,
+//! whatever the compiler makes of the ops.
 //!
-//! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on. That gives most ops the meaning that
-//! [`subnormal::access`] states, which the interpreter follows. The rest needs a flush that the
-//! compiler cannot see through, on the bits:
+//! XLA's CPU backend runs code with the processor's `FTZ` and `DAZ` on. That gives most ops the
+//! meaning that [`subnormal::access`] states, which the interpreter follows. The rest needs a flush
+//! that the compiler cannot see through, on the bits:
 //!
 //! | what | because |
 //! |---|---|
@@ -114,7 +115,8 @@ impl Flushing {
         results
     }
 
-    /// Whether a broadcast may be compiled to conversions to `f32` and back, which lose subnormal numbers of `bf16`.
+    /// Whether a broadcast may be compiled to conversions to `f32` and back, which lose subnormal
+    /// numbers of `bf16`.
     fn may_convert(&self, signature: &Signature) -> bool {
         let operand = &signature.operands()[0];
         operand.dtype() == DType::BF16 && self.is_flushed(DType::BF16) && operand.rank() > 1
@@ -234,7 +236,8 @@ fn keeps_small(signature: &Signature) -> bool {
     }
 }
 
-/// Whether the plugin's code for a call takes a number apart by its bits, where a subnormal one is not zero.
+/// Whether the plugin's code for a call takes a number apart by its bits, where a subnormal one is
+/// not zero.
 fn reads_bits(signature: &Signature) -> bool {
     match signature.op() {
         OpCode::Atan2 | OpCode::Cbrt | OpCode::Power => true,
@@ -243,7 +246,8 @@ fn reads_bits(signature: &Signature) -> bool {
     }
 }
 
-/// Whether a reduction combines no two elements, so that its operand is its result, though its body would flush.
+/// Whether a reduction combines no two elements, so that its operand is its result, though its body
+/// would flush.
 fn is_copy(signature: &Signature) -> bool {
     let attr = signature.attrs().view();
     let dims = || signature.operands()[0].dims();
@@ -266,8 +270,9 @@ fn broadcast_bits(writer: &mut Writer, signature: &Arc<Signature>, operand: Ref)
     writer.op(OpCode::BitcastConvert, attrs::convert(dtype), &[bits])
 }
 
-/// The value, behind a barrier. XLA's folder reads the bits of a constant in the order of another layout than it was computed in
-/// (API 0.81: results of `convolution` and `dot_general`), so no flush of a constant is left to it.
+/// The value, behind a barrier. XLA's folder reads the bits of a constant in the order of another
+/// layout than it was computed in (API 0.81: results of `convolution` and `dot_general`), so no
+/// flush of a constant is left to it.
 fn hidden(writer: &mut Writer, value: Ref) -> Ref {
     writer.op(OpCode::OptimizationBarrier, Attrs::none(), &[value])
 }
