@@ -234,7 +234,7 @@ impl Compiler {
             options
         });
         let has_quick = cpu && !named(OPTIMIZATION) && takes(&quickly(&base)).is_ok();
-        let target = if cpu { Target::CPU } else { Target::Any };
+        let target = if cpu { Target::CPU } else { Target::Accelerator };
         Ok(Compiler { machine, numerics, target, options, has_quick })
     }
 

@@ -64,7 +64,7 @@ impl PjrtDevice {
         let machine = Machine::here(client, &devices);
         let asked = |module: &str, options: &CompileOptions| client.compile(module, options).map(drop);
         let mut compiler = Compiler::new(machine, flags, numerics, asked)?;
-        if compiler.target() != Target::Any && devices.len() == 1 {
+        if matches!(compiler.target(), Target::Cpu { .. }) && devices.len() == 1 {
             // A plugin that does not run the question is taken for what is known of its platform.
             if let Ok(flushed) = probe::flushed(client, &devices[0], compiler.plain_options()) {
                 compiler.set_flushed(flushed);

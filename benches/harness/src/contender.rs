@@ -41,6 +41,8 @@ pub(crate) struct Contenders {
     fuseline: PathBuf,
     plugin: Option<PathBuf>,
     device: Device,
+    /// What `torch.compile` keeps from one run to the next.
+    inductor: PathBuf,
     environment: BTreeMap<String, String>,
 }
 
@@ -79,10 +81,9 @@ impl Contenders {
             if !options.asks_for(group) {
                 continue;
             }
-            let python = pythons.entry(group).or_insert_with(|| {
-                peers::provide(group, options.device, &options.environments)
-                    .map_err(|error| format!("{error:#}"))
-            });
+            let python = pythons
+                .entry(group)
+                .or_insert_with(|| peers::provide(group, options).map_err(|error| format!("{error:#}")));
             let start = match python {
                 Ok(python) => Start::Python(python.clone()),
                 Err(why) => Start::Missing(why.clone()),
@@ -94,7 +95,7 @@ impl Contenders {
             (None, Device::Cpu) => None,
             // Whether or not JAX is asked for as a peer.
             (None, Device::Cuda) => {
-                let python = peers::provide(Peers::Jax, Device::Cuda, &options.environments)?;
+                let python = peers::provide(Peers::Jax, options)?;
                 Some(peers::cuda_plugin(&python)?)
             }
         };
@@ -103,6 +104,7 @@ impl Contenders {
             fuseline: std::path::absolute(&options.fuseline)?,
             plugin,
             device: options.device,
+            inductor: std::path::absolute(options.environments.join("inductor"))?,
             environment: options.settings().environment,
         })
     }
@@ -138,10 +140,7 @@ impl Contenders {
                 let mut command = Command::new(python);
                 command.arg(programs().join("../peers/worker.py"));
                 command.args([contender.id, &case.program, &case.params.to_string(), self.device.name()]);
-                // What compilers write stays beside the environment, for the next run too.
-                if let Some(folder) = python.ancestors().nth(3) {
-                    command.env("TORCHINDUCTOR_CACHE_DIR", folder.join("inductor"));
-                }
+                command.env("TORCHINDUCTOR_CACHE_DIR", &self.inductor);
                 command
             }
             Start::Fuseline(options) => {
@@ -168,7 +167,8 @@ pub(crate) fn library(id: &str) -> &str {
     id.split('-').next().unwrap_or(id)
 }
 
-/// Where the programs are.
+/// Where the programs are: in the checkout that the harness was built in, or in the one that it is run in if it was built elsewhere.
 fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs")
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs");
+    if built.is_dir() { built } else { PathBuf::from("benches/programs") }
 }

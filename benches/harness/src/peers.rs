@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use indicatif::ProgressBar;
 
-use crate::cli::{Device, Peers};
+use crate::cli::{Device, Options, Peers};
 
 /// The environment of a group, and its list of packages.
 fn requirements(group: Peers, device: Device) -> anyhow::Result<(&'static str, String)> {
@@ -56,10 +56,24 @@ pub(crate) fn cuda_plugin(python: &Path) -> anyhow::Result<PathBuf> {
     Ok(plugin)
 }
 
-/// The Python of a group's environment, which is made if it is not there.
-pub(crate) fn provide(group: Peers, device: Device, folder: &Path) -> anyhow::Result<PathBuf> {
-    let (name, list) = requirements(group, device)?;
-    let environment = std::path::absolute(folder.join(name))?;
+/// The Python of a group: the one that the user names, or that of the group's environment, which is made if it is not there.
+///
+/// # Errors
+/// When the Python that is named has not what the group needs, or the environment cannot be made.
+pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf> {
+    if let Some(python) = &options.python {
+        let module = match group {
+            Peers::Numpy => "numpy",
+            Peers::Jax => "jax",
+            Peers::Torch => "torch",
+            Peers::TorchXla => "torch_xla",
+            Peers::None | Peers::All => bail!("bug: {group:?} is no group of its own"),
+        };
+        succeed(Command::new(python).args(["-c", &format!("import {module}")]))?;
+        return Ok(python.clone());
+    }
+    let (name, list) = requirements(group, options.device)?;
+    let environment = std::path::absolute(options.environments.join(name))?;
     let python = environment.join("bin/python");
     // Written last, so what is there is whole.
     let ready = environment.join("ready");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::kernel::Kernel;
 use super::number::{Bits, Elements, Store};
-use super::subnormal::{self, Access, flushed_bits};
+use super::subnormal::{self, flushed_bits};
 use super::{Arithmetic, EvalError, run_body};
 use crate::dtype::{DType, DTypeSet};
 use crate::graph::{Body, Node, Ref};
@@ -34,15 +34,15 @@ struct Flushes {
 
 impl Flushes {
     fn of(signature: &Signature, flushed: DTypeSet) -> Option<Flushes> {
-        let access = subnormal::access(signature);
-        let of = |ty: &TensorType| flushed.contains(ty.dtype().part()).then_some(ty.dtype());
+        let flushes = subnormal::access(signature).flushes(flushed);
+        let of = |ty: &TensorType| flushes.contains(ty.dtype().part()).then_some(ty.dtype());
         let mut operands = [None; 3];
         for (flushes, ty) in operands.iter_mut().zip(signature.operands()) {
             *flushes = of(ty);
         }
-        let result = if access == Access::Flushes { of(&signature.results()[0]) } else { None };
+        let result = of(&signature.results()[0]);
         let is_any = result.is_some() || operands.iter().any(Option::is_some);
-        (access != Access::Bits && is_any).then_some(Flushes { operands, result })
+        is_any.then_some(Flushes { operands, result })
     }
 
     fn apply(&self, kernel: Kernel, operands: [Bits; 3]) -> Bits {

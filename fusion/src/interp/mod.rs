@@ -53,7 +53,6 @@ use std::sync::Arc;
 pub use cost::estimate;
 
 use self::reuse::Reuse;
-use self::subnormal::Access;
 
 use crate::attr::AttrView;
 use crate::dtype::DTypeSet;
@@ -262,20 +261,18 @@ pub fn call_by(
         "bug: operands do not have the types of {signature:?}",
     );
     check_sizes(signature)?;
-    let access = match arithmetic.flushed == DTypeSet::NONE {
-        true => Access::Bits,
-        false => subnormal::access(signature),
+    let flushes = match arithmetic.flushed == DTypeSet::NONE {
+        true => DTypeSet::NONE,
+        false => subnormal::access(signature).flushes(arithmetic.flushed),
     };
-    let flushed = match access {
-        Access::Bits => None,
-        Access::Flushes => subnormal::flushed(arithmetic.flushed, operands),
+    let flushed = match flushes == DTypeSet::NONE {
+        true => None,
+        false => subnormal::flushed(flushes, operands),
     };
     let operands = flushed.as_deref().unwrap_or(operands);
     let mut results = (signature.def().eval)(&EvalCall { arithmetic, signature, operands })?;
-    if access == Access::Flushes {
-        let is_flushed = |result: &&mut Literal| arithmetic.flushed.contains(result.dtype().part());
-        results.iter_mut().filter(is_flushed).for_each(subnormal::flush);
-    }
+    let is_flushed = |result: &&mut Literal| flushes.contains(result.dtype().part());
+    results.iter_mut().filter(is_flushed).for_each(subnormal::flush);
     debug_assert!(
         results.iter().map(Literal::ty).eq(signature.results()),
         "bug: {signature:?} was evaluated to {results:?}",

@@ -6,8 +6,8 @@
 //!
 //! A processor in this mode (x86: `FTZ` and `DAZ`) flushes where it computes and not where it moves
 //! bits. So does [`access`]: an op that computes reads and writes subnormal numbers as zero; an op
-//! that moves, negates or selects keeps them. The lowering holds the plugin to the same rule
-//! (`fusion/src/lower/subnormal.rs`).
+//! that moves, negates or selects keeps them, unless they are of a type in [`CARRIED`]. The lowering
+//! holds the plugin to the same rule (`fusion/src/lower/subnormal.rs`).
 
 use std::sync::Arc;
 
@@ -16,13 +16,30 @@ use crate::dtype::{DType, DTypeSet};
 use crate::literal::Literal;
 use crate::op::{ComparisonType, Fusibility, OpCode, Signature};
 
+/// Types that registers hold as another type, so that an op flushes them even where it moves bits.
+///
+/// With the instructions of `AVX512_BF16`, LLVM carries a `bf16` from one block to the next as an
+/// `f32`, and the conversion back, `vcvtneps2bf16`, counts subnormal numbers as zero. Which loads
+/// and stores are in one block depends on shapes, on fusion and on the level of optimisation.
+pub(crate) const CARRIED: DTypeSet = DTypeSet::of(&[DType::BF16]);
+
 /// What an op does with subnormal numbers of a flushed type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reads and writes them as they are.
+    /// Reads and writes them as they are; those of a type in [`CARRIED`] as zero.
     Bits,
     /// Reads and writes them as zero.
     Flushes,
+}
+
+impl Access {
+    /// The types whose subnormal numbers the op counts as zero, of those that the device flushes.
+    pub(crate) fn flushes(self, flushed: DTypeSet) -> DTypeSet {
+        match self {
+            Access::Bits => flushed.and(CARRIED),
+            Access::Flushes => flushed,
+        }
+    }
 }
 
 /// What a call does with subnormal numbers where its types are flushed. An op with bodies leaves
@@ -129,7 +146,7 @@ fn rewrite<const SIZE: usize>(literal: &mut Literal, flush: impl Fn([u8; SIZE]) 
 
 /// Flushes the elements of a literal of a flushed type. Most data has no subnormal number and is
 /// only looked at.
-pub(super) fn flush(literal: &mut Literal) {
+pub(crate) fn flush(literal: &mut Literal) {
     if !has_subnormal(literal) {
         return;
     }

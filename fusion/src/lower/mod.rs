@@ -26,6 +26,7 @@ mod exact;
 mod fixed;
 mod narrow;
 mod plain;
+mod precision;
 mod scalars;
 mod subnormal;
 #[cfg(test)]
@@ -48,7 +49,7 @@ use crate::interp::{Arithmetic, Sums};
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.
-pub const LOWERING: u32 = 10;
+pub const LOWERING: u32 = 11;
 
 /// What a region keeps of the numbers that its ops would give one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -82,6 +83,9 @@ pub enum Target {
         /// Floats whose subnormal numbers the device counts as zero. Ops that compute are held to that.
         flushed: DTypeSet,
     },
+    /// A compiler for GPUs, TPUs and the like. Products and convolutions of `f32` ask for all bits of their operands, which these compilers
+    /// shorten to TF32 or `bf16` by default; a precision that the program names stays.
+    Accelerator,
 }
 
 impl Target {
@@ -99,7 +103,7 @@ impl Target {
     #[must_use]
     pub fn flushed(self) -> DTypeSet {
         match self {
-            Target::Any => DTypeSet::NONE,
+            Target::Any | Target::Accelerator => DTypeSet::NONE,
             Target::Cpu { flushed } => flushed,
         }
     }
@@ -180,6 +184,9 @@ pub fn lower_for(
     plain = subnormal::flushed(plain, target.flushed());
     if matches!(target, Target::Cpu { .. }) && numerics == Numerics::Fast {
         plain = columns::in_windows(plain);
+    }
+    if target == Target::Accelerator {
+        plain = precision::full(plain);
     }
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();

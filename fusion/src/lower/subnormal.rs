@@ -14,7 +14,7 @@
 //! | functions that take a number apart | their code reads its bits |
 //! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is dropped | integers compute it, or nothing does |
 //! | ops that an identity element, an equal operand or a dimension of size 1 makes a copy | the simplifier drops them |
-//! | broadcasts of `bf16` | they may be conversions to `f32` and back |
+//! | parameters of `bf16` that are moved | registers may hold them as `f32` ([`subnormal::CARRIED`]) |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
 //! Invariants:
@@ -39,7 +39,15 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
     if flushed == DTypeSet::NONE {
         return plain;
     }
-    let mut flushing = Flushing { flushed, known: FxHashMap::default() };
+    let is_loaded = |ty: &TensorType| subnormal::CARRIED.and(flushed).contains(ty.dtype());
+    let params = plain.function.graph().params();
+    let loaded = (0..).zip(params).filter(|(_, ty)| is_loaded(ty));
+    let mut flushing = Flushing {
+        flushed,
+        known: FxHashMap::default(),
+        loaded: loaded.map(|(param, _)| (Ref::Param(param), None)).collect(),
+        is_seen: seen(&plain.function, flushed).into_iter(),
+    };
     plain.rewritten(
         |_| (),
         |writer, (), node, operands| {
@@ -61,6 +69,46 @@ struct Known {
 struct Flushing {
     flushed: DTypeSet,
     known: FxHashMap<Ref, Known>,
+    /// Values that were not made by an op and are of a type that is flushed even where it is moved, and what such a value is when
+    /// it is flushed, once some op has asked.
+    loaded: FxHashMap<Ref, Option<Ref>>,
+    /// For each node to come, whether the bits of its results are seen.
+    is_seen: std::vec::IntoIter<bool>,
+}
+
+/// For each node, whether more than its numbers as a flushing op reads them can be told from its results.
+///
+/// An op that computes reads a subnormal number as zero, so it does not matter whether an op before
+/// it that moved the number has flushed it. That spares the flush of weights that are transposed
+/// and multiplied.
+fn seen(function: &Body, flushed: DTypeSet) -> Vec<bool> {
+    let graph = function.graph();
+    let mut is_seen = vec![false; graph.result_count()];
+    let see = |is_seen: &mut Vec<bool>, values: &[Ref]| {
+        for value in values {
+            if let Ref::Result(result) = *value {
+                is_seen[result as usize] = true;
+            }
+        }
+    };
+    see(&mut is_seen, function.returns());
+    let mut nodes = Vec::with_capacity(graph.nodes().len());
+    let mut end = graph.result_count();
+    for node in graph.nodes().iter().rev() {
+        let signature = node.signature();
+        let results = end - signature.results().len()..end;
+        end = results.start;
+        let moves = signature.bodies().is_empty()
+            && !matches!(signature.op(), OpCode::BitcastConvert | OpCode::CustomCall)
+            && signature.results().iter().all(|ty| flushed.contains(ty.dtype().part()));
+        let is_node_seen = !moves || is_seen[results].contains(&true);
+        if is_node_seen && subnormal::access(signature) == Access::Bits {
+            see(&mut is_seen, node.operands());
+        }
+        nodes.push(is_node_seen);
+    }
+    nodes.reverse();
+    nodes
 }
 
 impl Flushing {
@@ -71,11 +119,18 @@ impl Flushing {
     /// A node with the flushes that it needs; its results.
     fn node(&mut self, writer: &mut Writer, node: &Node, mut operands: Refs) -> Refs {
         let signature = node.signature();
-        if signature.op() == OpCode::BroadcastInDim && self.may_convert(signature) {
-            return Refs::from_slice(&[broadcast_bits(writer, signature, operands[0])]);
-        }
         let access = subnormal::access(signature);
-        if access != Access::Bits {
+        let is_seen = self.is_seen.next().unwrap_or(true);
+        if access == Access::Bits {
+            if let Some(constant) = self.flushed_constant(signature) {
+                let results = Refs::from_slice(&[writer.op(OpCode::Constant, constant, &[])]);
+                self.note(node.signature(), &operands, &results, true);
+                return results;
+            }
+            if is_seen {
+                operands.iter_mut().for_each(|operand| *operand = self.carried(writer, *operand));
+            }
+        } else {
             for (operand, ty) in operands.iter_mut().zip(signature.operands()) {
                 let is_raw = self.known.get(operand).is_some_and(|known| known.is_raw);
                 if is_raw {
@@ -98,6 +153,13 @@ impl Flushing {
         let is_folded = signature.bodies().is_empty()
             && !operands.is_empty()
             && operands.iter().all(|operand| self.known.contains_key(operand));
+        if makes_bits(signature.op()) {
+            for (result, ty) in results.iter_mut().zip(signature.results()) {
+                if self.is_flushed(ty.dtype()) && subnormal::CARRIED.contains(ty.dtype()) {
+                    *result = flush(writer, *result);
+                }
+            }
+        }
         if self.may_keep(signature, &operands, is_folded) {
             for (result, ty) in results.iter_mut().zip(signature.results()) {
                 if self.is_flushed(ty.dtype()) {
@@ -115,11 +177,29 @@ impl Flushing {
         results
     }
 
-    /// Whether a broadcast may be compiled to conversions to `f32` and back, which lose subnormal
-    /// numbers of `bf16`.
-    fn may_convert(&self, signature: &Signature) -> bool {
-        let operand = &signature.operands()[0];
-        operand.dtype() == DType::BF16 && self.is_flushed(DType::BF16) && operand.rank() > 1
+    /// A value as an op that moves it may carry it.
+    fn carried(&mut self, writer: &mut Writer, value: Ref) -> Ref {
+        match self.loaded.get_mut(&value) {
+            None => value,
+            Some(flushed) => *flushed.get_or_insert_with(|| flush(writer, value)),
+        }
+    }
+
+    /// The attributes of a constant without its subnormal numbers, if it is of a type that is
+    /// flushed even where it is moved, and has any.
+    fn flushed_constant(&self, signature: &Signature) -> Option<Attrs> {
+        if signature.op() != OpCode::Constant {
+            return None;
+        }
+        let data = signature.attrs().view().dense(0);
+        let dtype = data.dtype();
+        let is_carried = self.is_flushed(dtype) && subnormal::CARRIED.contains(dtype);
+        if !is_carried || !subnormal::has_subnormal(data) {
+            return None;
+        }
+        let mut data = Literal::clone(data);
+        subnormal::flush(&mut data);
+        Some(attrs::constant(Arc::new(data)))
     }
 
     /// Whether a call that flushes may be compiled to code that does not.
@@ -148,7 +228,9 @@ impl Flushing {
         let known = match signature.op() {
             OpCode::Constant => {
                 let data = signature.attrs().view().dense(0);
-                let is_raw = self.is_flushed(data.dtype()) && subnormal::has_subnormal(data);
+                let is_raw = self.is_flushed(data.dtype())
+                    && !subnormal::CARRIED.contains(data.dtype())
+                    && subnormal::has_subnormal(data);
                 Known { is_raw, splat: Some(splat(data)) }
             }
             OpCode::Iota => Known { is_raw: false, splat: Some(f64::NAN) },
@@ -169,7 +251,13 @@ impl Flushing {
     /// A body with its flushes. What it captures is not known to it.
     fn body(&self, body: &Arc<Body>) -> Arc<Body> {
         let graph = body.graph();
-        let mut inner = Flushing { flushed: self.flushed, known: FxHashMap::default() };
+        // Its arguments are results of ops, or were flushed for the op that the body belongs to.
+        let mut inner = Flushing {
+            flushed: self.flushed,
+            known: FxHashMap::default(),
+            loaded: FxHashMap::default(),
+            is_seen: Vec::new().into_iter(),
+        };
         let mut writer = Writer(Graph::with_capacity_of(graph));
         let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
         let mut results = Vec::with_capacity(graph.result_count());
@@ -262,12 +350,9 @@ fn is_copy(signature: &Signature) -> bool {
         })
 }
 
-/// A broadcast of the bits, which no compiler takes for numbers.
-fn broadcast_bits(writer: &mut Writer, signature: &Arc<Signature>, operand: Ref) -> Ref {
-    let dtype = signature.operands()[0].dtype();
-    let bits = writer.op(OpCode::BitcastConvert, attrs::convert(unsigned(dtype.bits())), &[operand]);
-    let bits = writer.op(OpCode::BroadcastInDim, signature.attrs().clone(), &[bits]);
-    writer.op(OpCode::BitcastConvert, attrs::convert(dtype), &[bits])
+/// Whether results of the op may be subnormal numbers though no operand is.
+fn makes_bits(op: OpCode) -> bool {
+    matches!(op, OpCode::BitcastConvert | OpCode::CustomCall)
 }
 
 /// The value, behind a barrier. XLA's folder reads the bits of a constant in the order of another
@@ -306,4 +391,60 @@ fn word_constant(word: DType, bits: u64) -> Attrs {
     let bytes = bits.to_le_bytes()[..word.size()].to_vec();
     let literal = Literal::from_bytes(TensorType::scalar(word), bytes);
     attrs::constant(Arc::new(literal.expect("bug: a word of another size")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canon::CanonRegion;
+    use crate::lower::{Aliases, Numerics, Target, lower_for};
+    use crate::op::attrs::DotDimensionNumbers;
+
+    /// How many flushes the module for a region has whose one result is the last one of the graph.
+    fn flushes(graph: Graph) -> usize {
+        let lifted = vec![false; graph.params().len()].into_boxed_slice();
+        let last = graph.result_count() as u32 - 1;
+        let region = CanonRegion::new(graph, lifted);
+        let module = lower_for(Target::CPU, &region, &[last], &Aliases::none(), Numerics::Fast, &[]);
+        module.text().matches("stablehlo.select").count()
+    }
+
+    fn matrix(dtype: DType) -> TensorType {
+        TensorType::of(dtype, &[2, 2]).expect("small")
+    }
+
+    /// A transposed parameter of the type, and the transposed matrix once more if asked.
+    fn transposed(dtype: DType, times: usize) -> (Graph, Ref) {
+        let mut graph = Graph::new();
+        let mut value = graph.param(matrix(dtype));
+        for _ in 0..times {
+            value = graph
+                .push(OpCode::Transpose, attrs::transpose(&[1, 0]), &[], &[value])
+                .expect("a transpose")[0];
+        }
+        (graph, value)
+    }
+
+    #[test]
+    fn what_is_moved_is_flushed_once_where_registers_may_flush_it() {
+        assert_eq!(flushes(transposed(DType::BF16, 1).0), 1);
+        assert_eq!(flushes(transposed(DType::BF16, 2).0), 1);
+        assert_eq!(flushes(transposed(DType::F32, 1).0), 0);
+        assert_eq!(flushes(transposed(DType::F16, 1).0), 0);
+    }
+
+    #[test]
+    fn what_only_ops_that_flush_read_is_not_flushed() {
+        let (mut graph, value) = transposed(DType::BF16, 2);
+        let dims = DotDimensionNumbers { lhs_contracting: &[1], rhs_contracting: &[0], ..Default::default() };
+        let attrs = attrs::dot_general(dims, DType::BF16);
+        graph.push(OpCode::DotGeneral, attrs, &[], &[value, value]).expect("a product");
+        assert_eq!(flushes(graph), 0);
+        // A select shows the bits.
+        let (mut graph, value) = transposed(DType::BF16, 1);
+        let sum = graph.push(OpCode::Add, Attrs::none(), &[], &[value, value]).expect("a sum")[0];
+        let pred = graph.param(matrix(DType::Bool));
+        graph.push(OpCode::Select, Attrs::none(), &[], &[pred, value, sum]).expect("a choice");
+        assert_eq!(flushes(graph), 2, "one flush and the select itself");
+    }
 }

@@ -296,6 +296,9 @@ mod loom_tests {
                     let _ = value.drop_one();
                 })
             };
+            // Loom goes back only to the last access of what a thread writes, which is the thread's own load, so it would not find
+            // the schedule in which the tape looks last.
+            loom::thread::yield_now();
             if value.life.given().is_some() {
                 value.write();
             }

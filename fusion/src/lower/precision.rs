@@ -1,0 +1,128 @@
+//! Products and convolutions of `f32` in `f32`, on compilers that shorten operands by default.
+//!
+//! Input: a [`Plain`] function. Output: the same function, in which each product and convolution of
+//! `f32` that names no precision asks for the highest.
+//!
+//! At the default precision XLA computes products of `f32` with TF32 on NVIDIA's GPUs (10 bits of
+//! mantissa) and with `bf16` on TPUs (7 bits), which is outside of the tolerance that
+//! [`super::Numerics::Fast`] states for the type. On an H100 (JAX 0.11.2, 2026-11-26) that put
+//! the results of three benchmark programs 1e-3 away from PyTorch's.
+
+use std::sync::Arc;
+
+use super::plain::{Plain, Writer, pick, signed};
+use crate::attr::{AttrValue, Attrs};
+use crate::dtype::DType;
+use crate::graph::{Body, Graph, Ref, Refs};
+use crate::op::{OpCode, Signature};
+
+/// The member of the enumeration `precision` that stands for all bits.
+const HIGHEST: u8 = 2;
+
+/// The function with full precision.
+pub(super) fn full(plain: Plain) -> Plain {
+    if !plain.function.graph().any_op(&mut |signature| full_attrs(signature).is_some()) {
+        return plain;
+    }
+    plain.rewritten(
+        |_| (),
+        |writer, (), node, operands| {
+            let results = write(writer, node.signature(), operands);
+            results.into_iter().map(|result| (result, result)).collect()
+        },
+    )
+}
+
+/// Writes a call with full precision; its results.
+fn write(writer: &mut Writer, signature: &Arc<Signature>, operands: Refs) -> Refs {
+    if let Some(attrs) = full_attrs(signature) {
+        return Refs::from_slice(&[writer.op(signature.op(), attrs, &operands)]);
+    }
+    let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(body).collect();
+    let is_same = bodies.iter().zip(signature.bodies()).all(|(new, old)| Arc::ptr_eq(new, old));
+    let signature = if is_same { signature.clone() } else { signed(signature.op(), signature, &bodies) };
+    writer.0.push_signature(signature, operands)
+}
+
+/// A body with full precision.
+fn body(body: &Arc<Body>) -> Arc<Body> {
+    let graph = body.graph();
+    if !graph.any_op(&mut |signature| full_attrs(signature).is_some()) {
+        return body.clone();
+    }
+    let mut writer = Writer(Graph::with_capacity_of(graph));
+    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let mut results = Vec::with_capacity(graph.result_count());
+    for node in graph.nodes() {
+        let operands = node.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
+        results.extend(write(&mut writer, node.signature(), operands));
+    }
+    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
+    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+}
+
+/// The attributes of a call with the highest precision; `None` for other ops, for types that are not
+/// shortened, and where the program names a precision or an algorithm.
+fn full_attrs(signature: &Signature) -> Option<Attrs> {
+    // The place of the precision, and of an algorithm.
+    let (precision, algorithm) = match signature.op() {
+        OpCode::DotGeneral => (1, Some(2)),
+        OpCode::Convolution => (8, None),
+        _ => return None,
+    };
+    let is_absent = |place: usize| signature.attrs().values()[place] == AttrValue::Absent;
+    let is_shortened = signature.operands().iter().any(|ty| ty.dtype().part() == DType::F32);
+    if !is_shortened || !is_absent(precision) || !algorithm.is_none_or(is_absent) {
+        return None;
+    }
+    let mut values = signature.attrs().values().to_vec();
+    values[precision] = AttrValue::Enums([HIGHEST; 2].into_iter().collect());
+    Some(values.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canon::CanonRegion;
+    use crate::lower::{Aliases, Numerics, Target, lower_for};
+    use crate::op::attrs::{self, DotDimensionNumbers};
+    use crate::shape::TensorType;
+
+    /// The text of a product of two matrices, whose precision is this.
+    fn product(target: Target, dtype: DType, precision: AttrValue) -> String {
+        let ty = TensorType::of(dtype, &[2, 2]).expect("small");
+        let mut graph = Graph::new();
+        let operands = [graph.param(ty.clone()), graph.param(ty)];
+        let dims = DotDimensionNumbers { lhs_contracting: &[1], rhs_contracting: &[0], ..Default::default() };
+        let mut values = attrs::dot_general(dims, dtype).values().to_vec();
+        values[1] = precision;
+        graph.push(OpCode::DotGeneral, values.into_iter().collect(), &[], &operands).expect("a product");
+        let region = CanonRegion::new(graph, Box::new([false, false]));
+        lower_for(target, &region, &[0], &Aliases::none(), Numerics::Fast, &[]).text().to_owned()
+    }
+
+    #[test]
+    fn products_of_f32_ask_for_all_bits() {
+        for (target, dtype, is_full) in [
+            (Target::Accelerator, DType::F32, true),
+            (Target::Accelerator, DType::C64, true),
+            (Target::Accelerator, DType::F64, false),
+            (Target::Accelerator, DType::BF16, false),
+            (Target::Accelerator, DType::I32, false),
+            (Target::CPU, DType::F32, false),
+            (Target::Any, DType::F32, false),
+        ] {
+            let text = product(target, dtype, AttrValue::Absent);
+            assert_eq!(text.contains("HIGHEST"), is_full, "{target:?} {dtype}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_precision_that_is_named_stays() {
+        for (member, name) in [(0, "DEFAULT"), (1, "HIGH"), (2, "HIGHEST")] {
+            let named = AttrValue::Enums([member; 2].into_iter().collect());
+            let text = product(Target::Accelerator, DType::F32, named);
+            assert!(text.contains(&format!("[{name}, {name}]")), "{text}");
+        }
+    }
+}
