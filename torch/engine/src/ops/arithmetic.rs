@@ -440,21 +440,32 @@ fn floor_of_quotient(a: &Tensor, b: &Tensor) -> fuseline::Result<Tensor> {
     b.equal(&zero)?.select(&plain, &floor)
 }
 
-/// Integers divided by zero are an error in PyTorch. That of a number is told at the call, and in debug mode that of data too. In the other modes the
+/// What PyTorch says of integers that are divided by zero.
+const BY_ZERO: &str = "ZeroDivisionError: integers are divided by zero";
+
+/// Integers divided by zero are an error in PyTorch. For a number the call raises it, and in debug
+/// mode for data too. In the other modes `check_indices` reports it at the next read. Otherwise the
 /// quotient has all bits set and the remainder is the dividend, as the op table says.
 fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
     if !b.dtype().is_int() {
         return Ok(());
     }
     let is_zero = match call.arg(1) {
-        Arg::Tensor(_) if call.stream.mode() != Mode::Debug || graph::recording().is_some() => false,
-        Arg::Tensor(_) => {
+        Arg::Tensor(_) if graph::recording().is_some() => false,
+        Arg::Tensor(_) if call.stream.mode() == Mode::Debug => {
             let axes: Vec<i64> = (0..b.rank() as i64).collect();
             b.equal(&b.on_stream().zeros(b.dtype(), b.dims())?)?.any(&axes)?.item::<bool>()?
         }
+        Arg::Tensor(_) => {
+            if call.stream.checks_indices() {
+                let zeros = b.on_stream().zeros(b.dtype(), b.dims())?;
+                b.not_equal(&zeros)?.check_all("divide", BY_ZERO)?;
+            }
+            false
+        }
         _ => call.int(1)? == 0,
     };
-    if is_zero { wrong("ZeroDivisionError: integers are divided by zero") } else { Ok(()) }
+    if is_zero { wrong(BY_ZERO) } else { Ok(()) }
 }
 
 /// Powers of two tensors. Of integers a negative one is what is left of the fraction, as on the CPU: 0 but for bases of 1 and -1.
