@@ -498,15 +498,15 @@ class Exchange(unittest.TestCase):
     def test_safetensors(self):
         """Against a package of the same names: what is installed may not be asked for here."""
         source = """
-        import sys, types, torch
+        import torch as pytorch
         class safe_open:
             def __init__(self, filename, framework, device="cpu"):
                 assert device == "cpu", f"device {device} is invalid"
             def __enter__(self): return self
             def __exit__(self, *error): pass
             def keys(self): return ["a"]
-            def get_tensor(self, name): return torch.arange(3)
-            def get_slice(self, name): return torch.arange(3)
+            def get_tensor(self, name): return pytorch.arange(3)
+            def get_slice(self, name): return pytorch.arange(3)
         """
         with tempfile.TemporaryDirectory() as folder:
             package = pathlib.Path(folder) / "safetensors"

@@ -22,6 +22,9 @@ if _autoload is None:
 else:
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload
 
+# XLA's plugins log each client that they make on standard error, unless this is set when they are loaded.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
 from . import _ending, _exchange, _random, _sites  # noqa: E402
 from ._library import check as _check, message as _message, shim as _shim, text as _text, warn as _warn  # noqa: E402
 from ._custom import custom_op  # noqa: E402, F401

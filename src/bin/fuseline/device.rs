@@ -75,6 +75,9 @@ impl Watched {
         watch: Watch,
     ) -> Result<Watched, Failure> {
         let mut config = config.mode(mode).numerics(contract.numerics.into());
+        if contract.check_indices {
+            config = config.check_indices(true);
+        }
         if contract.compare {
             config = config.compare_regions(true);
         }
