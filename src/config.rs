@@ -150,7 +150,7 @@ impl EngineConfig {
             classes: ShapeClasses::default(),
             buckets: Buckets::default(),
             check_finite: false,
-            check_indices: false,
+            check_indices: true,
             budgets: Budgets::default(),
             cache: Budget::default(),
             max_mappings: None,
@@ -322,16 +322,20 @@ impl EngineConfig {
         self
     }
 
-    /// Whether indices, labels and other values that are out of range are found in all modes. Default: no; in Debug mode they always are.
+    /// Whether indices, labels and other values that are out of range are found in all modes. Default:
+    /// yes. In Debug mode they always are.
     ///
-    /// What an op makes of such an index is defined, and the same with and without: a read moves it inside, a write leaves it out, one-hot rows are
-    /// zeros. With this the region also computes a flag for each tensor of indices, and the next read, wait or
-    /// [`synchronize`](crate::Stream::synchronize) of what comes behind is an error with the op, the place where it was recorded and the index
-    /// ([`Error::is_failed_check`](crate::Error::is_failed_check)). It is told once; what is read again is there. docs/numerics.md says what is checked and what that costs.
+    /// What an op makes of such an index is defined, and the same with and without: a read moves it
+    /// inside, a write leaves it out, one-hot rows are zeros. With this the region also computes a flag
+    /// for each tensor of indices, and the next read, wait or
+    /// [`synchronize`](crate::Stream::synchronize) of what comes behind is an error with the op, the
+    /// place where it was recorded and the index
+    /// ([`Error::is_failed_check`](crate::Error::is_failed_check)). It is reported once, and reading
+    /// again gives the value. docs/numerics.md says what is checked and what that costs.
     ///
     /// ```
     /// # fn main() -> fuseline::Result<()> {
-    /// let engine = fuseline::EngineConfig::new().check_indices(true).build_reference()?;
+    /// let engine = fuseline::EngineConfig::new().build_reference()?;
     /// let table = engine.tensor(&[1.0f32, 2.0], &[2])?;
     /// let rows = table.take(&engine.tensor(&[0i32, 5], &[2])?, 0)?;
     /// assert!(rows.to_vec::<f32>().is_err_and(|error| error.is_failed_check()));

@@ -368,7 +368,7 @@ fn cost_of_a_growing_cache() {
 /// A check is over all indices, however many there are, and exact: it keeps no region from being padded (O6), and finds what is there.
 #[test]
 fn checks_of_indices_are_padded() {
-    let config = counted(ShapeClasses::default()).check_indices(true);
+    let config = counted(ShapeClasses::default());
     let Some(engine) = plugin(config) else { return };
     let table = engine.tensor(&numbers(20, 0.1), &[10, 2]).unwrap();
     for count in 1..=40u64 {

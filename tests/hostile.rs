@@ -357,8 +357,9 @@ fn names_with_syntax_in_them_are_refused() {
 
 // ----- values that are out of range -----
 
+/// As by default.
 fn checking() -> EngineConfig {
-    support::config().check_indices(true)
+    support::config()
 }
 
 /// A check that failed, of this op, in this file, with these words.
@@ -426,24 +427,27 @@ fn indices_out_of_range_are_told_at_the_next_read() {
 
 #[test]
 fn debug_mode_refuses_indices_out_of_range_at_the_call() {
-    support::on_engines(support::config, |engine| {
-        let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
-        let bad = engine.tensor(&[0i64, 3], &[2])?;
-        for (op, method) in METHODS {
-            with_mode(Mode::Debug, || {
-                let error = failed_check(method(&x, &bad).map(drop), op, "the index 3");
-                assert!(!error.to_string().contains("later read"), "{error}");
-                // Nothing is left of it.
-                x.to_vec::<f32>().map(drop)
-            })?;
-            // Nobody asked for checks.
-            method(&x, &bad)?.wait()?;
-        }
-        let error = with_mode(Mode::Debug, || x.take(&bad, 0)).unwrap_err();
-        let line = line!() - 1;
-        assert!(error.to_string().contains(&format!("tests/hostile.rs:{line}")), "{error}");
-        Ok(())
-    });
+    support::on_engines(
+        || support::config().check_indices(false),
+        |engine| {
+            let x = engine.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
+            let bad = engine.tensor(&[0i64, 3], &[2])?;
+            for (op, method) in METHODS {
+                with_mode(Mode::Debug, || {
+                    let error = failed_check(method(&x, &bad).map(drop), op, "the index 3");
+                    assert!(!error.to_string().contains("later read"), "{error}");
+                    // Nothing is left of it.
+                    x.to_vec::<f32>().map(drop)
+                })?;
+                // In other modes they are turned off.
+                method(&x, &bad)?.wait()?;
+            }
+            let error = with_mode(Mode::Debug, || x.take(&bad, 0)).unwrap_err();
+            let line = line!() - 1;
+            assert!(error.to_string().contains(&format!("tests/hostile.rs:{line}")), "{error}");
+            Ok(())
+        },
+    );
 }
 
 /// Whatever type they have, and where the host has them.

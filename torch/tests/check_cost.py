@@ -107,7 +107,7 @@ def main():
         print("{}: time {:.3f}, processor {:.3f}".format(name, *cost(*sides, options.rounds)), flush=True)
     for name in options.programs:
         command = [options.fuseline, "bench", "--serve", name, "--mode", "fused"]
-        sides = [Side(command), Side([*command, "--check-indices"])]
+        sides = [Side([*command, "--check-indices", value]) for value in ("false", "true")]
         print("{}: time {:.3f}, processor {:.3f}".format(name, *cost(*sides, options.rounds)), flush=True)
 
 

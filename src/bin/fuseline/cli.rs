@@ -339,9 +339,9 @@ pub(crate) struct Contract {
     /// Compare each new region once with its ops, and do not fuse those that differ; always done with `--numerics exact`
     #[arg(long)]
     pub(crate) compare: bool,
-    /// Make an index, a label or a probability that is out of range an error of the next read
-    #[arg(long)]
-    pub(crate) check_indices: bool,
+    /// Whether an index, a label or a probability that is out of range is an error of the next read [default: true]
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) check_indices: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

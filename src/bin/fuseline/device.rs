@@ -75,8 +75,8 @@ impl Watched {
         watch: Watch,
     ) -> Result<Watched, Failure> {
         let mut config = config.mode(mode).numerics(contract.numerics.into());
-        if contract.check_indices {
-            config = config.check_indices(true);
+        if let Some(check) = contract.check_indices {
+            config = config.check_indices(check);
         }
         if contract.compare {
             config = config.compare_regions(true);
