@@ -37,11 +37,18 @@ const KNOWN: &[(&str, &str)] = &[
 
 /// Cases that a correct device passes or not by its order of summation, which follows the width of the machine's vectors: how far
 /// a result may be from what is expected where it is not as close as the case says, and the reason.
-const REORDERED: &[(&str, f64, &str)] = &[(
-    "conv_general_dilated_float32_2_3_9_float32_12_1_3",
-    1e-5,
-    "products of up to 40 cancel, and 3 units in the last place of what is left are less than half of one of theirs",
-)];
+const REORDERED: &[(&str, f64, &str)] = &[
+    (
+        "conv_general_dilated_float32_2_3_9_float32_12_1_3",
+        1e-5,
+        "products of up to 40 cancel, and 3 units in the last place of what is left are less than half of one of theirs",
+    ),
+    (
+        "interpret_ceil_000_ceil_op_test_bf16",
+        1.0,
+        "the ceiling of a subnormal bf16 is 0 on a device that counts subnormal numbers as zero (docs/numerics.md, SUB-1)",
+    ),
+];
 
 /// The folder of the cases, and how many of them pass at least.
 fn cases() -> Option<(PathBuf, usize)> {
