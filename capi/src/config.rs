@@ -164,7 +164,8 @@ settings! {
         let check = flag(text)?;
         config.change(|engine| engine.check_finite(check));
     };
-    "check_indices", "true, false", "whether indices that are out of range are errors at the next read (default); in Debug mode they always are",
+    "check_indices", "true, false",
+    "whether an index out of range is an error at the next read (default); in Debug mode always",
     |config, text| {
         let check = flag(text)?;
         config.change(|engine| engine.check_indices(check));

@@ -1,9 +1,10 @@
-"""What ``check_indices`` costs: steps with it over steps without, in turns, by the clock and by the processor's time.
+"""What ``check_indices`` costs: the time of a step with it over one without, by clock and processor.
 
     check_cost.py [--rounds N] [--models NAME ...] [--programs NAME ... --fuseline PATH]
 
-Models are those of ``models.py`` at the sizes of ``speed.py``. Programs are those of ``fuseline bench``, run by the tool at PATH. Each side is a process
-of its own; both live at the same time, and one of them works.
+Models are those of ``models.py`` at the sizes of ``speed.py``. Programs are those of ``fuseline
+bench``, run by the tool at PATH. Each side is a process of its own. Both live at the same time, and
+they take turns.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def serve(name):
         print(json.dumps({"nanoseconds": nanoseconds}), file=answers)
 
 
-class Side:
+class Worker:
     """A process that makes steps when it is asked to."""
 
     def __init__(self, command, environment=()):
@@ -74,20 +75,20 @@ class Side:
 
 def cost(without, checked, rounds):
     """The ratio of times, the median of rounds, and that of the processor's time."""
-    for side in (without, checked):
+    for worker in (without, checked):
         for _ in range(12):
-            side.steps(10)
+            worker.steps(10)
     count = max(1, int(0.3 / (without.steps(5)[0] / 5)))
     ratios, ticks = [], {without: 0, checked: 0}
     for number in range(rounds):
         took = {}
-        for side in (without, checked) if number % 2 else (checked, without):
-            took[side], used = side.steps(count)
-            ticks[side] += used
+        for worker in (without, checked) if number % 2 else (checked, without):
+            took[worker], used = worker.steps(count)
+            ticks[worker] += used
         ratios.append(took[checked] / took[without])
-    for side in (without, checked):
-        side.process.stdin.close()
-        side.process.wait()
+    for worker in (without, checked):
+        worker.process.stdin.close()
+        worker.process.wait()
     return statistics.median(ratios), ticks[checked] / ticks[without]
 
 
@@ -103,12 +104,12 @@ def main():
         return serve(options.serve)
     for name in options.models:
         command = [sys.executable, str(HERE / "check_cost.py"), "--serve", name]
-        sides = [Side(command, {"FUSELINE_TORCH_CHECK_INDICES": value}.items()) for value in "01"]
-        print("{}: time {:.3f}, processor {:.3f}".format(name, *cost(*sides, options.rounds)), flush=True)
+        workers = [Worker(command, {"FUSELINE_TORCH_CHECK_INDICES": value}.items()) for value in "01"]
+        print("{}: time {:.3f}, processor {:.3f}".format(name, *cost(*workers, options.rounds)), flush=True)
     for name in options.programs:
         command = [options.fuseline, "bench", "--serve", name, "--mode", "fused"]
-        sides = [Side([*command, "--check-indices", value]) for value in ("false", "true")]
-        print("{}: time {:.3f}, processor {:.3f}".format(name, *cost(*sides, options.rounds)), flush=True)
+        workers = [Worker([*command, "--check-indices", value]) for value in ("false", "true")]
+        print("{}: time {:.3f}, processor {:.3f}".format(name, *cost(*workers, options.rounds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -144,8 +144,9 @@ def configure(**options):
     ``interpret_cold=False``: each region is compiled when it is first met, instead of interpreted until it is; nothing compiles later on.
     ``cache="off"`` or a folder: where executables are kept between processes. ``cache_only=True``: a miss is an error that says what differs.
     ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
-    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``check_indices=False``: an index, a label or a probability that is out
-    of range is no error; by default it is one at the next read, naming op and line, and in debug mode at the call. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
+    ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``check_indices=False``:
+    an index, a label or a probability that is out of range is an error in debug mode only; by
+    default it is one in every mode, at the next read. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
     which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
     of XLA's, which run one program (:func:`shard`, :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """

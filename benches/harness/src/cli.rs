@@ -37,8 +37,7 @@ pub(crate) struct Options {
     /// The PJRT plugin that Fuseline runs on [default: the first that is found, on CUDA the one that JAX brings]
     #[arg(long, value_name = "PATH")]
     pub(crate) plugin: Option<PathBuf>,
-    /// A Python that has the peers' packages, for a machine that cannot fetch them; nothing is installed, and the report says their
-    /// versions
+    /// A Python that has the peers' packages, for a machine that cannot fetch them
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
     /// Measure all over again what an earlier run has measured

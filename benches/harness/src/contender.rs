@@ -167,7 +167,8 @@ pub(crate) fn library(id: &str) -> &str {
     id.split('-').next().unwrap_or(id)
 }
 
-/// Where the programs are: in the checkout that the harness was built in, or in the one that it is run in if it was built elsewhere.
+/// Where the programs are: in the checkout that the harness was built in, or, if that is on another
+/// machine, in the current folder.
 fn programs() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs");
     if built.is_dir() { built } else { PathBuf::from("benches/programs") }

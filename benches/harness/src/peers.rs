@@ -56,20 +56,16 @@ pub(crate) fn cuda_plugin(python: &Path) -> anyhow::Result<PathBuf> {
     Ok(plugin)
 }
 
-/// The Python of a group: the one that the user names, or that of the group's environment, which is made if it is not there.
+/// The Python of a group: the one that the user names, or that of the group's environment, which is
+/// made if it is not there.
 ///
 /// # Errors
-/// When the Python that is named has not what the group needs, or the environment cannot be made.
+/// When the Python that the user names lacks the group's package, or the environment cannot be made.
 pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf> {
     if let Some(python) = &options.python {
-        let module = match group {
-            Peers::Numpy => "numpy",
-            Peers::Jax => "jax",
-            Peers::Torch => "torch",
-            Peers::TorchXla => "torch_xla",
-            Peers::None | Peers::All => bail!("bug: {group:?} is no group of its own"),
-        };
-        succeed(Command::new(python).args(["-c", &format!("import {module}")]))?;
+        let (name, _) = requirements(group, Device::Cpu)?;
+        let import = format!("import {}", name.replace('-', "_"));
+        succeed(Command::new(python).args(["-c", &import]))?;
         return Ok(python.clone());
     }
     let (name, list) = requirements(group, options.device)?;

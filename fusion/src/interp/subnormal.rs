@@ -6,7 +6,7 @@
 //!
 //! A processor in this mode (x86: `FTZ` and `DAZ`) flushes where it computes and not where it moves
 //! bits. So does [`access`]: an op that computes reads and writes subnormal numbers as zero; an op
-//! that moves, negates or selects keeps them, unless they are of a type in [`CARRIED`]. The lowering
+//! that moves, negates or selects keeps them, unless they are of a type in [`PROMOTED`]. The lowering
 //! holds the plugin to the same rule (`fusion/src/lower/subnormal.rs`).
 
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::dtype::{DType, DTypeSet};
 use crate::literal::Literal;
 use crate::op::{ComparisonType, Fusibility, OpCode, Signature};
 
-/// Types that registers hold as another type, so that an op flushes them even where it moves bits.
+/// Types that LLVM promotes to a longer one in registers, so that any op on them may flush.
 ///
-/// With the instructions of `AVX512_BF16`, LLVM carries a `bf16` from one block to the next as an
-/// `f32`, and the conversion back, `vcvtneps2bf16`, counts subnormal numbers as zero. Which loads
-/// and stores are in one block depends on shapes, on fusion and on the level of optimisation.
-pub(crate) const CARRIED: DTypeSet = DTypeSet::of(&[DType::BF16]);
+/// With the instructions of `AVX512_BF16`, LLVM promotes a `bf16` that crosses basic blocks to `f32`.
+/// The conversion back, `vcvtneps2bf16`, counts subnormal numbers as zero. Which loads and stores
+/// share a block depends on shapes, on fusion and on the optimisation level.
+pub(crate) const PROMOTED: DTypeSet = DTypeSet::of(&[DType::BF16]);
 
 /// What an op does with subnormal numbers of a flushed type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reads and writes them as they are; those of a type in [`CARRIED`] as zero.
+    /// Reads and writes them as they are; those of a type in [`PROMOTED`] as zero.
     Bits,
     /// Reads and writes them as zero.
     Flushes,
@@ -36,7 +36,7 @@ impl Access {
     /// The types whose subnormal numbers the op counts as zero, of those that the device flushes.
     pub(crate) fn flushes(self, flushed: DTypeSet) -> DTypeSet {
         match self {
-            Access::Bits => flushed.and(CARRIED),
+            Access::Bits => flushed.and(PROMOTED),
             Access::Flushes => flushed,
         }
     }

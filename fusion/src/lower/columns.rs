@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::plain::{Plain, Writer, pick, signed};
+use super::plain::{Plain, Writer, rewritten_body, signed};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Ref, Refs};
@@ -62,16 +62,7 @@ fn windowed_body(body: &Arc<Body>) -> Arc<Body> {
     if !has_columns(body.graph()) {
         return body.clone();
     }
-    let graph = body.graph();
-    let mut writer = Writer(Graph::with_capacity_of(graph));
-    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
-    let mut results = Vec::with_capacity(graph.result_count());
-    for node in graph.nodes() {
-        let operands = node.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
-        results.extend(writer.windowed(node.signature(), operands));
-    }
-    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+    Arc::new(rewritten_body(body, |writer, node, operands| writer.windowed(node.signature(), operands)))
 }
 
 /// The operand of a reduction of columns: dimensions that lie next to each other and are either reduced or not are one.

@@ -83,8 +83,9 @@ pub enum Target {
         /// Floats whose subnormal numbers the device counts as zero. Ops that compute are held to that.
         flushed: DTypeSet,
     },
-    /// A compiler for GPUs, TPUs and the like. Products and convolutions of `f32` ask for all bits of their operands, which these compilers
-    /// shorten to TF32 or `bf16` by default; a precision that the program names stays.
+    /// XLA's backends for GPUs, TPUs and the like. They shorten the operands of `f32` products and
+    /// convolutions to TF32 or `bf16` by default, so these ask for the highest precision. A precision
+    /// that the program names stays.
     Accelerator,
 }
 
@@ -186,7 +187,7 @@ pub fn lower_for(
         plain = columns::in_windows(plain);
     }
     if target == Target::Accelerator {
-        plain = precision::full(plain);
+        plain = precision::highest(plain);
     }
     let tensors = (0..).zip(region.lifted()).filter(|(_, lifted)| !**lifted).map(|(param, _)| param);
     let mut reused: Vec<Option<u32>> = tensors.map(|param| aliases.of(param)).collect();

@@ -116,6 +116,21 @@ impl Plain {
     }
 }
 
+/// A body written anew: `node` writes each op with the operands that it now has, and returns its
+/// results.
+pub(super) fn rewritten_body(body: &Body, mut node: impl FnMut(&mut Writer, &Node, Refs) -> Refs) -> Body {
+    let graph = body.graph();
+    let mut writer = Writer(Graph::with_capacity_of(graph));
+    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let mut results = Vec::with_capacity(graph.result_count());
+    for old in graph.nodes() {
+        let operands = old.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
+        results.extend(node(&mut writer, old, operands));
+    }
+    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
+    Body::new(writer.0, &returns).expect("bug: a body returns what it does not make")
+}
+
 /// The function under construction.
 pub(super) struct Writer(pub(super) Graph);
 

@@ -5,23 +5,24 @@
 //!
 //! At the default precision XLA computes products of `f32` with TF32 on NVIDIA's GPUs (10 bits of
 //! mantissa) and with `bf16` on TPUs (7 bits), which is outside of the tolerance that
-//! [`super::Numerics::Fast`] states for the type. On an H100 (JAX 0.11.2, 2026-11-26) that put
-//! the results of three benchmark programs 1e-3 away from PyTorch's.
+//! [`super::Numerics::Fast`] states for the type. On an H100 (JAX 0.11.2, 2026-11-26) the
+//! results of four benchmark programs differed from PyTorch's by 2e-4 to 9e-3 of themselves with
+//! the default (`benches/gpu/run --quick`).
 
 use std::sync::Arc;
 
-use super::plain::{Plain, Writer, pick, signed};
+use super::plain::{Plain, Writer, rewritten_body, signed};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
-use crate::graph::{Body, Graph, Ref, Refs};
+use crate::graph::{Body, Refs};
 use crate::op::{OpCode, Signature};
 
 /// The member of the enumeration `precision` that stands for all bits.
 const HIGHEST: u8 = 2;
 
-/// The function with full precision.
-pub(super) fn full(plain: Plain) -> Plain {
-    if !plain.function.graph().any_op(&mut |signature| full_attrs(signature).is_some()) {
+/// The function at the highest precision.
+pub(super) fn highest(plain: Plain) -> Plain {
+    if !plain.function.graph().any_op(&mut |signature| highest_attrs(signature).is_some()) {
         return plain;
     }
     plain.rewritten(
@@ -33,9 +34,9 @@ pub(super) fn full(plain: Plain) -> Plain {
     )
 }
 
-/// Writes a call with full precision; its results.
+/// Writes a call at the highest precision; its results.
 fn write(writer: &mut Writer, signature: &Arc<Signature>, operands: Refs) -> Refs {
-    if let Some(attrs) = full_attrs(signature) {
+    if let Some(attrs) = highest_attrs(signature) {
         return Refs::from_slice(&[writer.op(signature.op(), attrs, &operands)]);
     }
     let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(body).collect();
@@ -44,26 +45,17 @@ fn write(writer: &mut Writer, signature: &Arc<Signature>, operands: Refs) -> Ref
     writer.0.push_signature(signature, operands)
 }
 
-/// A body with full precision.
+/// A body at the highest precision.
 fn body(body: &Arc<Body>) -> Arc<Body> {
-    let graph = body.graph();
-    if !graph.any_op(&mut |signature| full_attrs(signature).is_some()) {
+    if !body.graph().any_op(&mut |signature| highest_attrs(signature).is_some()) {
         return body.clone();
     }
-    let mut writer = Writer(Graph::with_capacity_of(graph));
-    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
-    let mut results = Vec::with_capacity(graph.result_count());
-    for node in graph.nodes() {
-        let operands = node.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
-        results.extend(write(&mut writer, node.signature(), operands));
-    }
-    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+    Arc::new(rewritten_body(body, |writer, node, operands| write(writer, node.signature(), operands)))
 }
 
 /// The attributes of a call with the highest precision; `None` for other ops, for types that are not
 /// shortened, and where the program names a precision or an algorithm.
-fn full_attrs(signature: &Signature) -> Option<Attrs> {
+fn highest_attrs(signature: &Signature) -> Option<Attrs> {
     // The place of the precision, and of an algorithm.
     let (precision, algorithm) = match signature.op() {
         OpCode::DotGeneral => (1, Some(2)),
@@ -84,6 +76,7 @@ fn full_attrs(signature: &Signature) -> Option<Attrs> {
 mod tests {
     use super::*;
     use crate::canon::CanonRegion;
+    use crate::graph::Graph;
     use crate::lower::{Aliases, Numerics, Target, lower_for};
     use crate::op::attrs::{self, DotDimensionNumbers};
     use crate::shape::TensorType;

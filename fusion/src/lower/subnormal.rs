@@ -14,7 +14,7 @@
 //! | functions that take a number apart | their code reads its bits |
 //! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is dropped | integers compute it, or nothing does |
 //! | ops that an identity element, an equal operand or a dimension of size 1 makes a copy | the simplifier drops them |
-//! | parameters of `bf16` that are moved | registers may hold them as `f32` ([`subnormal::CARRIED`]) |
+//! | parameters of `bf16` that are moved | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
 //! Invariants:
@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::plain::{Plain, Writer, pick, signed};
+use super::plain::{Plain, Writer, rewritten_body, signed};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};
-use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::graph::{Body, Node, Ref, Refs};
 use crate::interp::number::{Elements, to_f64};
 use crate::interp::subnormal::{self, Access};
 use crate::literal::Literal;
@@ -39,14 +39,16 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
     if flushed == DTypeSet::NONE {
         return plain;
     }
-    let is_loaded = |ty: &TensorType| subnormal::CARRIED.and(flushed).contains(ty.dtype());
-    let params = plain.function.graph().params();
-    let loaded = (0..).zip(params).filter(|(_, ty)| is_loaded(ty));
+    let promoted = subnormal::PROMOTED.and(flushed);
+    let params = (0..).zip(plain.function.graph().params());
     let mut flushing = Flushing {
         flushed,
         known: FxHashMap::default(),
-        loaded: loaded.map(|(param, _)| (Ref::Param(param), None)).collect(),
-        is_seen: seen(&plain.function, flushed).into_iter(),
+        params: params
+            .filter(|(_, ty)| promoted.contains(ty.dtype()))
+            .map(|(param, _)| (Ref::Param(param), None))
+            .collect(),
+        demanded: demanded_bits(&plain.function, flushed).into_iter(),
     };
     plain.rewritten(
         |_| (),
@@ -69,43 +71,41 @@ struct Known {
 struct Flushing {
     flushed: DTypeSet,
     known: FxHashMap<Ref, Known>,
-    /// Values that were not made by an op and are of a type that is flushed even where it is moved, and what such a value is when
-    /// it is flushed, once some op has asked.
-    loaded: FxHashMap<Ref, Option<Ref>>,
-    /// For each node to come, whether the bits of its results are seen.
-    is_seen: std::vec::IntoIter<bool>,
+    /// Parameters of a promoted type, each with its flushed value once an op has needed it.
+    params: FxHashMap<Ref, Option<Ref>>,
+    /// For each node that is still to be written, whether the bits of its results are demanded.
+    demanded: std::vec::IntoIter<bool>,
 }
 
-/// For each node, whether more than its numbers as a flushing op reads them can be told from its results.
+/// For each node, whether a subnormal number in its results can be told from zero.
 ///
-/// An op that computes reads a subnormal number as zero, so it does not matter whether an op before
-/// it that moved the number has flushed it. That spares the flush of weights that are transposed
-/// and multiplied.
-fn seen(function: &Body, flushed: DTypeSet) -> Vec<bool> {
+/// An op that computes reads a subnormal number as zero, so an op before it that only moves the
+/// number need not flush it. This spares the flush of weights that are transposed and multiplied.
+fn demanded_bits(function: &Body, flushed: DTypeSet) -> Vec<bool> {
     let graph = function.graph();
-    let mut is_seen = vec![false; graph.result_count()];
-    let see = |is_seen: &mut Vec<bool>, values: &[Ref]| {
+    let mut is_demanded = vec![false; graph.result_count()];
+    let demand = |is_demanded: &mut Vec<bool>, values: &[Ref]| {
         for value in values {
             if let Ref::Result(result) = *value {
-                is_seen[result as usize] = true;
+                is_demanded[result as usize] = true;
             }
         }
     };
-    see(&mut is_seen, function.returns());
+    demand(&mut is_demanded, function.returns());
     let mut nodes = Vec::with_capacity(graph.nodes().len());
     let mut end = graph.result_count();
     for node in graph.nodes().iter().rev() {
         let signature = node.signature();
         let results = end - signature.results().len()..end;
         end = results.start;
-        let moves = signature.bodies().is_empty()
-            && !matches!(signature.op(), OpCode::BitcastConvert | OpCode::CustomCall)
+        let only_moves = signature.bodies().is_empty()
+            && !may_create_subnormals(signature.op())
             && signature.results().iter().all(|ty| flushed.contains(ty.dtype().part()));
-        let is_node_seen = !moves || is_seen[results].contains(&true);
-        if is_node_seen && subnormal::access(signature) == Access::Bits {
-            see(&mut is_seen, node.operands());
+        let is_node_demanded = !only_moves || is_demanded[results].contains(&true);
+        if is_node_demanded && subnormal::access(signature) == Access::Bits {
+            demand(&mut is_demanded, node.operands());
         }
-        nodes.push(is_node_seen);
+        nodes.push(is_node_demanded);
     }
     nodes.reverse();
     nodes
@@ -120,15 +120,15 @@ impl Flushing {
     fn node(&mut self, writer: &mut Writer, node: &Node, mut operands: Refs) -> Refs {
         let signature = node.signature();
         let access = subnormal::access(signature);
-        let is_seen = self.is_seen.next().unwrap_or(true);
+        let is_demanded = self.demanded.next().unwrap_or(true);
         if access == Access::Bits {
             if let Some(constant) = self.flushed_constant(signature) {
                 let results = Refs::from_slice(&[writer.op(OpCode::Constant, constant, &[])]);
                 self.note(node.signature(), &operands, &results, true);
                 return results;
             }
-            if is_seen {
-                operands.iter_mut().for_each(|operand| *operand = self.carried(writer, *operand));
+            if is_demanded {
+                operands.iter_mut().for_each(|operand| *operand = self.flushed_param(writer, *operand));
             }
         } else {
             for (operand, ty) in operands.iter_mut().zip(signature.operands()) {
@@ -153,9 +153,9 @@ impl Flushing {
         let is_folded = signature.bodies().is_empty()
             && !operands.is_empty()
             && operands.iter().all(|operand| self.known.contains_key(operand));
-        if makes_bits(signature.op()) {
+        if may_create_subnormals(signature.op()) {
             for (result, ty) in results.iter_mut().zip(signature.results()) {
-                if self.is_flushed(ty.dtype()) && subnormal::CARRIED.contains(ty.dtype()) {
+                if self.is_promoted(ty.dtype()) {
                     *result = flush(writer, *result);
                 }
             }
@@ -177,24 +177,26 @@ impl Flushing {
         results
     }
 
-    /// A value as an op that moves it may carry it.
-    fn carried(&mut self, writer: &mut Writer, value: Ref) -> Ref {
-        match self.loaded.get_mut(&value) {
+    /// Whether any op on the type flushes.
+    fn is_promoted(&self, dtype: DType) -> bool {
+        self.is_flushed(dtype) && subnormal::PROMOTED.contains(dtype)
+    }
+
+    /// The flushed value of a parameter of a promoted type; any other value as it is.
+    fn flushed_param(&mut self, writer: &mut Writer, value: Ref) -> Ref {
+        match self.params.get_mut(&value) {
             None => value,
             Some(flushed) => *flushed.get_or_insert_with(|| flush(writer, value)),
         }
     }
 
-    /// The attributes of a constant without its subnormal numbers, if it is of a type that is
-    /// flushed even where it is moved, and has any.
+    /// The attributes of a constant of a promoted type without its subnormal numbers, if it has any.
     fn flushed_constant(&self, signature: &Signature) -> Option<Attrs> {
         if signature.op() != OpCode::Constant {
             return None;
         }
         let data = signature.attrs().view().dense(0);
-        let dtype = data.dtype();
-        let is_carried = self.is_flushed(dtype) && subnormal::CARRIED.contains(dtype);
-        if !is_carried || !subnormal::has_subnormal(data) {
+        if !self.is_promoted(data.dtype()) || !subnormal::has_subnormal(data) {
             return None;
         }
         let mut data = Literal::clone(data);
@@ -229,7 +231,7 @@ impl Flushing {
             OpCode::Constant => {
                 let data = signature.attrs().view().dense(0);
                 let is_raw = self.is_flushed(data.dtype())
-                    && !subnormal::CARRIED.contains(data.dtype())
+                    && !self.is_promoted(data.dtype())
                     && subnormal::has_subnormal(data);
                 Known { is_raw, splat: Some(splat(data)) }
             }
@@ -250,26 +252,18 @@ impl Flushing {
 
     /// A body with its flushes. What it captures is not known to it.
     fn body(&self, body: &Arc<Body>) -> Arc<Body> {
-        let graph = body.graph();
-        // Its arguments are results of ops, or were flushed for the op that the body belongs to.
+        // Arguments of a body are results of ops, or were flushed for the op that the body belongs to.
         let mut inner = Flushing {
             flushed: self.flushed,
             known: FxHashMap::default(),
-            loaded: FxHashMap::default(),
-            is_seen: Vec::new().into_iter(),
+            params: FxHashMap::default(),
+            demanded: Vec::new().into_iter(),
         };
-        let mut writer = Writer(Graph::with_capacity_of(graph));
-        let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
-        let mut results = Vec::with_capacity(graph.result_count());
-        for node in graph.nodes() {
-            let operands = node.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
-            results.extend(inner.node(&mut writer, node, operands));
-        }
-        if writer.0.nodes().len() == graph.nodes().len() {
-            return body.clone();
-        }
-        let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
-        Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+        let rewritten = rewritten_body(body, |writer, node, operands| inner.node(writer, node, operands));
+        let graph = body.graph();
+        let is_same = rewritten.graph().nodes().len() == graph.nodes().len()
+            && !graph.any_op(&mut |signature| self.flushed_constant(signature).is_some());
+        if is_same { body.clone() } else { Arc::new(rewritten) }
     }
 }
 
@@ -351,7 +345,7 @@ fn is_copy(signature: &Signature) -> bool {
 }
 
 /// Whether results of the op may be subnormal numbers though no operand is.
-fn makes_bits(op: OpCode) -> bool {
+fn may_create_subnormals(op: OpCode) -> bool {
     matches!(op, OpCode::BitcastConvert | OpCode::CustomCall)
 }
 
@@ -397,10 +391,11 @@ fn word_constant(word: DType, bits: u64) -> Attrs {
 mod tests {
     use super::*;
     use crate::canon::CanonRegion;
+    use crate::graph::Graph;
     use crate::lower::{Aliases, Numerics, Target, lower_for};
     use crate::op::attrs::DotDimensionNumbers;
 
-    /// How many flushes the module for a region has whose one result is the last one of the graph.
+    /// The number of selects, and so of flushes, in the module that returns the last result of the graph.
     fn flushes(graph: Graph) -> usize {
         let lifted = vec![false; graph.params().len()].into_boxed_slice();
         let last = graph.result_count() as u32 - 1;
@@ -413,7 +408,7 @@ mod tests {
         TensorType::of(dtype, &[2, 2]).expect("small")
     }
 
-    /// A transposed parameter of the type, and the transposed matrix once more if asked.
+    /// A parameter of the type, transposed so many times.
     fn transposed(dtype: DType, times: usize) -> (Graph, Ref) {
         let mut graph = Graph::new();
         let mut value = graph.param(matrix(dtype));
@@ -426,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_is_flushed_once_where_registers_may_flush_it() {
+    fn a_promoted_parameter_that_is_moved_is_flushed_once() {
         assert_eq!(flushes(transposed(DType::BF16, 1).0), 1);
         assert_eq!(flushes(transposed(DType::BF16, 2).0), 1);
         assert_eq!(flushes(transposed(DType::F32, 1).0), 0);
@@ -434,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_ops_that_flush_read_is_not_flushed() {
+    fn a_parameter_that_only_flushing_ops_read_is_not_flushed() {
         let (mut graph, value) = transposed(DType::BF16, 2);
         let dims = DotDimensionNumbers { lhs_contracting: &[1], rhs_contracting: &[0], ..Default::default() };
         let attrs = attrs::dot_general(dims, DType::BF16);
