@@ -146,8 +146,9 @@ def configure(**options):
     ``manifest=FILE``: regions are written down for ``fuseline cache warm``. ``numerics="exact"``: results have the bits that they have op by op.
     ``check_finite=True``: in debug mode a NaN or an infinity is an error. ``check_indices=False``:
     an index, a label or a probability that is out of range is an error in debug mode only; by
-    default it is one in every mode, at the next read. ``shape_classes="off"``, ``"unmasked"`` (the default) or ``"masked"``:
-    which regions are padded when a size varies, and ``size_buckets="halves"``, ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
+    default it is one in every mode, at the next read. ``shape_classes="off"``, ``"unmasked"`` (the
+    default) or ``"masked"``: which regions are padded when a size varies, and ``size_buckets="halves"``,
+    ``"powers"`` or a number: to what. ``replicas=N``: the device is N devices
     of XLA's, which run one program (:func:`shard`, :func:`replica_group`). The same by ``FUSELINE_TORCH_INTERPRET_COLD`` and so on.
     """
     for name, value in options.items():
