@@ -176,7 +176,7 @@ pub(crate) fn has_subnormal(literal: &Literal) -> bool {
 pub(super) fn flushed(flushes: DTypeSet, operands: &[Arc<Literal>]) -> Option<Vec<Arc<Literal>>> {
     let is_changed =
         |operand: &Arc<Literal>| flushes.contains(operand.dtype().part()) && has_subnormal(operand);
-    if !operands.iter().any(is_changed) {
+    if flushes == DTypeSet::NONE || !operands.iter().any(is_changed) {
         return None;
     }
     let of = |operand: &Arc<Literal>| match is_changed(operand) {

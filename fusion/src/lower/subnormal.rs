@@ -14,7 +14,7 @@
 //! | functions that take a number apart | their code reads its bits |
 //! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is dropped | integers compute it, or nothing does |
 //! | ops that an identity element, an equal operand or a dimension of size 1 makes a copy | the simplifier drops them |
-//! | parameters of `bf16` that are moved | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
+//! | parameters of `bf16` that are moved or returned | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
 //! Invariants:
@@ -50,13 +50,21 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
             .collect(),
         demanded: demanded_bits(&plain.function, flushed).into_iter(),
     };
-    plain.rewritten(
+    let plain = plain.rewritten(
         |_| (),
         |writer, (), node, operands| {
             let results = flushing.node(writer, node, operands);
             results.into_iter().map(|result| (result, result)).collect()
         },
-    )
+    );
+    if !plain.function.returns().iter().any(|value| flushing.params.contains_key(value)) {
+        return plain;
+    }
+    // The result of an op that was expanded to nothing: a collective of one replica.
+    plain.with_returns(|writer, value| match flushing.params.contains_key(&value) {
+        true => flush(writer, value),
+        false => value,
+    })
 }
 
 /// A value that the compiler knows.
@@ -392,6 +400,7 @@ mod tests {
     use super::*;
     use crate::canon::CanonRegion;
     use crate::graph::Graph;
+    use crate::groups::Groups;
     use crate::lower::{Aliases, Numerics, Target, lower_for};
     use crate::op::attrs::DotDimensionNumbers;
 
@@ -426,6 +435,17 @@ mod tests {
         assert_eq!(flushes(transposed(DType::BF16, 2).0), 1);
         assert_eq!(flushes(transposed(DType::F32, 1).0), 0);
         assert_eq!(flushes(transposed(DType::F16, 1).0), 0);
+    }
+
+    #[test]
+    fn a_promoted_parameter_that_a_collective_of_one_replica_returns_is_flushed() {
+        for (dtype, count) in [(DType::BF16, 1), (DType::F32, 0)] {
+            let mut graph = Graph::new();
+            let value = graph.param(matrix(dtype));
+            let attrs = attrs::all_gather(Groups::new(&[[0]]), 0);
+            graph.push(OpCode::AllGather, attrs, &[], &[value]).expect("a gather");
+            assert_eq!(flushes(graph), count, "{dtype:?}");
+        }
     }
 
     #[test]
