@@ -709,6 +709,12 @@ impl Engine {
         self.stream().full(value, dims)
     }
 
+    /// Begins no more compiles that nobody waits for, for a process that is about to end: they would take processor
+    /// time from its end. One that is under way goes on, and one that a read needs still runs. There is no way back.
+    pub fn pause_background_compiles(&self) {
+        self.0.shared.compile.pause_unhurried();
+    }
+
     // ----- looking at the engine -----
 
     /// What the engine has done so far.

@@ -139,7 +139,7 @@ impl Buffer {
 
     /// What is left of it after it was donated, if that is to be kept. What the plugin did not take is dropped, and so is that of several
     /// replicas: the wait keeps apart what exchanges data. XLA:CPU has threads for one collective at a time, and with more of them launched
-    /// ahead two block each other (`tests/collective.rs`).
+    /// ahead two block each other (`tests/engine/collective.rs`).
     pub(crate) fn into_remains(self) -> Option<Remains> {
         let Data::Pjrt(mut each) = self.data else { return None };
         let only = each.pop().filter(|_| each.is_empty())?;

@@ -63,7 +63,7 @@ const EXACT: [FlagOf; 4] = [
 ///
 /// - XNNPACK keeps a packed copy of a product's right operand as long as that has the same address (API 0.81, `XnnFusionThunk::UpdateXnnExecutable`,
 ///   where the operand is a parameter). An operand that was updated where it lies, by donation, is then read as it was before. Which sizes it
-///   is asked for depends on the processor; `tests/donation.rs` has one, and `gpt2/width 768` of the benchmark was wrong from its fourth step on.
+///   is asked for depends on the processor; `tests/engine/donation.rs` has one, and `gpt2/width 768` of the benchmark was wrong from its fourth step on.
 const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
 
 /// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were checked.

@@ -56,6 +56,8 @@ struct Seat {
 struct State<T> {
     items: VecDeque<T>,
     seats: Vec<Seat>,
+    /// No item is begun.
+    paused: bool,
     closed: bool,
 }
 
@@ -109,7 +111,7 @@ impl<T: Item> Pool<T> {
         priority: Priority,
         run: impl Fn(T) + Send + Sync + 'static,
     ) -> std::io::Result<Pool<T>> {
-        let state = State { items: VecDeque::new(), seats: Vec::new(), closed: false };
+        let state = State { items: VecDeque::new(), seats: Vec::new(), paused: false, closed: false };
         let stuck = AtomicU32::new(0);
         let shared =
             Arc::new(Shared { state: Mutex::new(Rank::Queue, state), changed: Condvar::new(), stuck });
@@ -181,6 +183,11 @@ impl<T: Item> Pool<T> {
         let (taken, left) = std::mem::take(&mut state.items).into_iter().partition(is_wanted);
         state.items = left;
         taken
+    }
+
+    /// Begins no more items until [`Pool::shut_down`]. They can be taken back.
+    pub(crate) fn pause(&self) {
+        self.shared.state.lock().paused = true;
     }
 
     /// Threads that were given up and have not come back.
@@ -261,7 +268,8 @@ impl<T: Item> Shared<T> {
             state = self.state.lock();
         }
         loop {
-            if let Some(mut item) = state.items.pop_front() {
+            let is_paused = state.paused && !state.closed;
+            if !is_paused && let Some(mut item) = state.items.pop_front() {
                 let refusal = item.take_refusal();
                 state.seats[seat] = Seat { since: Some(Instant::now()), refusal, is_given_up: false };
                 return Some(item);

@@ -180,6 +180,11 @@ impl<T: Item> Workers<T> {
         }
     }
 
+    /// Begins no more of the work that nobody waits for. [`Workers::hasten`] still finds it.
+    pub(crate) fn pause_unhurried(&self) {
+        self.unhurried.pause();
+    }
+
     /// Lets the threads finish what they have begun and what is waited for, and end; waits for them. One of them may call this: it is not
     /// waited for.
     pub(crate) fn shut_down(&self) {
@@ -240,6 +245,19 @@ mod tests {
         end.send(()).unwrap();
         assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["fuseline-later-0", "fuseline-later-0"]);
         workers.shut_down();
+    }
+
+    #[test]
+    fn paused_work_runs_when_somebody_waits_for_it() {
+        let workers = workers();
+        let (send, told) = mpsc::channel();
+        workers.pause_unhurried();
+        workers.push_unhurried(Some([1; 32]), tell(&send));
+        workers.push_unhurried(Some([2; 32]), tell(&send));
+        workers.hasten(&[2; 32]);
+        assert_eq!(told.recv().unwrap(), "fuseline-test-0");
+        workers.shut_down();
+        assert!(told.try_recv().is_err(), "nobody waits for the other");
     }
 
     #[test]

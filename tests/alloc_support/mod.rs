@@ -1,14 +1,18 @@
 //! An allocator that counts what a thread has, and fails where a test says so.
 //!
-//! A test program that includes this module has [`Counting`] as its allocator. What other threads do is neither counted nor
-//! failed, so tests may run at the same time.
+//! A test program that includes this module has [`Counting`] as its allocator. What other threads do is not failed, and only
+//! [`live_bytes`] counts it, so tests may run at the same time.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// Bytes that are allocated now, by any thread.
+static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
     /// Bytes that this thread has allocated and not freed; less than nothing where it freed what another thread allocated.
@@ -38,6 +42,7 @@ fn may_have(bytes: usize) -> bool {
         now.set(now.get().saturating_add(bytes as i64));
         now.get()
     });
+    LIVE.fetch_add(bytes as i64, Ordering::Relaxed);
     if let Ok(now) = now {
         let _ = MOST.try_with(|most| most.set(most.get().max(now)));
     }
@@ -45,6 +50,7 @@ fn may_have(bytes: usize) -> bool {
 }
 
 fn gives_back(bytes: usize) {
+    LIVE.fetch_sub(bytes as i64, Ordering::Relaxed);
     let _ = NOW.try_with(|now| now.set(now.get().saturating_sub(bytes as i64)));
 }
 
@@ -72,6 +78,11 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: the pointer came from `System` with this layout, and the caller promises the rest.
         unsafe { System.realloc(pointer, layout, size) }
     }
+}
+
+/// Bytes that the process has allocated and not freed.
+pub fn live_bytes() -> i64 {
+    LIVE.load(Ordering::Relaxed)
 }
 
 /// What a function returns, and how many bytes more than before this thread had at most while it ran.

@@ -74,7 +74,7 @@ impl Log {
 }
 
 /// What tests make their engines with: every region is compiled when it first comes, so that it is the plugin that is tested.
-/// `tests/cold.rs` has what is interpreted first.
+/// `tests/engine/cold.rs` has what is interpreted first.
 pub(crate) fn config() -> EngineConfig {
     EngineConfig::new().interpret_cold_regions(false).quick_compiles(false).shape_classes(ShapeClasses::Off)
 }

@@ -1,7 +1,7 @@
 //! What a random program does at the public API: on which streams and in which modes its ops are recorded, when its values
 //! come to the device, are copied, read and dropped. Every value read is the one that the reference interpreter computed.
 //!
-//! Input: a sampled program and choices. `tests/programs.rs` and the fuzz targets share it.
+//! Input: a sampled program and choices. `tests/ops/programs.rs` and the fuzz targets share it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

@@ -5,7 +5,8 @@
 // lock when the interpreter is being taken down is ended by it, in the middle of C++ that may not be left so (status 134), or before it has counted
 // itself out, which PyTorch's end then waits for, for ten seconds. So before that the thread is seen at rest: something is run on it, behind whatever it was at.
 //
-// And the engine's threads go on with compiles that nobody needs any more. What the end of the program does comes first from here on.
+// And the engine's threads go on with compiles that nobody needs any more. They begin no other ones from here on, and what the end of the program does
+// comes first.
 
 #include <ATen/ops/empty.h>
 #include <dirent.h>
@@ -81,6 +82,7 @@ void yield_to_the_end() {
 
 // For the Python module, when the program has ended and the interpreter has not, without its lock. Waits so long at most.
 extern "C" __attribute__((visibility("default"))) void fuseline_torch_settle(int milliseconds) {
+  flt_pause_background_compiles();
   if (Engine::has_threads(torch::autograd::Engine::get_default_engine())) {
     const auto passed = std::make_shared<Passed>();
     std::thread([passed] {

@@ -117,4 +117,5 @@ FltStatus flt_counters();
 bool flt_has_warnings();
 FltStatus flt_warnings();
 bool flt_is_open();
+void flt_pause_background_compiles();
 }

@@ -123,8 +123,7 @@ impl Plain {
             self.function.returns().iter().map(|&returned| value(&mut writer, returned)).collect();
         let last = self.origins.last().copied().flatten();
         self.origins.resize(writer.0.nodes().len(), last);
-        self.function =
-            Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
+        self.function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
         self
     }
 }

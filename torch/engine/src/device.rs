@@ -256,6 +256,13 @@ pub(crate) fn is_open() -> bool {
     matches!(ENGINE.get(), Some(Ok(_))) && !is_forked()
 }
 
+/// Begins no more compiles in the background, if the engine is open.
+pub(crate) fn pause_background_compiles() {
+    if let (Some(Ok(engine)), false) = (ENGINE.get(), is_forked()) {
+        engine.pause_background_compiles();
+    }
+}
+
 /// Whether this process was forked from one in which the engine was open: it is of no use here.
 pub(crate) fn is_forked() -> bool {
     let opener = OPENER.load(Ordering::Relaxed);

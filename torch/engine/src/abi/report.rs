@@ -105,6 +105,12 @@ pub extern "C" fn flt_is_open() -> bool {
     device::is_open()
 }
 
+/// Begins no more compiles in the background, if the engine is open: the process is about to end.
+#[unsafe(no_mangle)]
+pub extern "C" fn flt_pause_background_compiles() {
+    device::pause_background_compiles();
+}
+
 /// Whether this process was forked from one in which the engine was open.
 #[unsafe(no_mangle)]
 pub extern "C" fn flt_is_forked() -> bool {

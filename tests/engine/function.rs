@@ -1,0 +1,119 @@
+//! Functions recorded once and called as one op, or written out.
+
+use fuseline::{DType, Engine, EngineConfig, Mode, OpCode, Result, Tensor, TensorType, nn, with_mode};
+
+use crate::support::{close, plugin};
+
+fn engines() -> Vec<Engine> {
+    let config = || EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
+    [Some(Engine::reference()), plugin(config())].into_iter().flatten().collect()
+}
+
+/// A network of two layers, with an iota, a number, a sum and a tensor from outside in it.
+fn network(x: &Tensor, weights: &Tensor, outside: &Tensor) -> Result<[Tensor; 2]> {
+    let places = x.on_stream().iota(DType::F32, x.dims(), 1)?;
+    let hidden = ((&x.matmul(weights)? + outside)? * 0.5)?.tanh()?;
+    Ok([nn::softmax(&(&hidden * &places)?, -1)?, hidden.sum(&[0])?])
+}
+
+fn inputs(engine: &Engine) -> [Tensor; 3] {
+    let of =
+        |seed: u64| -> Vec<f32> { (0..16).map(|at| ((at * 7 + seed) % 11) as f32 / 11.0 - 0.4).collect() };
+    [1, 2, 3].map(|seed| engine.tensor(&of(seed), &[4, 4]).unwrap())
+}
+
+#[test]
+fn a_function_is_what_it_was_recorded_from() {
+    for engine in engines() {
+        let [x, weights, outside] = inputs(&engine);
+        let expected = network(&x, &weights, &outside).unwrap().map(|value| value.to_vec::<f32>().unwrap());
+        let trace = engine.stream().begin_function("test.network");
+        let params = [&x, &weights].map(|tensor| trace.param(tensor.ty()).unwrap());
+        let made = network(&params[0], &params[1], &outside).unwrap();
+        let function = trace.end(&made).unwrap();
+        assert_eq!(
+            function.captures().len(),
+            1,
+            "numbers are constants, and the tensor from outside is kept"
+        );
+        drop(outside);
+        for mode in [Mode::Fused, Mode::Strict, Mode::Debug] {
+            for is_written_out in [false, true] {
+                let results = with_mode(mode, || match is_written_out {
+                    false => function.call(engine.stream(), &[&x, &weights]),
+                    true => function.write_out(engine.stream(), &[&x, &weights]),
+                });
+                for (result, expected) in results.unwrap().iter().zip(&expected) {
+                    close(&result.to_vec::<f32>().unwrap(), expected, 1e-6);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_is_one_op_and_one_executable() {
+    let config = EngineConfig::new().interpret_cold_regions(false).quick_compiles(false);
+    let Some(engine) = plugin(config) else { return };
+    let [x, weights, outside] = inputs(&engine);
+    let trace = engine.stream().begin_function("test.network");
+    let params = [&x, &weights].map(|tensor| trace.param(tensor.ty()).unwrap());
+    let function = trace.end(&network(&params[0], &params[1], &outside).unwrap()).unwrap();
+    engine.synchronize().unwrap();
+    let before = engine.counters();
+    for _ in 0..3 {
+        let results = function.call(engine.stream(), &[&x, &weights]).unwrap();
+        engine.stream().flush();
+        results[0].to_vec::<f32>().unwrap();
+    }
+    let after = engine.counters();
+    assert_eq!((after.ops - before.ops, after.regions - before.regions), (3, 3));
+    assert_eq!(after.compiles - before.compiles, 1);
+    assert!(function.op().body().graph().nodes().iter().any(|node| node.signature().op() == OpCode::Iota));
+}
+
+#[test]
+fn what_is_written_out_ends_where_a_program_drops_it() {
+    let engine = Engine::reference();
+    let trace = engine.stream().begin_function("test.chain");
+    let mut x = trace.param(&TensorType::of(DType::F32, &[64]).unwrap()).unwrap();
+    for _ in 0..50 {
+        x = x.tanh().unwrap();
+    }
+    let function = trace.end(&[x]).unwrap();
+    let input = engine.full(0.5f32, &[64]).unwrap();
+    engine.synchronize().unwrap();
+    let before = engine.counters().live_values;
+    let results = with_mode(Mode::Strict, || function.write_out(engine.stream(), &[&input])).unwrap();
+    engine.synchronize().unwrap();
+    assert_eq!(engine.counters().live_values, before + 1);
+    drop(results);
+}
+
+#[test]
+fn what_a_function_is_given_is_checked() {
+    let engine = Engine::reference();
+    let ty = TensorType::of(DType::F32, &[2]).unwrap();
+    let trace = engine.stream().begin_function("test.twice");
+    let x = trace.param(&ty).unwrap();
+    let function = trace.end(&[(&x + &x).unwrap()]).unwrap();
+    let wrong = engine.full(1.0f32, &[3]).unwrap();
+    for call in [function.call(engine.stream(), &[&wrong]), function.write_out(engine.stream(), &[])] {
+        let message = call.unwrap_err().to_string();
+        assert!(message.contains("f32[2]"), "{message}");
+    }
+    // A value of a function that has ended.
+    let message = (&x + &x).unwrap_err().to_string();
+    assert!(message.contains("has ended"), "{message}");
+    let message = engine
+        .stream()
+        .begin_function("test.read")
+        .param(&ty)
+        .unwrap()
+        .to_vec::<f32>()
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("has ended") || message.contains("no data"), "{message}");
+    let message = engine.stream().begin_function("no name").end(&[]).unwrap_err().to_string();
+    assert!(message.contains("name"), "{message}");
+}

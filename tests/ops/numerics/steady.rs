@@ -1,0 +1,102 @@
+//! With exact numerics a number has one result, wherever it stands.
+
+use fuseline::fusion::op::{Entropy, Fusibility, OPS, OpDef, Operands, Seeded};
+use fuseline::{Attrs, DType, Engine, Literal, Mode, Numerics, OpCode, Result, with_mode};
+
+use super::{different, engine};
+
+/// Rows of the longest length.
+const ROWS: u64 = 24;
+const LONGEST: u64 = 80;
+
+/// Lengths of rows whose ends fall on all places of a vector, and a scalar.
+const LENGTHS: [u64; 9] = [1, 2, 3, 5, 18, 35, 63, 66, 79];
+
+/// An op on the first columns of some data. `None` if it does not take the type.
+fn on_columns(
+    engine: &Engine,
+    def: &OpDef,
+    data: &[Vec<f32>],
+    columns: u64,
+    dtype: DType,
+) -> Result<Option<Literal>> {
+    let mut operands = Vec::new();
+    for data in data {
+        let rows = data.chunks(LONGEST as usize);
+        let part: Vec<f32> = rows.flat_map(|row| &row[..columns as usize]).copied().collect();
+        operands.push(engine.tensor(&part, &[ROWS, columns])?.convert(dtype)?);
+    }
+    let operands: Vec<_> = operands.iter().collect();
+    match engine.stream().record(def.code, Attrs::none(), &[], &operands) {
+        Ok(made) if made[0].dtype() == dtype => made[0].to_literal().map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Columns of a matrix of the longest rows.
+fn first_columns(whole: &Literal, columns: u64) -> Literal {
+    let size = whole.dtype().size();
+    let rows = whole.bytes().chunks(LONGEST as usize * size);
+    let bytes: Vec<u8> = rows.flat_map(|row| &row[..columns as usize * size]).copied().collect();
+    let ty = fuseline::TensorType::of(whole.dtype(), &[ROWS, columns]).unwrap();
+    Literal::from_bytes(ty, bytes).unwrap()
+}
+
+/// Ops for which the place of a number matters, though an op is compared only with itself here.
+fn found(engine: &Engine, ops: &[&OpDef], dtype: DType) -> Vec<OpCode> {
+    let mut found = Vec::new();
+    for def in ops {
+        let Operands::Fixed(names) = def.operands else { continue };
+        let mut random = Seeded::new(7);
+        let mut element = || {
+            let scale = [0.01, 1.0, 3.0, 30.0][random.draw(4) as usize];
+            (random.draw(2_000_001) as f32 / 1_000_000.0 - 0.5) * scale
+        };
+        let data: Vec<Vec<f32>> =
+            names.iter().map(|_| (0..ROWS * LONGEST).map(|_| element()).collect()).collect();
+        let Some(whole) = on_columns(engine, def, &data, LONGEST, dtype).unwrap() else { continue };
+        let depends = LENGTHS.iter().any(|&columns| {
+            let part = on_columns(engine, def, &data, columns, dtype).unwrap().expect("as on longer rows");
+            different(&part, &first_columns(&whole, columns)) > 0
+        });
+        if depends {
+            println!("{} of {dtype} depends on where a number stands", def.name);
+            found.push(def.code);
+        }
+    }
+    found
+}
+
+/// What regions are compared with is itself the same, whatever the shape: this is what the steady ops are for, which all programs use.
+#[test]
+fn a_number_has_one_result() {
+    let common = [
+        OpCode::Exponential,
+        OpCode::Log,
+        OpCode::LogPlusOne,
+        OpCode::Rsqrt,
+        OpCode::Sqrt,
+        OpCode::Tanh,
+        OpCode::Logistic,
+        OpCode::Divide,
+        OpCode::Power,
+        OpCode::Sine,
+        OpCode::Cosine,
+        OpCode::ExponentialMinusOne,
+        OpCode::Erf,
+    ];
+    let ops: Vec<&OpDef> = OPS
+        .iter()
+        .filter(|def| def.fusibility == Fusibility::Elementwise && common.contains(&def.code))
+        .collect();
+    assert_eq!(ops.len(), common.len());
+    let Some(exact) = engine(Numerics::Exact) else { return };
+    with_mode(Mode::Strict, || {
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            assert_eq!(found(&exact, &ops, dtype), []);
+        }
+        // What is compared can differ.
+        let fast = found(&engine(Numerics::Fast).expect("as before"), &ops[..], DType::F32);
+        assert!(fast.contains(&OpCode::Exponential), "{fast:?}");
+    });
+}

@@ -1,0 +1,276 @@
+//! Special values through every tier of one process: an op means the same to the interpreter, to
+//! what is compiled in a hurry, to what is compiled with all optimisations, to padded and to
+//! specialised executables, and in every mode.
+//!
+//! Programs consist of ops whose results have one right bit pattern: what moves, compares, selects
+//! and converts, integers, and single products and roots of `f32` and `f64`. Their inputs are NaN,
+//! infinities, zeros of both signs and subnormal numbers. Each execution is compared with the
+//! interpreter under the device's arithmetic, bit by bit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fuseline::fusion::interp::{self, Sums};
+use fuseline::fusion::lower::Target;
+use fuseline::fusion::op::{
+    Aim, Fusibility, ProgramOptions, ProgramSampler, Rounding, Seeded, rounding_class,
+};
+use fuseline::fusion::program::ProgramId;
+use fuseline::fusion::{DTypeSet, OpDef, Signature};
+use fuseline::{
+    Attrs, DType, Engine, EngineConfig, Literal, Mode, OpCode, Result, ShapeClasses, Tensor, with_mode,
+};
+
+use super::{different, number, programs};
+
+use crate::support::{plugin, wait_until};
+
+/// Programs that are recorded as one region: most of a small compile is what every compile takes.
+const TOGETHER: u64 = 20;
+
+/// Executions of a region, enough for the interpreter's ten and for what is compiled in a hurry.
+const ROUNDS: usize = 12;
+
+/// A call of a program; operands are places in its values.
+struct Call {
+    signature: Arc<Signature>,
+    operands: Vec<usize>,
+}
+
+/// Calls, their inputs, and the right data of all results.
+#[derive(Default)]
+struct Calls {
+    inputs: Vec<(usize, Arc<Literal>)>,
+    calls: Vec<Call>,
+    values: Vec<Option<Arc<Literal>>>,
+}
+
+/// Whether a result has one right bit pattern whatever else the region computes. Fusing a product
+/// with a sum, or keeping a short float in a longer one, is what [`fuseline::Numerics::Fast`]
+/// allows.
+fn is_determined(signature: &Signature) -> bool {
+    let wide = |dtype: DType| matches!(dtype, DType::F32 | DType::F64);
+    match signature.op() {
+        OpCode::Multiply | OpCode::Sqrt => wide(signature.results()[0].dtype()),
+        // XLA does not define the bits of what it draws.
+        OpCode::Rng | OpCode::RngBitGenerator => false,
+        _ => rounding_class(signature) != Rounding::Rounded,
+    }
+}
+
+impl Calls {
+    fn add(&mut self, seed: u64) {
+        let dtypes = DTypeSet::WHOLE_BYTES.and(DTypeSet::of(&[
+            DType::Bool,
+            DType::I32,
+            DType::U8,
+            DType::U32,
+            DType::I64,
+            DType::BF16,
+            DType::F16,
+            DType::F32,
+            DType::F64,
+        ]));
+        let accepts = |def: &OpDef| {
+            // Where an op has no estimate, the region is compiled at once.
+            let is_estimated = match def.fusibility {
+                Fusibility::Elementwise | Fusibility::Movement => true,
+                Fusibility::Indexing => {
+                    matches!(def.code, OpCode::Gather | OpCode::DynamicSlice | OpCode::DynamicUpdateSlice)
+                }
+                _ => false,
+            };
+            is_estimated && def.bodies.is_empty()
+        };
+        let options = ProgramOptions { dtypes, accepts, ..ProgramOptions::new(Aim::Everything) };
+        let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), 8);
+        let arithmetic = Target::CPU.arithmetic(Sums::InOrder);
+        let mut places: HashMap<ProgramId, usize> = HashMap::new();
+        for op in sampled.program.ops.iter().filter(|op| is_determined(&op.signature)) {
+            if op.signature.operands().iter().chain(op.signature.results()).any(|ty| ty.dtype().is_complex())
+            {
+                continue;
+            }
+            let operands: Vec<usize> = op
+                .operands
+                .iter()
+                .map(|id| {
+                    *places.entry(*id).or_insert_with(|| {
+                        let data = sampled.value(*id).data.clone();
+                        self.inputs.push((self.values.len(), data.clone()));
+                        self.values.push(Some(data));
+                        self.values.len() - 1
+                    })
+                })
+                .collect();
+            let data: Vec<Arc<Literal>> =
+                operands.iter().map(|&place| self.values[place].clone().expect("made before")).collect();
+            let Ok(results) = interp::call_by(arithmetic, &op.signature, &data) else { continue };
+            for (id, data) in op.results.iter().zip(results) {
+                places.insert(*id, self.values.len());
+                self.values.push(Some(Arc::new(data)));
+            }
+            self.calls.push(Call { signature: op.signature.clone(), operands });
+        }
+    }
+
+    /// Records all calls once; all results, by place.
+    fn record(&self, engine: &Engine) -> Result<Vec<(usize, Tensor)>> {
+        let stream = engine.stream();
+        let mut values: HashMap<usize, Tensor> = HashMap::new();
+        for (place, data) in &self.inputs {
+            values.insert(*place, stream.from_literal(data)?);
+        }
+        let mut results = Vec::new();
+        // Results have the places that are no input's, in order.
+        let mut next = 0;
+        for call in &self.calls {
+            let operands: Vec<&Tensor> = call.operands.iter().map(|place| &values[place]).collect();
+            let signature = &call.signature;
+            let made = stream.record(
+                signature.op(),
+                Attrs::clone(signature.attrs()),
+                signature.bodies(),
+                &operands,
+            )?;
+            for tensor in made {
+                while self.inputs.iter().any(|(place, _)| *place == next) {
+                    next += 1;
+                }
+                results.push((next, tensor.clone()));
+                values.insert(next, tensor);
+                next += 1;
+            }
+        }
+        Ok(results)
+    }
+
+    /// Runs the calls and compares all results.
+    fn check(&self, engine: &Engine, what: &str) {
+        let results = self.record(engine).expect("the calls are accepted");
+        for (call, (place, result)) in self.results().zip(&results) {
+            let found = result.to_literal().unwrap_or_else(|error| panic!("{what}: {error}"));
+            let wanted = self.values[*place].as_ref().expect("evaluated");
+            assert_eq!(
+                different(&found, wanted),
+                0,
+                "{what}: {:?} {:?} of {:?} is {found:?}, not {wanted:?}",
+                call.signature,
+                call.signature.attrs(),
+                call.operands.iter().map(|&place| self.values[place].clone()).collect::<Vec<_>>(),
+            );
+        }
+    }
+
+    /// The call of each result.
+    fn results(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().flat_map(|call| std::iter::repeat_n(call, call.signature.results().len()))
+    }
+}
+
+/// How many programs are run. `FUSELINE_PROGRAMS` multiplies it.
+const PROGRAMS: u64 = 2_000;
+
+#[test]
+fn special_values_mean_the_same_in_every_tier() {
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
+    let range = programs(PROGRAMS);
+    let mut seeds = range.clone().peekable();
+    let mut batches = 0;
+    while seeds.peek().is_some() {
+        let mut calls = Calls::default();
+        let first = seeds.peek().copied().unwrap_or_default();
+        seeds.by_ref().take(TOGETHER as usize).for_each(|seed| calls.add(seed));
+        for round in 0..ROUNDS {
+            calls.check(&engine, &format!("programs from {first} on, round {round}"));
+        }
+        wait_until(&engine, |counters| counters.pending_compiles == 0);
+        for _ in 0..2 {
+            calls.check(&engine, &format!("programs from {first} on, compiled"));
+        }
+        if batches % 25 == 0 {
+            for mode in [Mode::Strict, Mode::Debug] {
+                with_mode(mode, || calls.check(&engine, &format!("programs from {first} on, {mode:?}")));
+            }
+        }
+        batches += 1;
+        engine.clear_cache();
+    }
+    let counters = engine.counters();
+    println!("{} programs: {counters:?}", range.end - range.start);
+    if number::<u64>("FUSELINE_PROGRAM").is_none() {
+        assert!(counters.interpreted > 5 * batches && counters.executions > batches, "{counters:?}");
+        assert_eq!(counters.fallbacks, 0, "{counters:?}");
+    }
+}
+
+/// The numbers at which arithmetic turns, of a length.
+fn odd(len: u64) -> Vec<f32> {
+    let odd = [1e-40f32, -1e-40, 0.0, -0.0, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN, 1.0, -2.0, f32::MAX];
+    (0..len).map(|index| odd[(index % 10) as usize]).collect()
+}
+
+/// What `step` makes of [`odd`] numbers, under the device's arithmetic.
+fn wanted(len: u64, scale: f32) -> Vec<u32> {
+    let flush = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
+    let step = |x: f32| {
+        let scaled = flush(flush(x) * scale);
+        if flush(x) == 0.0 { -x } else { scaled }
+    };
+    odd(len).into_iter().map(|x| step(x).to_bits()).collect()
+}
+
+/// The scaled numbers, and where a number counts as zero the negated number itself.
+fn step(engine: &Engine, x: &Tensor, scaled: &Tensor) -> Result<Vec<f32>> {
+    let zero = engine.full(0f32, &[])?;
+    let is_zero = x.equal(&zero)?;
+    is_zero.select(&x.neg()?, scaled)?.to_vec::<f32>()
+}
+
+fn check(found: &[f32], wanted: &[u32], what: &str) {
+    for (index, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let both_nan = found.is_nan() && f32::from_bits(*wanted).is_nan();
+        assert!(
+            both_nan || found.to_bits() == *wanted,
+            "{what}: element {index} is {found:e}, not {:e}",
+            f32::from_bits(*wanted)
+        );
+    }
+}
+
+/// Sizes that vary are padded, with masks and without.
+#[test]
+fn special_values_mean_the_same_in_padded_regions() {
+    for classes in [ShapeClasses::Off, ShapeClasses::Unmasked, ShapeClasses::Masked] {
+        let Some(engine) = plugin(EngineConfig::new().shape_classes(classes)) else { return };
+        for round in 0..3 {
+            for len in 1..24 {
+                let x = engine.tensor(&odd(len), &[len]).unwrap();
+                let found = step(&engine, &x, &(&x * 0.5).unwrap()).unwrap();
+                check(&found, &wanted(len, 0.5), &format!("{classes:?}, {len} elements, round {round}"));
+            }
+            wait_until(&engine, |counters| counters.pending_compiles == 0);
+        }
+    }
+}
+
+/// A number that stays the same is compiled in, and one that changes nothing must not make the
+/// product a copy.
+#[test]
+fn special_values_mean_the_same_where_a_scalar_is_compiled_in() {
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
+    // Shorter ones would not be faster.
+    let x = engine.tensor(&odd(5_000), &[5_000]).unwrap();
+    let wanted = wanted(5_000, 1.0);
+    for divides in [false, true] {
+        let before = engine.counters().specialised;
+        for round in 0..1_200 {
+            let scaled = if divides { &x / 1.0 } else { &x * 1.0 }.unwrap();
+            check(&step(&engine, &x, &scaled).unwrap(), &wanted, &format!("{divides}, round {round}"));
+            if round % 100 == 99 {
+                wait_until(&engine, |counters| counters.pending_compiles == 0);
+            }
+        }
+        assert!(engine.counters().specialised > before, "{:?}", engine.counters());
+    }
+}

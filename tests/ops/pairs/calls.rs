@@ -1,0 +1,363 @@
+//! What stands for a pair: calls that the row's generator makes, with special values as their data.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use fuseline::fusion::attr::AttrKind;
+use fuseline::fusion::op::{
+    Aim, Domain, Fusibility, OPS, Rounding, SampleOperand, Sampler, Seeded, Signature, fill, rounding_class,
+};
+use fuseline::fusion::{AttrValue, Body, DTypeSet, OpDef};
+use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
+
+use crate::support::special::{of_bits, specials};
+
+/// Most elements of an operand of an elementwise op.
+pub(crate) const MOST: usize = 1 << 16;
+
+/// Most special values of one type among operands of other ops.
+const LIST: usize = 256;
+
+/// Calls of an op that is not elementwise: at least, at most, and at most where a call of floats has one special value.
+const CALLS: (usize, usize, usize) = (4, 6, 12);
+
+/// Most calls of an elementwise op with attributes.
+const VARIANTS: usize = 12;
+
+/// Most choices that are tried to find them.
+const TRIES: u64 = 600;
+
+/// An op on an element type: that of its first operand, or of its result where it has no operand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) def: &'static OpDef,
+    pub(crate) dtype: DType,
+    /// Another type that the call has: the one that an attribute names, or that of the operands that the first one, which
+    /// has one type only, chooses among.
+    pub(crate) other: Option<DType>,
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.def.name, self.dtype)?;
+        self.other.map_or(Ok(()), |other| write!(f, " and {other}"))
+    }
+}
+
+/// A call with its operands.
+pub(crate) struct Call {
+    pub(crate) signature: Arc<Signature>,
+    pub(crate) operands: Vec<Arc<Literal>>,
+}
+
+/// Place of an attribute that names an element type besides that of the operands.
+pub(crate) fn dtype_attr(def: &OpDef) -> Option<usize> {
+    let place = def.attrs.iter().position(|attr| attr.kind == AttrKind::DType);
+    place.filter(|_| !def.takes(0))
+}
+
+/// Whether the first operand, which has one type only, chooses among others.
+fn is_selector(def: &OpDef) -> bool {
+    def.dtypes.iter().count() == 1 && (def.takes(2) || def.takes(3))
+}
+
+/// Every pair of the op table, in its order.
+pub(crate) fn pairs() -> Vec<Pair> {
+    let mut all = Vec::new();
+    for def in &OPS {
+        for dtype in def.dtypes.and(DTypeSet::ANY).iter() {
+            if dtype_attr(def).is_some() || is_selector(def) {
+                all.extend(DTypeSet::ANY.iter().map(|other| Pair { def, dtype, other: Some(other) }));
+            } else {
+                all.push(Pair { def, dtype, other: None });
+            }
+        }
+    }
+    all
+}
+
+/// Whether an op does nothing but run its bodies.
+fn runs_bodies(op: OpCode) -> bool {
+    matches!(op, OpCode::While | OpCode::If | OpCode::Case | OpCode::Map | OpCode::Composite)
+}
+
+/// Whether a body has an op on floats for which `is` holds.
+fn has(body: &Body, is: fn(&Signature) -> bool) -> bool {
+    let mut signatures = body.graph().nodes().iter().map(|node| node.signature());
+    signatures.any(|signature| match signature.bodies() {
+        [] => (has_floats(signature.operands()) || has_floats(signature.results())) && is(signature),
+        bodies => bodies.iter().any(|body| has(body, is)),
+    })
+}
+
+fn has_floats(types: &[TensorType]) -> bool {
+    types.iter().any(|ty| ty.dtype().part().is_float())
+}
+
+/// A call by the row's generator, with what its operands are to hold.
+struct Sampled {
+    attrs: Attrs,
+    bodies: Vec<Arc<Body>>,
+    operands: Vec<SampleOperand>,
+}
+
+impl Sampled {
+    fn types(&self) -> Vec<TensorType> {
+        self.operands.iter().map(|operand| operand.ty(&[]).clone()).collect()
+    }
+}
+
+/// Makes the calls of a pair.
+struct Maker {
+    pair: Pair,
+    /// Most elements of an operand of an elementwise op.
+    most: usize,
+    seed: u64,
+    /// How many special values of each type were used.
+    used: HashMap<DType, usize>,
+}
+
+/// The calls that stand for a pair, elementwise ones with at most so many elements; none where the op's rule takes no call
+/// of it.
+pub(crate) fn calls(pair: Pair, most: usize) -> Vec<Call> {
+    let mut maker = Maker { pair, most, seed: 0, used: HashMap::new() };
+    if pair.def.fusibility == Fusibility::Elementwise { maker.elementwise() } else { maker.any() }
+}
+
+impl Maker {
+    /// Portable calls, where the plugin's answer depends on more than the data, with bodies that combine in any order; any
+    /// calls of elementwise ops.
+    fn sample(&mut self) -> Option<Sampled> {
+        let Pair { def, dtype, other } = self.pair;
+        let elementwise = def.fusibility == Fusibility::Elementwise;
+        let aim = if elementwise { Aim::Everything } else { Aim::Portable };
+        // Mostly the types of the pair alone, now and then with those that indices, sizes and bodies need.
+        let own = DTypeSet::of(&[dtype, other.unwrap_or(dtype)]);
+        let dtypes = if self.seed % 4 < 2 { own } else { own.or(DTypeSet::ANY.and(DTypeSet::INT_BOOL)) };
+        self.seed += 1;
+        let mut entropy = Seeded::new(self.seed);
+        let sample = Sampler::new(def, &mut entropy, &[], dtypes, aim).sample()?;
+        let mut sampled = Sampled { attrs: sample.attrs, bodies: sample.bodies, operands: sample.operands };
+        if let (Some(place), Some(other)) = (dtype_attr(def), other) {
+            let mut values = sampled.attrs.values().to_vec();
+            // What a product of one type is to be summed in is for the generator to say.
+            let free = !matches!(def.fusibility, Fusibility::Contraction | Fusibility::Indexing);
+            if free {
+                values[place] = AttrValue::DType(other);
+            } else if values[place] != AttrValue::DType(other) {
+                return None;
+            }
+            sampled.attrs = values.into_iter().collect();
+        }
+        let types = sampled.types();
+        let signature = Signature::infer(def.code, sampled.attrs.clone(), &sampled.bodies, &types).ok()?;
+        let first = types.first().or(signature.results().first())?;
+        let chosen = !is_selector(def) || types[1..].iter().any(|ty| Some(ty.dtype()) == other);
+        let mut all = types.iter().chain(signature.results());
+        (first.dtype() == dtype && chosen && all.all(|ty| DTypeSet::ANY.contains(ty.dtype())))
+            .then_some(sampled)
+    }
+
+    fn elementwise(&mut self) -> Vec<Call> {
+        let wanted = match self.pair {
+            Pair { def, other: None, .. } if !def.attrs.is_empty() => VARIANTS,
+            _ => 1,
+        };
+        let mut calls: Vec<Call> = Vec::new();
+        while self.seed < TRIES && calls.len() < wanted {
+            let Some(call) = self.crossed() else { continue };
+            if calls.iter().all(|other| other.signature.attrs() != call.signature.attrs()) {
+                calls.push(call);
+            }
+        }
+        calls
+    }
+
+    /// A call on vectors that hold the special values of their types in all combinations.
+    fn crossed(&mut self) -> Option<Call> {
+        let sampled = self.sample()?;
+        let types = sampled.types();
+        // Scalars beside tensors are another call of the same op.
+        if !types.windows(2).all(|pair| pair[0].shape() == pair[1].shape()) {
+            return None;
+        }
+        // All short floats through the ops of one operand are in tests/ops/exhaustive.rs.
+        let apart = types.len() == 1 && self.pair.other.is_none() && types[0].dtype().is_float();
+        let most = (self.most as f64).powf(1.0 / types.len() as f64) as usize - usize::from(apart);
+        let lists: Vec<Vec<u128>> = types.iter().map(|ty| specials(ty.dtype(), most)).collect();
+        let count: usize = lists.iter().map(Vec::len).product();
+        let mut step = count;
+        let mut operands = Vec::new();
+        for (list, ty) in lists.iter().zip(&types) {
+            step /= list.len();
+            let ty = TensorType::of(ty.dtype(), &[count as u64]).expect("small");
+            operands.push(of_bits(ty, (0..count).map(|index| list[index / step % list.len()])));
+        }
+        self.call(sampled, operands)
+    }
+
+    /// Calls until they have used each special value.
+    fn any(&mut self) -> Vec<Call> {
+        let Pair { def, dtype, other } = self.pair;
+        let shown = other.filter(|_| is_selector(def)).unwrap_or(dtype);
+        let enough = specials(shown, LIST).len();
+        let combines = def.rounding == Rounding::Rounded && !runs_bodies(def.code);
+        // What is moved to another type has its values in the other pairs of the first one too.
+        let most = match def.fusibility {
+            Fusibility::Movement if dtype_attr(def).is_some() => CALLS.0,
+            _ if combines && shown.part().is_float() => CALLS.2,
+            _ => CALLS.1,
+        };
+        let mut calls = Vec::new();
+        while self.seed < TRIES {
+            let used: usize = self.used.values().sum();
+            if calls.len() >= most || (calls.len() >= CALLS.0 && used >= enough) {
+                break;
+            }
+            calls.extend(self.special());
+        }
+        calls
+    }
+
+    /// Data that goes through the special values, from where the last one ended.
+    fn cycled(&mut self, ty: &TensorType) -> Literal {
+        let list = specials(ty.dtype(), LIST);
+        let count = ty.elems().get();
+        let used = self.used.entry(ty.dtype()).or_default();
+        let start = *used;
+        *used += count;
+        of_bits(ty.clone(), (start..start + count).map(|index| list[index % list.len()]))
+    }
+
+    /// A call that moves, orders or combines special values. Where floats are combined, one special value is among ordinary
+    /// ones, so that the order in which they are combined does not decide what becomes of it.
+    fn special(&mut self) -> Option<Call> {
+        let mut sampled = self.sample()?;
+        let def = self.pair.def;
+        let types = sampled.types();
+        let signature = Signature::infer(def.code, sampled.attrs.clone(), &sampled.bodies, &types).ok()?;
+        let floats = has_floats(&types) || has_floats(signature.results());
+        let rounds = |signature: &Signature| rounding_class(signature) == Rounding::Rounded;
+        let jumps = |signature: &Signature| rounding_class(signature) == Rounding::Step;
+        // What rounds is compared as an op, not as a body.
+        if runs_bodies(def.code) && sampled.bodies.iter().any(|body| has(body, rounds)) {
+            return None;
+        }
+        let mut values = sampled.attrs.values().to_vec();
+        if let Some(AttrValue::Dense(data)) =
+            values.iter_mut().find(|value| matches!(value, AttrValue::Dense(_)))
+        {
+            let ty =
+                TensorType::of(data.dtype(), &[specials(data.dtype(), LIST).len() as u64]).expect("small");
+            *data = Arc::new(self.cycled(&ty));
+        }
+        sampled.attrs = values.into_iter().collect();
+        let combines = floats && !runs_bodies(def.code) && (rounds(&signature) || !sampled.bodies.is_empty());
+        let mut entropy = Seeded::new(self.seed);
+        let mut data = Vec::new();
+        for operand in &sampled.operands {
+            data.push(match operand {
+                SampleOperand::Pool(_) => unreachable!("the pool is empty"),
+                SampleOperand::Given(data) => Literal::clone(data),
+                SampleOperand::Fresh(ty, Domain::Any) if !combines || !ty.dtype().part().is_float() => {
+                    self.cycled(ty)
+                }
+                SampleOperand::Fresh(ty, domain) => fill(&mut entropy, ty, *domain, Aim::Portable),
+            });
+        }
+        // Windows are visited in any order, so of equal elements either is selected.
+        if def.code == OpCode::SelectAndScatter && has_ties(&data[0]) {
+            return None;
+        }
+        if combines {
+            let fresh = |place: &usize| {
+                let data: &Literal = &data[*place];
+                matches!(sampled.operands[*place], SampleOperand::Fresh(..))
+                    && data.dtype().part().is_float()
+                    && data.ty().elems().get() > 0
+            };
+            let places: Vec<usize> = (0..data.len()).filter(fresh).collect();
+            if !places.is_empty() {
+                let place = places[self.seed as usize / 4 % places.len()];
+                let one = self.cycled(&TensorType::scalar(data[place].dtype()));
+                // A comparison with NaN leaves what comes first, and what comes first is not said.
+                if one.has_nan() && sampled.bodies.iter().any(|body| has(body, jumps)) {
+                    return None;
+                }
+                data[place] = with_one(&data[place], self.seed as usize * 7, &one);
+            }
+        }
+        self.call(sampled, data)
+    }
+
+    fn call(&self, sampled: Sampled, operands: Vec<Literal>) -> Option<Call> {
+        let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+        let signature = Signature::infer(self.pair.def.code, sampled.attrs, &sampled.bodies, &types).ok()?;
+        let operands = operands.into_iter().map(Arc::new).collect();
+        Some(Call { signature: Arc::new(signature), operands })
+    }
+}
+
+/// Calls on one number in all elements, which XLA folds by other code again: an elementwise op on some of the elements of its
+/// operands, as scalars and as vectors in turn, another op on the first element of each operand of numbers that round.
+pub(crate) fn splats(call: &Call) -> Vec<Call> {
+    /// Most of them of an elementwise op.
+    const SPLATS: usize = 4;
+    let signature = &call.signature;
+    let def = signature.def();
+    let again = |operands: Vec<Arc<Literal>>| {
+        let types: Vec<TensorType> = operands.iter().map(|data| data.ty().clone()).collect();
+        let signature =
+            Signature::infer(def.code, Attrs::clone(signature.attrs()), signature.bodies(), &types).ok()?;
+        Some(Call { signature: Arc::new(signature), operands })
+    };
+    if def.fusibility != Fusibility::Elementwise {
+        let splat = |data: &Arc<Literal>| {
+            let count = data.ty().elems().get();
+            if count == 0 || !data.dtype().part().is_float() {
+                return data.clone();
+            }
+            let bytes = element(data, 0).repeat(count);
+            Arc::new(Literal::from_bytes(data.ty().clone(), bytes).expect("as many bytes"))
+        };
+        return again(call.operands.iter().map(splat).collect()).into_iter().collect();
+    }
+    let count = call.operands.first().map_or(0, |data| data.ty().elems().get());
+    let step = count.div_ceil(SPLATS).max(1);
+    let of = |index: usize| {
+        let dims: &[u64] = if (index / step).is_multiple_of(2) { &[] } else { &[2] };
+        let splat = |data: &Arc<Literal>| {
+            let ty = TensorType::of(data.dtype(), dims).expect("small");
+            let bytes = element(data, index).repeat(ty.elems().get());
+            Arc::new(Literal::from_bytes(ty, bytes).expect("as many bytes"))
+        };
+        again(call.operands.iter().map(splat).collect())
+    };
+    // `exp` of two f16 NaN that are constants was 0.77 once (XLA's CPU plugin, API 0.81, all code of a module in one piece), most likely because LLVM
+    // folds the polynomial, and a NaN converted to an integer on the way may be anything. Among other numbers NaN is tried for every op, above.
+    let may_be_anything =
+        |call: &Call| def.rounding == Rounding::Rounded && call.operands.iter().any(|data| data.has_nan());
+    (0..count).step_by(step).filter_map(of).filter(|call| !may_be_anything(call)).collect()
+}
+
+/// One element of a literal.
+pub(crate) fn element(literal: &Literal, index: usize) -> &[u8] {
+    let size = literal.dtype().size();
+    &literal.bytes()[index * size..(index + 1) * size]
+}
+
+/// The data with another element at some place.
+fn with_one(data: &Literal, place: usize, one: &Literal) -> Literal {
+    let size = data.dtype().size();
+    let at = place % data.ty().elems().get() * size;
+    let mut bytes = data.bytes().to_vec();
+    bytes[at..at + size].copy_from_slice(one.bytes());
+    Literal::from_bytes(data.ty().clone(), bytes).expect("as many bytes")
+}
+
+/// Whether two elements have the same bits.
+fn has_ties(data: &Literal) -> bool {
+    let mut seen = HashSet::new();
+    !data.bytes().chunks_exact(data.dtype().size()).all(|bytes| seen.insert(bytes))
+}

@@ -1,0 +1,182 @@
+//! Running calls on an engine, and finding what differs from the interpreter.
+
+use std::sync::Arc;
+
+use fuseline::fusion::interp::{self, Sums};
+use fuseline::fusion::lower::Target;
+use fuseline::fusion::op::{Fusibility, Rounding, rounding, rounding_class};
+use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
+
+use super::calls::{Call, element};
+
+use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict};
+
+/// An element of a result that is not what it should be.
+pub(crate) struct Case {
+    /// The elements of the operands at the same place, for elementwise ops: the number, or both parts of a complex one.
+    /// Integers are given as numbers too.
+    pub(crate) operands: Vec<Vec<Float>>,
+    /// What was found and what is right, in all parts; `None` for elements that are no floats.
+    pub(crate) floats: Option<(Vec<Float>, Vec<Float>)>,
+    /// How far the result is off, in units in the last place of the right one.
+    pub(crate) steps: f64,
+    words: String,
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+/// What a call gave on the plugin.
+pub(crate) enum Outcome {
+    /// The elements that differ.
+    Ran(Vec<Case>),
+    /// The plugin does not compile it, for this reason.
+    Refused(String),
+}
+
+/// The floats that bytes of a type hold, two per complex number; none where it is no type of floats.
+fn floats(dtype: DType, bytes: &[u8]) -> Vec<Float> {
+    let dtype = dtype.part();
+    if !dtype.is_float() {
+        return Vec::new();
+    }
+    let float = |raw: &[u8]| {
+        let mut wide = [0; 8];
+        wide[..raw.len()].copy_from_slice(raw);
+        Float { dtype, bits: u64::from_le_bytes(wide) }
+    };
+    bytes.chunks_exact(dtype.size()).map(float).collect()
+}
+
+/// The parts of an element; none of an integer.
+fn parts(literal: &Literal, index: usize) -> Vec<Float> {
+    floats(literal.dtype(), element(literal, index))
+}
+
+fn words(literal: &Literal, index: usize) -> String {
+    let parts = parts(literal, index);
+    if parts.is_empty() {
+        let bytes = element(literal, index).iter().rev();
+        return format!("0x{}", bytes.map(|byte| format!("{byte:02x}")).collect::<String>());
+    }
+    parts.iter().map(|part| format!("{:e}", part.value())).collect::<Vec<_>>().join(" + i ")
+}
+
+/// Units in the last place that an op which rounds may be off by: short floats are computed in longer ones and rounded
+/// once, the longer ones by approximations.
+fn steps(dtype: DType) -> u64 {
+    if dtype.size() <= 2 { 1 } else { 4 }
+}
+
+/// The largest part of itself that a number of a type is rounded by, in one step.
+fn unit(dtype: DType) -> f64 {
+    dtype.float_format().map_or(0.0, |format| f64::from(format.mantissa).exp2().recip())
+}
+
+/// The elements of a call's results that differ.
+fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
+    let signature = &call.signature;
+    let arithmetic = Target::CPU.arithmetic(Sums::InOrder);
+    let wanted =
+        interp::call_by(arithmetic, signature, &call.operands).expect("the interpreter runs samples");
+    let elementwise = signature.def().fusibility == Fusibility::Elementwise;
+    let op = signature.op();
+    let allowed = if elementwise {
+        vec![Vec::new(); wanted.len()]
+    } else {
+        rounding(signature, &call.operands, &wanted)
+    };
+    let mut cases = Vec::new();
+    for (result, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+        assert_eq!(found.ty(), wanted.ty(), "{signature:?}");
+        let count = if wanted.dtype().is_complex() { 2 } else { 1 };
+        let all = [found, wanted].map(|data| floats(data.dtype(), data.bytes()));
+        let dtype = wanted.dtype().part();
+        for index in 0..wanted.ty().elems().get() {
+            let mut rule = Rule {
+                rounding: rounding_class(signature),
+                steps: if elementwise { steps(dtype) } else { 4 },
+                absolute: NEAR_ZERO.iter().find(|(near, ..)| *near == op).map_or(0.0, |&(_, most, _)| most),
+            };
+            let at = |which: usize| all[which].get(index * count..(index + 1) * count);
+            let off = match (at(0), at(1)) {
+                (Some(found), Some(right)) => {
+                    let size = right.iter().map(|part| part.value().abs()).fold(0.0, f64::max);
+                    let differs = (0..count).any(|part| {
+                        if let Some(&most) = allowed[result].get(index * count + part) {
+                            rule.absolute = most;
+                        } else if count == 2 && rule.rounding == Rounding::Rounded && size.is_finite() {
+                            // The parts of a complex number are rounded beside each other.
+                            rule.absolute = rule.steps as f64 * unit(dtype) * size;
+                        }
+                        rule.judge(found[part], right[part]) == Verdict::Wrong
+                    });
+                    let distance = |part: usize| (found[part].value() - right[part].value()).abs();
+                    let steps = (0..count).map(distance).fold(0.0, f64::max) / (unit(dtype) * size);
+                    differs.then(|| (steps, Some((found.to_vec(), right.to_vec()))))
+                }
+                _ => (element(found, index) != element(wanted, index)).then_some((f64::INFINITY, None)),
+            };
+            let Some((steps, floats)) = off else { continue };
+            let aligned: &[Arc<Literal>] = if elementwise { &call.operands } else { &[] };
+            let of: Vec<String> = aligned.iter().map(|data| words(data, index)).collect();
+            let of = if elementwise {
+                of.join(", ")
+            } else {
+                format!("{:?} by {:?}", call.operands, signature.bodies())
+            };
+            cases.push(Case {
+                operands: aligned.iter().map(|data| parts(data, index)).collect(),
+                floats,
+                steps,
+                words: format!(
+                    "{signature:?} {:?}: element {index} of result {result} is {} in place of {} ({steps:.1} steps), of {of}",
+                    signature.attrs(),
+                    words(found, index),
+                    words(wanted, index),
+                ),
+            });
+        }
+    }
+    cases
+}
+
+/// How operands come to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// As inputs of the region.
+    Uploaded,
+    /// As constants in it, with which XLA computes while it compiles.
+    AsConstants,
+}
+
+/// Runs calls as one region, and each by itself where the plugin does not compile that.
+pub(crate) fn run(engine: &Engine, calls: &[&Call], brought: Brought) -> Vec<Outcome> {
+    let stream = engine.stream();
+    let record = |call: &&Call| {
+        let bring = |data: &Arc<Literal>| match brought {
+            Brought::Uploaded => stream.from_literal(data).expect("it is small"),
+            Brought::AsConstants => stream.constant(Literal::clone(data)).expect("it is small"),
+        };
+        let operands: Vec<Tensor> = call.operands.iter().map(bring).collect();
+        let operands: Vec<&Tensor> = operands.iter().collect();
+        let signature = &call.signature;
+        stream
+            .record(signature.op(), Attrs::clone(signature.attrs()), signature.bodies(), &operands)
+            .expect("the signature was inferred")
+    };
+    let recorded: Vec<_> = calls.iter().map(record).collect();
+    let outcome = |(call, results): (&&Call, &Tensors)| match results
+        .iter()
+        .map(Tensor::to_literal)
+        .collect::<Result<Vec<Literal>, _>>()
+    {
+        Ok(found) => Outcome::Ran(differences(call, &found)),
+        Err(error) if error.stage() == Stage::Compile => Outcome::Refused(error.to_string()),
+        Err(error) => panic!("{:?}: {error}", call.signature),
+    };
+    calls.iter().zip(&recorded).map(outcome).collect()
+}

@@ -1,0 +1,214 @@
+//! What XLA's CPU backend does otherwise, and why that is not mended.
+
+use fuseline::fusion::DTypeSet;
+use fuseline::{DType, OpCode};
+
+use super::calls::Pair;
+use super::compare::Case;
+
+use crate::support::judge::Float;
+
+/// Pairs that may differ in some way. Each of its ops needs it.
+pub(crate) struct Exception {
+    pub(crate) ops: &'static [OpCode],
+    pub(crate) dtypes: DTypeSet,
+    /// Which elements may differ.
+    pub(crate) excuses: fn(&Case) -> bool,
+    pub(crate) why: &'static str,
+}
+
+impl Exception {
+    pub(crate) fn covers(&self, pair: &Pair) -> bool {
+        self.ops.contains(&pair.def.code)
+            && (self.dtypes.contains(pair.dtype)
+                || pair.other.is_some_and(|other| self.dtypes.contains(other)))
+    }
+}
+
+/// Floats that are no longer than the type they are computed in.
+const LONG: DTypeSet = DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX);
+
+pub(crate) const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        ops: &[OpCode::Maximum, OpCode::Minimum],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: has_subnormal,
+        why: "parts are compared with subnormal numbers as zero, and one of the operands is the result, as it is",
+    },
+    Exception {
+        ops: &[
+            OpCode::Add,
+            OpCode::Asin,
+            OpCode::Atan2,
+            OpCode::Cbrt,
+            OpCode::Convert,
+            OpCode::Divide,
+            OpCode::DynamicIota,
+            OpCode::ErfInv,
+            OpCode::Iota,
+            OpCode::Lgamma,
+            OpCode::Multiply,
+            OpCode::Polygamma,
+            OpCode::Power,
+            OpCode::Rsqrt,
+            OpCode::Sqrt,
+            OpCode::Zeta,
+            OpCode::ReduceWindow,
+            OpCode::SelectAndScatter,
+        ],
+        dtypes: DTypeSet::of(&[DType::F8E8M0FNU]),
+        excuses: is_about_zero,
+        why: "its least number is a subnormal f32, and it has no zero: what rounds to zero in one and not in the other is NaN",
+    },
+    Exception {
+        ops: &[
+            OpCode::Abs,
+            OpCode::Acos,
+            OpCode::Acosh,
+            OpCode::Asin,
+            OpCode::Asinh,
+            OpCode::Atan,
+            OpCode::Atan2,
+            OpCode::Atanh,
+            OpCode::Cosh,
+            OpCode::Cosine,
+            OpCode::Divide,
+            OpCode::ExponentialMinusOne,
+            OpCode::Log,
+            OpCode::LogPlusOne,
+            OpCode::Logistic,
+            OpCode::Multiply,
+            OpCode::Power,
+            OpCode::Rsqrt,
+            OpCode::Sine,
+            OpCode::Sinh,
+            OpCode::Sqrt,
+            OpCode::Square,
+        ],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: is_not_finite,
+        why: "which parts of a function of complex infinities and NaN are NaN is not specified",
+    },
+    Exception {
+        ops: &[
+            OpCode::Acos,
+            OpCode::Acosh,
+            OpCode::Atan2,
+            OpCode::Cbrt,
+            OpCode::Divide,
+            OpCode::Logistic,
+            OpCode::Power,
+            OpCode::Rsqrt,
+            OpCode::Sign,
+        ],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: is_extreme,
+        why: "what is made of the parts on the way, squares and exponentials, overflows or underflows",
+    },
+    Exception {
+        ops: &[OpCode::Cbrt],
+        dtypes: LONG,
+        excuses: |case| case.steps <= 64.0,
+        why: "it is a power of a third, whose rounding very large and very small numbers magnify",
+    },
+    Exception {
+        ops: &[OpCode::Power],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: |case| case.steps <= 16.0 || case.operands[0].iter().all(|part| part.value() == 0.0),
+        why: "the logarithm's rounding is magnified by the exponent, and powers of zero other than 0 are NaN",
+    },
+    Exception {
+        ops: &[OpCode::Atan2],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: |case| has_zero(case) || is_on_the_cut(case),
+        why: "rounding takes the quotient of the operands from the branch cut to either side, and from zero",
+    },
+    Exception {
+        ops: &[OpCode::Polygamma, OpCode::Zeta],
+        dtypes: DTypeSet::FLOAT,
+        excuses: |case| !is_plain_zeta(case) || case.steps <= 128.0,
+        why: "poles, negative numbers, whose terms cancel, and large orders, whose powers overflow",
+    },
+    Exception {
+        ops: &[OpCode::Convolution, OpCode::DynamicConv],
+        dtypes: DTypeSet::FLOAT.or(DTypeSet::COMPLEX),
+        excuses: is_not_finite,
+        why: "padding is left out, and groups are made by zeros: an infinite factor of either gives NaN or not",
+    },
+    Exception {
+        ops: &[OpCode::Reduce],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: is_not_finite,
+        why: "which parts of a product of complex infinities are NaN is not specified",
+    },
+    Exception {
+        ops: &[OpCode::Scan],
+        dtypes: DTypeSet::of(&[DType::F8E5M2FNUZ]),
+        excuses: is_below_f16,
+        why: "in a loop, numbers that are subnormal in f16 become its least normal one",
+    },
+    Exception {
+        ops: &[OpCode::BatchNormGrad, OpCode::Fft, OpCode::TriangularSolve],
+        dtypes: DTypeSet::FLOAT.or(DTypeSet::COMPLEX),
+        excuses: is_not_finite,
+        why: "infinities meet zeros, or each other, in an order that is not specified",
+    },
+    Exception {
+        ops: &[OpCode::Cholesky],
+        dtypes: DTypeSet::COMPLEX,
+        excuses: is_not_finite,
+        why: "the diagonal of a factor that does not exist is NaN without an imaginary part",
+    },
+];
+
+/// Whether the op is where XLA's sum converges: an order from 0 to 32 of a number from 1/8 to 10,000.
+fn is_plain_zeta(case: &Case) -> bool {
+    let (order, x) = (case.operands[0][0].value(), case.operands[1][0].value());
+    (0.0..=32.0).contains(&order) && (0.125..=1e4).contains(&x)
+}
+
+/// Whether the right result is below the least normal `f16`, and that was found.
+fn is_below_f16(case: &Case) -> bool {
+    const LEAST: f64 = 6.103515625e-5;
+    case.floats
+        .as_ref()
+        .is_some_and(|(found, right)| right[0].value().abs() < LEAST && found[0].value().abs() == LEAST)
+}
+
+/// Whether the result is NaN where the right one is not, or the other way around, or the operand is the least number.
+fn is_about_zero(case: &Case) -> bool {
+    let nan = |parts: &[Float]| parts.iter().any(|part| part.value().is_nan());
+    has_subnormal(case) || case.floats.as_ref().is_some_and(|(found, right)| nan(found) != nan(right))
+}
+
+/// Whether a part of an operand, or of a result, is infinite or NaN.
+pub(crate) fn is_not_finite(case: &Case) -> bool {
+    let results = case.floats.iter().flat_map(|(found, right)| found.iter().chain(right));
+    case.operands.iter().flatten().chain(results).any(|part| !part.value().is_finite())
+}
+
+/// Whether a part of an operand is subnormal in the type that it is computed in.
+pub(crate) fn has_subnormal(case: &Case) -> bool {
+    case.operands.iter().flatten().any(|part| part.is_subnormal())
+}
+
+/// Whether the real part of both results is pi, whatever its sign.
+fn is_on_the_cut(case: &Case) -> bool {
+    let is_pi = |parts: &[Float]| (parts[0].value().abs() - std::f64::consts::PI).abs() < 1e-6;
+    case.floats.as_ref().is_some_and(|(found, right)| is_pi(found) && is_pi(right))
+}
+
+/// Whether the square of a part of an operand, or of the right result, overflows or underflows.
+pub(crate) fn is_extreme(case: &Case) -> bool {
+    let sides = |part: &Float| {
+        let x = part.value().abs();
+        let (least, most) = if part.dtype == DType::F64 { (1e-150, 1e150) } else { (1e-18, 1e18) };
+        x != 0.0 && !(least..most).contains(&x)
+    };
+    let right = case.floats.iter().flat_map(|(_, right)| right);
+    case.operands.iter().flatten().chain(right).any(sides)
+}
+
+pub(crate) fn has_zero(case: &Case) -> bool {
+    case.operands.iter().flatten().any(|part| part.value() == 0.0)
+}

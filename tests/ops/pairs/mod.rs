@@ -1,0 +1,279 @@
+//! Every op on every element type that its row of the op table allows: the plugin against the reference interpreter.
+//!
+//! The calls are those of the rows' generators, so an op is compared the day its row is added; their data are the special
+//! values of the element types (`tests/support/special.rs`). Elementwise ops get them in all combinations. A pair of which
+//! no call can be made is a failure, and so is an exception that is not needed any more.
+//!
+//! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the first of the pairs under test, for when
+//! the plugin takes the process down.
+
+mod calls;
+mod compare;
+mod exceptions;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fmt::{Display, Write as _};
+
+use calls::{Call, MOST, Pair, calls, dtype_attr, pairs, splats};
+use compare::{Brought, Case, Outcome, run};
+use exceptions::EXCEPTIONS;
+use fuseline::fusion::DTypeClass;
+use fuseline::fusion::op::Fusibility;
+use fuseline::{Engine, EngineConfig, OpCode};
+
+use crate::support;
+
+/// Pairs that one test compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Integers,
+    Floats,
+    Complex,
+    Converted,
+    Moved,
+    Indexed,
+    Combined,
+    Opaque,
+}
+
+impl Family {
+    fn of(pair: &Pair) -> Family {
+        match (pair.def.fusibility, pair.dtype.class()) {
+            (Fusibility::Elementwise | Fusibility::Movement, _) if dtype_attr(pair.def).is_some() => {
+                Family::Converted
+            }
+            (Fusibility::Elementwise, DTypeClass::Float) => Family::Floats,
+            (Fusibility::Elementwise, DTypeClass::Complex) => Family::Complex,
+            (Fusibility::Elementwise, _) => Family::Integers,
+            (Fusibility::Movement | Fusibility::Source, _) => Family::Moved,
+            (Fusibility::Indexing, _) => Family::Indexed,
+            (Fusibility::Reduction | Fusibility::Contraction, _) => Family::Combined,
+            (Fusibility::Opaque, _) => Family::Opaque,
+        }
+    }
+}
+
+/// What an element that differs can be like.
+type Kind = (&'static str, fn(&Case) -> bool);
+
+/// The elements that differ, by what they are like; those that are like nothing in particular with the farthest off first.
+fn summary(pair: &Pair, cases: &[Case]) -> String {
+    let mut text = format!("{pair}: {} elements differ\n", cases.len());
+    let kinds: [Kind; 4] = [
+        ("nonfinite", exceptions::is_not_finite),
+        ("subnormal", exceptions::has_subnormal),
+        ("extreme", exceptions::is_extreme),
+        ("zero", exceptions::has_zero),
+    ];
+    let mut left: Vec<&Case> = cases.iter().collect();
+    for (name, is) in kinds {
+        let (these, rest): (Vec<&Case>, Vec<&Case>) = left.into_iter().partition(|case| is(case));
+        left = rest;
+        if let Some(first) = these.first() {
+            let _ = writeln!(text, "    {} {name}, as {}", these.len(), cut(&first.to_string()));
+        }
+    }
+    left.sort_by(|a, b| b.steps.total_cmp(&a.steps));
+    for case in left.iter().take(3) {
+        let _ = writeln!(text, "    ({}) {}", left.len(), cut(&case.to_string()));
+    }
+    text
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(1_500).collect()
+}
+
+/// What came of comparing pairs.
+#[derive(Default)]
+struct Findings {
+    pairs: usize,
+    calls: usize,
+    /// What is wrong, in words.
+    failures: String,
+    /// By the place of an exception: the ops of the pairs that it covers, and whether one of their elements needed it.
+    covered: BTreeMap<usize, BTreeSet<(OpCode, bool)>>,
+}
+
+impl Findings {
+    /// Takes what became of the calls of a pair.
+    fn add(&mut self, pair: &Pair, outcomes: Vec<Outcome>) {
+        let exceptions: Vec<usize> =
+            (0..EXCEPTIONS.len()).filter(|&index| EXCEPTIONS[index].covers(pair)).collect();
+        let mut excused = |index: usize, is: bool| {
+            self.covered.entry(index).or_default().insert((pair.def.code, is));
+        };
+        exceptions.iter().for_each(|&index| excused(index, false));
+        let (mut cases, mut refused) = (Vec::new(), Vec::new());
+        let calls = outcomes.len();
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Refused(message) => refused.push(message),
+                Outcome::Ran(found) => {
+                    for case in found {
+                        match exceptions.iter().find(|&&index| (EXCEPTIONS[index].excuses)(&case)) {
+                            Some(&index) => excused(index, true),
+                            None => cases.push(case),
+                        }
+                    }
+                }
+            }
+        }
+        self.pairs += 1;
+        self.calls += calls;
+        if let Some(message) = refused.first() {
+            let (refused, message) = (refused.len(), cut(message));
+            let _ = writeln!(self.failures, "{pair}: {refused} of {calls} calls are refused: {message}");
+        }
+        if !cases.is_empty() {
+            self.failures.push_str(&summary(pair, &cases));
+        }
+    }
+
+    /// Runs the calls of some pairs in one region, and takes what became of them.
+    fn add_all(&mut self, engine: &Engine, made: &[(&Pair, Vec<Call>)], brought: Brought) {
+        let flat: Vec<&Call> = made.iter().flat_map(|(_, calls)| calls).collect();
+        let mut outcomes = run(engine, &flat, brought).into_iter();
+        for (pair, calls) in made.iter().filter(|(_, calls)| !calls.is_empty()) {
+            self.add(pair, outcomes.by_ref().take(calls.len()).collect());
+        }
+        engine.clear_cache();
+    }
+
+    /// An exception that no element of an op needed is wrong too.
+    fn needs_all_exceptions(&mut self) {
+        for (&index, uses) in &self.covered {
+            let exception = &EXCEPTIONS[index];
+            let ops: BTreeSet<OpCode> = uses.iter().map(|&(op, _)| op).collect();
+            for op in ops.into_iter().filter(|&op| !uses.contains(&(op, true))) {
+                let _ = writeln!(self.failures, "{op} does not need the exception: {}", exception.why);
+            }
+        }
+    }
+}
+
+/// Pairs of one op whose calls are in one region: most of a small compile is what every compile takes.
+const TOGETHER: usize = 16;
+
+fn plugin(config: EngineConfig) -> Option<Engine> {
+    support::plugin_for("every op on every element type", config)
+}
+
+/// What the regions of a family are compiled by, in turns. LLVM takes half of the time of what moves and combines, so that every second region of these
+/// goes without. Elementwise ops have vectors at the higher level only, and of the opaque ones some are in one region.
+fn engines(family: Family) -> Option<Vec<Engine>> {
+    let mut engines = vec![plugin(support::config())?];
+    if matches!(family, Family::Moved | Family::Indexed | Family::Combined) {
+        let quick = support::config()
+            .compiler_flag("xla_backend_optimization_level", 0i64)
+            .compiler_flag("xla_cpu_parallel_codegen_split_count", 1i64);
+        engines.push(plugin(quick)?);
+    }
+    Some(engines)
+}
+
+/// The pairs to compare, and whether those are all.
+fn asked(wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
+    let only = env::var("FUSELINE_PAIRS").ok();
+    let is_asked =
+        |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));
+    let pairs = pairs().into_iter().filter(|pair| wanted(pair) && is_asked(pair)).collect();
+    (pairs, only.is_none())
+}
+
+/// Notes what is under test.
+fn note(what: &dyn Display) {
+    if let Some(log) = env::var_os("FUSELINE_PAIR_LOG") {
+        std::fs::write(log, what.to_string()).expect("the log can be written");
+    }
+}
+
+/// Compares the pairs of a family, of which there must be so many at least.
+fn compare(family: Family, least: usize) {
+    let Some(engines) = engines(family) else { return };
+    let (pairs, all) = asked(|pair| Family::of(pair) == family);
+    let mut findings = Findings::default();
+    let groups = pairs.chunk_by(|a, b| a.def.code == b.def.code).flat_map(|same| same.chunks(TOGETHER));
+    for (group, engine) in groups.zip(engines.iter().cycle()) {
+        note(&group[0]);
+        let made: Vec<(&Pair, Vec<Call>)> = group.iter().map(|pair| (pair, calls(*pair, MOST))).collect();
+        for (pair, _) in made.iter().filter(|(_, calls)| calls.is_empty()) {
+            // Not every type is the bits of every other, or the sum of its products.
+            let may_be = dtype_attr(pair.def).is_some() && pair.def.fusibility != Fusibility::Elementwise;
+            if !may_be {
+                let _ = writeln!(findings.failures, "{pair}: no call can be made");
+            }
+        }
+        findings.add_all(engine, &made, Brought::Uploaded);
+    }
+    findings.needs_all_exceptions();
+    let Findings { pairs, calls, failures, .. } = findings;
+    println!("{family:?}: {pairs} pairs, {calls} calls");
+    assert!(failures.is_empty(), "\n{failures}");
+    assert!(!all || pairs >= least, "{family:?}: only {pairs} pairs");
+}
+
+/// Most calls of a pair that are made with constants, and so many again whose operands are one number each: compiles are dear.
+const MOST_CONSTANT: usize = 2;
+
+/// XLA computes with constants while it compiles, by other code than what it generates.
+#[test]
+fn constants() {
+    let folded = |pair: &Pair| !pair.def.exchanges();
+    let Some(engine) = plugin(support::config()) else { return };
+    let (pairs, all) = asked(folded);
+    let mut findings = Findings::default();
+    // All types of an op in one region, since compiles are dear.
+    for pairs in pairs.chunk_by(|a, b| a.def.code == b.def.code) {
+        note(&pairs[0]);
+        let with_splats = |pair: Pair| {
+            let calls = calls(pair, 1 << 10);
+            let every = calls.len().div_ceil(MOST_CONSTANT).max(1);
+            let mut calls: Vec<Call> = calls.into_iter().step_by(every).collect();
+            // A matrix of one number is singular, and whether that is found is a matter of rounding.
+            if pair.def.fusibility != Fusibility::Opaque {
+                let splats: Vec<Call> = calls.iter().flat_map(splats).collect();
+                calls.extend(splats);
+            }
+            calls
+        };
+        let made: Vec<(&Pair, Vec<Call>)> = pairs.iter().map(|pair| (pair, with_splats(*pair))).collect();
+        findings.add_all(&engine, &made, Brought::AsConstants);
+    }
+    let Findings { pairs, calls, failures, .. } = findings;
+    println!("constants: {pairs} pairs, {calls} calls");
+    assert!(failures.is_empty(), "\n{failures}");
+    assert!(!all || pairs >= 4_000, "only {pairs} pairs");
+}
+
+/// An exception that no pair can need is noticed too.
+#[test]
+fn exceptions_are_about_pairs() {
+    for exception in EXCEPTIONS {
+        for op in exception.ops {
+            let covers = |pair: &Pair| pair.def.code == *op && exception.covers(pair);
+            assert!(pairs().iter().any(covers), "{op}: {}", exception.why);
+        }
+    }
+}
+
+macro_rules! families {
+    ($($test:ident: $family:ident, at least $least:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            compare(Family::$family, $least);
+        }
+    )*};
+}
+
+families! {
+    integers_by_themselves: Integers, at least 315;
+    floats_by_themselves: Floats, at least 725;
+    complex_numbers_by_themselves: Complex, at least 76;
+    converted_elements: Converted, at least 1464;
+    moved_elements: Moved, at least 659;
+    indexed_elements: Indexed, at least 168;
+    combined_elements: Combined, at least 536;
+    other_ops: Opaque, at least 489;
+}
