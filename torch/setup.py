@@ -51,6 +51,30 @@ def run(*command, **kwargs):
         fail(f"this failed: {' '.join(line)}")
 
 
+def structured_header(torch):
+    """``structured.h`` for ``csrc/structured.cpp``: PyTorch's structured operators, each with the function of ``at::meta`` that has the signature of its
+    schema. ``torchgen`` writes one for each, which infers the types of results in C++."""
+    ops = torch / "include" / "ATen" / "ops"
+
+    def types(parameters):
+        plain = re.sub(r"=(\{[^}]*\}|[^,]*)", "", parameters)
+        return ", ".join(re.sub(r" ?\w+$", "", parameter.strip()) for parameter in plain.split(","))
+
+    headers, table = [], []
+    for header in sorted(ops.glob("*_meta_dispatch.h")):
+        name = header.name.removesuffix("_meta_dispatch.h")
+        declared = re.findall(rf"TORCH_API (\S+) ({name}(?:_symint)?)\((.*)\);", header.read_text())
+        functions = {f"{result} ({types(parameters)})": function for result, function, parameters in declared}
+        schemas = re.findall(r"struct TORCH_API (\w+) \{\s+using schema = ([^;]*);", (ops / f"{name}_ops.h").read_text())
+        known = [f"  X({operator}, {functions[schema]})" for operator, schema in schemas if schema in functions]
+        if known:
+            headers += [f"#include <ATen/ops/{name}_meta_dispatch.h>", f"#include <ATen/ops/{name}_ops.h>"]
+            table += known
+    if not table:
+        fail(f"no structured operators are found in {ops}")
+    return "\n".join([*headers, "#define FUSELINE_STRUCTURED(X) \\", " \\\n".join(table), ""])
+
+
 def cargo():
     """Builds the engine's side and returns the library."""
     if shutil.which("cargo") is None:
@@ -77,8 +101,9 @@ class Build(build_ext):
         sources = sorted((HERE / "csrc").glob("*.cpp"))
         objects = [build / f"{source.stem}.o" for source in sources]
         # Two at once: a file takes up to 700 MB.
+        (build / "structured.h").write_text(structured_header(torch))
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            line = [compiler, *FLAGS, f"-I{torch / 'include'}"]
+            line = [compiler, *FLAGS, f"-I{torch / 'include'}", f"-I{build}"]
             jobs = [pool.submit(run, *line, "-c", source, "-o", out) for source, out in zip(sources, objects)]
             for job in jobs:
                 job.result()

@@ -191,20 +191,28 @@ fn programs_that_are_interpreted_first() {
 
 /// The product as it ships, for long enough that a region is interpreted, compiled in a hurry and compiled again, with
 /// several streams, replay, donation, and padding with and without masks.
-#[test]
-fn programs_on_the_default_engine() {
-    for classes in [None, Some(ShapeClasses::Masked)] {
-        let mut config = EngineConfig::new();
-        if let Some(classes) = classes {
-            config = config.shape_classes(classes);
-        }
+fn on_default_engines() {
+    for classes in [ShapeClasses::Unmasked, ShapeClasses::Masked] {
+        let config = EngineConfig::new().shape_classes(classes);
         let Some(engine) = plugin_for("the programs on the default engine", config) else { return };
         let batch = Batch { programs: 250, ops: 8, modes: &[Mode::Fused], rounds: 14, is_counted: false };
         on_engine(&engine, &[batch], 50);
         let counters = engine.counters();
+        println!("figures: {classes:?}: {counters:?}");
         assert!(counters.interpreted > 250 && counters.executions > 250, "{counters:?}");
         assert_eq!((counters.fallbacks, counters.poisoned, counters.panics), (0, 0, 0), "{counters:?}");
     }
+}
+
+#[test]
+fn programs_on_the_default_engine() {
+    on_default_engines();
+}
+
+#[test]
+#[ignore = "soak: `cargo xtask soak default-engine`"]
+fn soak_programs_on_the_default_engine() {
+    on_default_engines();
 }
 
 /// Programs compiled as stopgaps are (`src/execute/quick.rs`): with what LLVM leaves undone, they give the same.

@@ -10,6 +10,7 @@
 
 #include <ATen/ops/empty.h>
 #include <dirent.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -65,14 +66,25 @@ struct Passed {
   bool is_over = false;
 };
 
+// Leaves the processor to this thread. The others keep what they have begun, but run only while this thread sleeps: all are bound to its processor, where
+// they have the scheduler's lowest class. On another processor they would slow this thread down by what they share with it, memory and often a core. They are
+// not stopped for good: one may hold a lock that this thread is about to wait for.
 void yield_to_the_end() {
 #ifdef __linux__
   DIR* threads = opendir("/proc/self/task");
   if (threads == nullptr) return;
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  const int processor = sched_getcpu();
+  if (processor >= 0) CPU_SET(processor, &here);
+  const bool is_bound = processor >= 0 && sched_setaffinity(0, sizeof here, &here) == 0;
   while (const dirent* entry = readdir(threads)) {
-    const auto thread = static_cast<id_t>(std::atol(entry->d_name));
-    // One that has ended meanwhile has no priority to be lowered.
-    if (thread != 0 && thread != static_cast<id_t>(getpid())) (void)setpriority(PRIO_PROCESS, thread, 19);
+    const auto thread = static_cast<pid_t>(std::atol(entry->d_name));
+    // One that has ended meanwhile has no class to be lowered.
+    if (thread == 0 || thread == getpid()) continue;
+    const sched_param lowest{};
+    if (sched_setscheduler(thread, SCHED_IDLE, &lowest) != 0) (void)setpriority(PRIO_PROCESS, static_cast<id_t>(thread), 19);
+    if (is_bound) (void)sched_setaffinity(thread, sizeof here, &here);
   }
   closedir(threads);
 #endif

@@ -56,13 +56,6 @@ struct KeyHash {
 };
 
 // The type of a result; no sizes and an undefined type for a result that is no tensor.
-struct Out {
-  c10::ScalarType dtype = c10::ScalarType::Undefined;
-  c10::SmallVector<int64_t, 5> dims;
-  bool is_list_item = false;
-};
-using Outs = c10::SmallVector<Out, 2>;
-
 enum class Form { Functional, InPlace, Out };
 
 void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& why) {
@@ -96,7 +89,8 @@ void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
 class Kernel final : public c10::OperatorKernel {
  public:
   Kernel(size_t row, Form form, c10::OperatorHandle functional, size_t inputs)
-      : row_(row), form_(form), functional_(std::move(functional)), inputs_(inputs) {
+      : row_(row), form_(form), functional_(std::move(functional)), inputs_(inputs), meta_(meta_function(functional_.operator_name())),
+        rule_(plain_rule(c10::toString(functional_.operator_name()))) {
     const auto& args = functional_.schema().arguments();
     for (size_t at = 0; at < args.size(); ++at) {
       const auto& type = *args[at].type();
@@ -128,6 +122,8 @@ class Kernel final : public c10::OperatorKernel {
   c10::OperatorHandle functional_;
   // Arguments of the called overload that are the functional one's.
   size_t inputs_;
+  const c10::KernelFunction* meta_;
+  const PlainRule rule_;
   std::vector<bool> is_place_, is_generator_;
   bool has_tensor_ = false;
   std::shared_mutex mutex_;
@@ -247,6 +243,7 @@ at::Tensor with_batch_of_one(const at::Tensor& x) {
 }
 
 std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IValue& dtype) {
+  if (Outs plain; rule_ != nullptr && rule_(args, plain)) return std::make_shared<Outs>(std::move(plain));
   Stack stack;
   const auto& schema = functional_.schema();
   const bool has_no_batch = !args.empty() && args[0].isTensor() && resizes_no_batch(schema.name(), args[0].toTensor());
@@ -271,7 +268,12 @@ std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IVal
     }
     stack.push_back(std::move(arg));
   }
-  functional_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  const c10::DispatchKeySet keys(c10::DispatchKey::Meta);
+  if (meta_ != nullptr) {
+    meta_->callBoxed(functional_, keys, &stack);
+  } else {
+    functional_.redispatchBoxed(keys, &stack);
+  }
   auto outs = std::make_shared<Outs>();
   auto add = [&](const at::Tensor& tensor, bool is_list_item) {
     Out out;

@@ -55,6 +55,22 @@ const SOAKS: &[Soak] = &[
         vars: &[("FUSELINE_REGIONS", "20000")],
     },
     Soak {
+        name: "tiers",
+        what: "20,000 programs of special values through every tier, bit by bit",
+        package: "fuseline",
+        binary: "ops",
+        test: "numerics::tiers::soak_special_values_in_every_tier",
+        vars: &[("FUSELINE_PROGRAMS", "10")],
+    },
+    Soak {
+        name: "default-engine",
+        what: "20,000 random programs on the engine as it ships, 14 runs each, half of them with masks",
+        package: "fuseline",
+        binary: "ops",
+        test: "programs::soak_programs_on_the_default_engine",
+        vars: &[("FUSELINE_PROGRAMS", "40")],
+    },
+    Soak {
         name: "hostile-sizes",
         what: "ten million calls with hostile sizes and attributes, within 1 MiB each",
         package: "fuseline",
@@ -446,8 +462,11 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
         for soak in SOAKS {
             let folder = root.join(if soak.package == "fuseline-cache" { "cache/tests" } else { "tests" });
-            let (path, test) = match soak.test.split_once("::") {
-                Some((module, test)) => (folder.join(soak.binary).join(format!("{module}.rs")), test),
+            let (path, test) = match soak.test.rsplit_once("::") {
+                Some((module, test)) => {
+                    let file = format!("{}.rs", module.replace("::", "/"));
+                    (folder.join(soak.binary).join(file), test)
+                }
                 None => (folder.join(format!("{}.rs", soak.binary)), soak.test),
             };
             let code =

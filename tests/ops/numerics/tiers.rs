@@ -173,6 +173,16 @@ const PROGRAMS: u64 = 2_000;
 
 #[test]
 fn special_values_mean_the_same_in_every_tier() {
+    through_every_tier();
+}
+
+#[test]
+#[ignore = "soak: `cargo xtask soak tiers`"]
+fn soak_special_values_in_every_tier() {
+    through_every_tier();
+}
+
+fn through_every_tier() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
     let range = programs(PROGRAMS);
     let mut seeds = range.clone().peekable();
@@ -197,7 +207,7 @@ fn special_values_mean_the_same_in_every_tier() {
         engine.clear_cache();
     }
     let counters = engine.counters();
-    println!("{} programs: {counters:?}", range.end - range.start);
+    println!("figures: {} programs: {counters:?}", range.end - range.start);
     if number::<u64>("FUSELINE_PROGRAM").is_none() {
         assert!(counters.interpreted > 5 * batches && counters.executions > batches, "{counters:?}");
         assert_eq!(counters.fallbacks, 0, "{counters:?}");

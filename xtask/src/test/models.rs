@@ -36,8 +36,16 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
-/// What the sanitizers run. Tests of other binaries of the package can be added.
-const SANITIZED: &[Chosen] = &[("fuseline", "stress_")];
+/// What the sanitizers run: stress tests, what reads and writes the memory of a plugin, and plugins that do wrong.
+const SANITIZED: &[Chosen] = &[
+    ("fuseline", "stress_"),
+    ("fuseline", "pjrt"),
+    ("pjrt", "fake"),
+    ("pjrt", "callbacks"),
+    ("pjrt", "faults"),
+    ("pjrt", "orders"),
+    ("pjrt", "tables"),
+];
 
 /// Explores the schedules of the models.
 pub(crate) fn loom(host: &Host) -> Tally {
