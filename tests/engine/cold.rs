@@ -35,6 +35,22 @@ fn a_region_is_interpreted_until_it_pays_to_compile_it() {
     assert_eq!(runs, (1..=10).map(|run| (run, 10)).collect::<Vec<_>>());
 }
 
+/// A process that is about to end still gets every value.
+#[test]
+fn paused_background_compiles_hold_up_nobody() {
+    let Some(engine) = plugin(EngineConfig::new()) else { return };
+    let x = vector(&engine, &[2.0, 4.0]);
+    engine.pause_background_compiles();
+    for _ in 0..30 {
+        assert_eq!(step(&x).unwrap(), [2.0, 3.0]);
+    }
+    let counters = engine.counters();
+    assert_eq!((counters.interpreted, counters.compiles), (30, 0), "{counters:?}");
+    // What is waited for is compiled.
+    with_mode(Mode::Strict, || assert_eq!(step(&x).unwrap(), [2.0, 3.0]));
+    assert!(engine.counters().compiles > 0, "{:?}", engine.counters());
+}
+
 /// Nobody waits for a compile in the time of which the interpreter does the work.
 #[test]
 fn a_region_is_interpreted_for_as_long_as_its_compile_takes() {

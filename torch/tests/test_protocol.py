@@ -586,6 +586,39 @@ if how == "interrupt":
 UNUSED = "import torch; x = torch.ones(2, requires_grad=True); x.sin().sum().backward()"
 
 
+IMPORTS = """
+import sys
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+device = sys.argv[1]
+before = set(sys.modules)
+image = nn.Sequential(
+    nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
+).to(device)
+labels = torch.randint(0, 10, (4,), device=device)
+F.cross_entropy(image(torch.randn(4, 3, 16, 16, device=device)), labels).backward()
+words = nn.Sequential(nn.Embedding(50, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 50)).to(device)
+x = torch.randint(0, 50, (2, 8), device=device)
+F.cross_entropy(words(x).view(-1, 50), x.view(-1)).backward()
+query = torch.randn(2, 4, 8, 16, device=device, requires_grad=True)
+F.mse_loss(F.scaled_dot_product_attention(query, query, query, is_causal=True), torch.zeros_like(query)).backward()
+with torch.no_grad():
+    for parameter in [*image.parameters(), *words.parameters()]:
+        parameter -= 0.1 * parameter.grad / parameter.grad.abs().max().clamp(min=1.0)
+torch.where(query > 0, query, query.std()).masked_fill(query < 0, 0.0).sum().item()
+print(sorted({name.split(".")[0] for name in set(sys.modules) - before}), "torch._dynamo" in sys.modules)
+"""
+
+
+class Imports(unittest.TestCase):
+    def test_training_imports_no_compiler(self):
+        """PyTorch's meta functions in Python import sympy and torch._dynamo: seconds of the first step, and a third of a second at the end."""
+        done = subprocess.run([sys.executable, "-c", IMPORTS, DEVICE], capture_output=True, text=True, timeout=300, check=True)
+        self.assertEqual(done.stdout, "['torch'] False\n")
+
+
 class Ends(unittest.TestCase):
     """The same status and output as on the CPU; ``tests/ends.py`` does so a thousand times, and measures how long it takes."""
 

@@ -88,7 +88,8 @@ fn sanitized(
             format!("no sanitizer for {}: Linux with glibc on x86_64 has one", host.platform()),
         );
     }
-    let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer");
+    // The tests' own plugin finds the sanitizer in the program that loads it.
+    let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic");
     let command = test_build(host, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1");
         let binaries = SANITIZED.chunk_by(|a, b| a.0 == b.0).map(|chosen| chosen[0].0);
