@@ -144,6 +144,20 @@ bool index_select(Args args, Outs& outs) {
   return true;
 }
 
+// Of no elements, which PyTorch's C++ refuses on the device `meta` only: (self, dim, index, source, ...).
+bool index_add_nothing(Args args, Outs& outs) {
+  if (!is_tensor(args[0]) || !is_tensor(args[2]) || !is_tensor(args[3])) return false;
+  const at::Tensor &self = args[0].toTensor(), &index = args[2].toTensor(), &source = args[3].toTensor();
+  const int64_t dim = args[1].toInt(), rank = self.dim();
+  if (self.numel() != 0 && source.numel() != 0) return false;
+  if (rank == 0 || rank != source.dim() || dim < -rank || dim >= rank || index.dim() != 1 || index.size(0) != source.size(dim) ||
+      (index.scalar_type() != at::kLong && index.scalar_type() != at::kInt) || self.scalar_type() != source.scalar_type())
+    return false;
+  for (int64_t other = 0; other < rank; ++other)
+    if (other != (dim + rank) % rank && self.size(other) != source.size(other)) return false;
+  return like_self(args, outs);
+}
+
 bool embedding_backward(Args args, Outs& outs) {
   if (!like_float(args, outs) || args[0].toTensor().dim() == 0) return false;
   outs.clear();
@@ -296,6 +310,8 @@ PlainRule plain_rule(const std::string& operation) {
       {"aten::exponential", exponential},
       {"aten::fill.Scalar", fill},
       {"aten::hardtanh", like_float},
+      {"aten::index_add", index_add_nothing},
+      {"aten::index_reduce", index_add_nothing},
       {"aten::index_select", index_select},
       {"aten::isnan", predicate},
       {"aten::logical_and", predicate},
