@@ -7,8 +7,9 @@
 
 #[path = "../../fusion/tests/support/hostile.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, reason = "shared with other tests, and used in part")]
-mod hostile;
+mod attempts;
 
+use attempts::{Attempt, pick, place, sampled};
 use fuseline::embed::{Call, Session};
 use fuseline::fusion::Site;
 use fuseline::fusion::op::{Aim, Entropy, OPS, Seeded, attrs};
@@ -17,7 +18,6 @@ use fuseline::nn::{self, CrossEntropy, Reduction};
 use fuseline::{
     DType, EngineConfig, Error, Mode, OpCode, Origin, Result, Stage, Tensor, TensorType, unchecked, with_mode,
 };
-use hostile::{Attempt, pick, place, sampled};
 
 use crate::alloc_support::peak;
 use crate::support;
