@@ -126,7 +126,7 @@ impl Stage {
             }
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
-            Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
+            Stage::Tsan => "stress tests (`stress_*`), and the PJRT layer on fake plugins, under the thread sanitizer",
             Stage::Asan => "the same tests under the address and the leak sanitizer",
             Stage::Torch => {
                 "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
@@ -143,7 +143,7 @@ impl Stage {
             Stage::Loom | Stage::Shuttle => 5,
             Stage::Clippy | Stage::Tsan | Stage::Asan => 6,
             Stage::Torch => 14,
-            Stage::Nextest => 30,
+            Stage::Nextest => 28,
         }
     }
 
