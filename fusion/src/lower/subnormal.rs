@@ -13,7 +13,7 @@
 //! | functions that return a small operand as it is | a `select` moves bits |
 //! | functions that take a number apart | their code reads its bits |
 //! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is dropped | integers compute it, or nothing does |
-//! | ops that an identity element, an equal operand or a dimension of size 1 makes a copy | the simplifier drops them |
+//! | ops that an identity element, an operand that may be a copy of the other or a dimension of size 1 makes a copy | the simplifier drops them |
 //! | parameters of `bf16` that are moved or returned | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
@@ -49,6 +49,7 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
             .map(|(param, _)| (Ref::Param(param), None))
             .collect(),
         demanded: demanded_bits(&plain.function, flushed).into_iter(),
+        copied: FxHashMap::default(),
     };
     let plain = plain.rewritten(
         |_| (),
@@ -83,6 +84,9 @@ struct Flushing {
     params: FxHashMap<Ref, Option<Ref>>,
     /// For each node that is still to be written, whether the bits of its results are demanded.
     demanded: std::vec::IntoIter<bool>,
+    /// A forest whose trees are the values that the simplifier may take for one: an op that moves
+    /// bits joins its results and operands. A root has no entry.
+    copied: FxHashMap<Ref, Ref>,
 }
 
 /// For each node, whether a subnormal number in its results can be told from zero.
@@ -178,11 +182,27 @@ impl Flushing {
                 }
             }
         }
+        if access == Access::Bits {
+            let moved =
+                || results.iter().chain(operands.iter().filter(|value| !self.known.contains_key(value)));
+            let roots: Refs = moved().map(|&value| self.root(value)).collect();
+            if let Some((&first, others)) = roots.split_first() {
+                self.copied.extend(others.iter().filter(|&&root| root != first).map(|&root| (root, first)));
+            }
+        }
         // What is flushed behind a barrier is not known any more.
         if access == Access::Bits || !is_folded {
             self.note(signature, &operands, &results, is_folded);
         }
         results
+    }
+
+    /// What stands for all values that may be the same as this one.
+    fn root(&self, mut value: Ref) -> Ref {
+        while let Some(&parent) = self.copied.get(&value) {
+            value = parent;
+        }
+        value
     }
 
     /// Whether any op on the type flushes.
@@ -230,7 +250,7 @@ impl Flushing {
         is_folded
             || keeps_small(signature)
             || operands.iter().enumerate().any(is_identity)
-            || is_choice_of_one(op, operands)
+            || is_choice_of_one(op, &operands.iter().map(|&operand| self.root(operand)).collect::<Refs>())
     }
 
     /// Notes what is known of results.
@@ -266,6 +286,7 @@ impl Flushing {
             known: FxHashMap::default(),
             params: FxHashMap::default(),
             demanded: Vec::new().into_iter(),
+            copied: FxHashMap::default(),
         };
         let rewritten = rewritten_body(body, |writer, node, operands| inner.node(writer, node, operands));
         let graph = body.graph();
@@ -297,7 +318,7 @@ fn is_identity(op: OpCode, place: usize, value: f64) -> bool {
     }
 }
 
-/// Whether a choice between numbers has the same number twice.
+/// Whether a choice between numbers may have the same number twice, by the roots of its operands.
 fn is_choice_of_one(op: OpCode, operands: &[Ref]) -> bool {
     match (op, operands) {
         (OpCode::Maximum | OpCode::Minimum, [a, b]) => a == b,
@@ -427,6 +448,22 @@ mod tests {
                 .expect("a transpose")[0];
         }
         (graph, value)
+    }
+
+    #[test]
+    fn a_choice_between_copies_is_flushed() {
+        let mut graph = Graph::new();
+        let value = graph.param(matrix(DType::F32));
+        let pred = graph.param(matrix(DType::Bool));
+        let same =
+            graph.push(OpCode::Select, Attrs::none(), &[], &[pred, value, value]).expect("a choice")[0];
+        graph.push(OpCode::Minimum, Attrs::none(), &[], &[same, value]).expect("the less");
+        assert_eq!(flushes(graph), 2, "one flush and the select itself");
+        // Of two values nobody takes one for the other.
+        let mut graph = Graph::new();
+        let values = [0; 2].map(|_| graph.param(matrix(DType::F32)));
+        graph.push(OpCode::Minimum, Attrs::none(), &[], &values).expect("the less");
+        assert_eq!(flushes(graph), 0);
     }
 
     #[test]

@@ -126,8 +126,12 @@ impl Stage {
             }
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
-            Stage::Tsan => "stress tests (`stress_*`), and the PJRT layer on fake plugins, under the thread sanitizer",
-            Stage::Asan => "the same tests under the address and the leak sanitizer",
+            Stage::Tsan => {
+                "stress tests (`stress_*`), and the PJRT layer on fake plugins, under the thread sanitizer"
+            }
+            Stage::Asan => {
+                "these and the PJRT layer on fake plugins, under the address and the leak sanitizer"
+            }
             Stage::Torch => {
                 "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
             }
@@ -141,7 +145,8 @@ impl Stage {
             Stage::Doctest | Stage::Api | Stage::LoomWeakened => 1,
             Stage::Doc | Stage::Features | Stage::PanicAbort => 2,
             Stage::Loom | Stage::Shuttle => 5,
-            Stage::Clippy | Stage::Tsan | Stage::Asan => 6,
+            Stage::Clippy | Stage::Tsan => 6,
+            Stage::Asan => 8,
             Stage::Torch => 14,
             Stage::Nextest => 28,
         }

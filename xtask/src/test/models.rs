@@ -36,8 +36,12 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
-/// What the sanitizers run: stress tests, what reads and writes the memory of a plugin, and plugins that do wrong.
-const SANITIZED: &[Chosen] = &[
+/// What the thread sanitizer runs. The tests' plugin is not for it: that library has its `std` by itself, uninstrumented, so
+/// that the sanitizer does not see its locks.
+const STRESS: &[Chosen] = &[("fuseline", "stress_")];
+
+/// What the address sanitizer runs: that, what reads and writes the memory of a plugin, and plugins that do wrong.
+const ADDRESSED: &[Chosen] = &[
     ("fuseline", "stress_"),
     ("fuseline", "pjrt"),
     ("pjrt", "fake"),
@@ -57,15 +61,18 @@ pub(crate) fn shuttle(host: &Host) -> Tally {
     run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
 }
 
-/// [`SANITIZED`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
+/// [`STRESS`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
 /// selects it does not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
 pub(crate) fn tsan(host: &Host) -> Tally {
-    sanitized(host, "tsan", "thread", "TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1")
+    let options = ("TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1");
+    sanitized(host, "tsan", "-Zsanitizer=thread", STRESS, options)
 }
 
-/// The same tests under the address sanitizer, and what is left at their ends under the leak sanitizer, which is part of it.
+/// [`ADDRESSED`] under the address sanitizer, and what is left at their ends under the leak sanitizer, which is part of it.
 pub(crate) fn asan(host: &Host) -> Tally {
-    sanitized(host, "asan", "address", "LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1")
+    // The tests' own plugin finds the sanitizer in the program that loads it.
+    let flags = "-Zsanitizer=address -Clink-arg=-rdynamic";
+    sanitized(host, "asan", flags, ADDRESSED, ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
 }
 
 /// Whether stable Rust has the sanitizers here.
@@ -73,14 +80,13 @@ pub(crate) fn has_sanitizers(host: &Host) -> bool {
     host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
 }
 
-/// Runs [`SANITIZED`] under a sanitizer, with its suppressions.
+/// Runs tests under a sanitizer. Its options are a variable, the file of its suppressions, and more.
 fn sanitized(
     host: &Host,
     stage: &str,
-    sanitizer: &str,
-    variable: &str,
-    suppressions: &str,
-    options: &str,
+    flags: &str,
+    chosen: &[Chosen],
+    (variable, suppressions, options): (&str, &str, &str),
 ) -> Tally {
     if !has_sanitizers(host) {
         return Tally::skipped(
@@ -88,11 +94,10 @@ fn sanitized(
             format!("no sanitizer for {}: Linux with glibc on x86_64 has one", host.platform()),
         );
     }
-    // The tests' own plugin finds the sanitizer in the program that loads it.
-    let flags = format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic");
+    let flags = format!("{flags} -Cunsafe-allow-abi-mismatch=sanitizer");
     let command = test_build(host, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1");
-        let binaries = SANITIZED.chunk_by(|a, b| a.0 == b.0).map(|chosen| chosen[0].0);
+        let binaries = chosen.chunk_by(|a, b| a.0 == b.0).map(|chosen| chosen[0].0);
         binaries
             .filter(|binary| *binary != "fuseline")
             .for_each(|binary| _ = command.args(["--test", binary]));
@@ -100,7 +105,7 @@ fn sanitized(
     });
     let suppressions = host.root.join(suppressions);
     let options = format!("suppressions=\"{}\":{options}", suppressions.display());
-    run(host, SANITIZED, command, &[(variable, &options)])
+    run(host, chosen, command, &[(variable, &options)])
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
