@@ -709,8 +709,11 @@ impl Engine {
         self.stream().full(value, dims)
     }
 
-    /// Begins no more compiles that nobody waits for, for a process that is about to end: they would take processor
-    /// time from its end. One that is under way goes on, and one that a read needs still runs. There is no way back.
+    /// Begins no more background compiles. A process that is about to end calls this, because such
+    /// compiles would slow its end down.
+    ///
+    /// A compile that is under way continues, and one that a read needs still runs. The pause
+    /// cannot be undone.
     pub fn pause_background_compiles(&self) {
         self.0.shared.compile.pause_unhurried();
     }

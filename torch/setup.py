@@ -52,8 +52,11 @@ def run(*command, **kwargs):
 
 
 def structured_header(torch):
-    """``structured.h`` for ``csrc/structured.cpp``: PyTorch's structured operators, each with the function of ``at::meta`` that has the signature of its
-    schema. ``torchgen`` writes one for each, which infers the types of results in C++."""
+    """Writes ``structured.h`` for ``csrc/structured.cpp``: a line for each structured operator.
+
+    torchgen makes a function in ``at::meta`` for each of them, which infers the types of results.
+    A line pairs an operator with the function that has the signature of its schema.
+    """
     ops = torch / "include" / "ATen" / "ops"
 
     def types(parameters):

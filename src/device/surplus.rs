@@ -21,8 +21,10 @@ use fuseline_fusion::canon::CanonRegion;
 
 use crate::sync::{Mutex, Rank};
 
-/// What an unneeded result costs in each execution, whatever its size. This and what follows: a chain of 8 ops whose other 7 results are returned in
-/// vain, on XLA's CPU backend with 2 cores (`cost_of_a_surplus` in `tests/engine/variants.rs`, 2026-11-23). Each costs 0.6 µs with 4 B, 1.0 µs with 4 KiB,
+/// What an unneeded result costs in each execution, whatever its size. This and what follows: a
+/// chain of 8 ops whose other 7 results are returned in vain, on XLA's CPU backend with 2 cores
+/// (`cost_of_a_surplus` in `tests/engine/variants.rs`, 2026-11-23). Each costs 0.6 µs with 4 B, 1.0
+/// µs with 4 KiB,
 /// 2.1 µs with 64 KiB; 88 µs with 256 KiB, 0.45 ms with 1 MiB, 1.7 ms with 4 MiB, 9.8 ms with 16 MiB.
 const EACH: Duration = Duration::from_nanos(500);
 

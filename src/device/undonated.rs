@@ -21,9 +21,11 @@ use smallvec::SmallVec;
 
 use crate::sync::{Mutex, Rank};
 
-/// What a result that gets new memory costs in each execution, whatever its size. This and what follows: a chain of three ops on XLA's CPU backend
-/// with 2 cores, whose state is somebody else's too, or not (`cost_of_what_is_not_reused` in `tests/engine/donation.rs`, 2026-11-23): 0.2 µs with 4 B, 1.7
-/// µs with 4 KiB, 8 µs with 64 KiB, 40 µs with 256 KiB, 60 µs with 1 MiB, 0.1 ms with 4 MiB, 0.75 ms with 16 MiB.
+/// What a result that gets new memory costs in each execution, whatever its size. This and what
+/// follows: a chain of three ops on XLA's CPU backend with 2 cores, whose state is somebody else's
+/// too, or not (`cost_of_what_is_not_reused` in `tests/engine/donation.rs`, 2026-11-23): 0.2 µs
+/// with 4 B, 1.7 µs with 4 KiB, 8 µs with 64 KiB, 40 µs with 256 KiB, 60 µs with 1 MiB, 0.1 ms with
+/// 4 MiB, 0.75 ms with 16 MiB.
 const EACH: Duration = Duration::from_nanos(200);
 
 /// What it costs more from the size on from which memory comes from the system.

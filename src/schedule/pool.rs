@@ -56,7 +56,7 @@ struct Seat {
 struct State<T> {
     items: VecDeque<T>,
     seats: Vec<Seat>,
-    /// No item is begun.
+    /// Whether items stay in the queue.
     paused: bool,
     closed: bool,
 }
@@ -185,7 +185,7 @@ impl<T: Item> Pool<T> {
         taken
     }
 
-    /// Begins no more items until [`Pool::shut_down`]. They can be taken back.
+    /// Begins no more items until [`Pool::shut_down`]. [`Pool::take_back`] still takes them.
     pub(crate) fn pause(&self) {
         self.shared.state.lock().paused = true;
     }

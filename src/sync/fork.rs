@@ -38,8 +38,8 @@ mod real {
 
     /// Written before each unlock and read after each lock. The lock orders all by itself; but
     /// where threads meet on it that happens inside the standard library, which the thread
-    /// sanitizer does not see into, and of this it can tell. It changes, or LLVM would take it for
-    /// a constant.
+    /// sanitizer does not see into, and of this it can tell. The value
+    /// changes, because LLVM would fold a static that always holds the same one.
     static TURN: AtomicU32 = AtomicU32::new(0);
 
     impl Drop for Locked {

@@ -1,7 +1,7 @@
 //! An allocator that counts what a thread has, and fails where a test says so.
 //!
-//! A test program that includes this module has [`Counting`] as its allocator. What other threads do is not failed, and only
-//! [`live_bytes`] counts it, so tests may run at the same time.
+//! A test program that includes this module has [`Counting`] as its allocator. Failures and counts
+//! are of one thread, so tests may run at the same time. Only [`live_bytes`] counts all threads.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

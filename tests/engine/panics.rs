@@ -1,5 +1,6 @@
-//! Panics in code of the user's, wherever the engine calls it: they go no further than that call, are counted and told, and the engine goes on.
-//! Those of handlers and of closures that describe bodies are in `tests/engine/handler.rs` and `tests/engine/trace_refused.rs`.
+//! Panics in code of the user's, wherever the engine calls it: they go no further than that call,
+//! are counted and told, and the engine goes on. Those of handlers and of closures that describe
+//! bodies are in `tests/engine/handler.rs` and `tests/engine/trace_refused.rs`.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

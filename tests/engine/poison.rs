@@ -406,7 +406,8 @@ fn a_failure_on_the_plugin_reaches_its_dependants() {
     }
 }
 
-/// For hours: `FUSELINE_PROGRAMS=100 FUSELINE_SEED=1 cargo test --release --test engine poison:: -- --ignored`.
+/// For hours: `FUSELINE_PROGRAMS=100 FUSELINE_SEED=1 cargo test --release --test engine poison:: --
+/// --ignored`.
 #[test]
 #[ignore = "soak: `cargo xtask soak poison`"]
 fn soak_a_failure_reaches_its_dependants() {

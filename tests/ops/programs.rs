@@ -45,8 +45,8 @@ fn is_consistent(did: &Counters, outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a program in the modes, in Fused mode so many times as the batch says, the last two of them when everything is
-/// compiled.
+/// Runs a program in the modes of the batch, in Fused mode [`Batch::rounds`] times. The last two
+/// rounds begin when every compile has ended.
 fn check(
     engine: &Engine,
     streams: &[Stream],
@@ -189,9 +189,9 @@ fn programs_that_are_interpreted_first() {
     assert_eq!((counters.fallbacks, counters.poisoned, counters.panics), (0, 0, 0), "{counters:?}");
 }
 
-/// The product as it ships, for long enough that a region is interpreted, compiled in a hurry and compiled again, with
-/// several streams, replay, donation, and padding with and without masks.
-fn on_default_engines() {
+/// Checks random programs on the default engine, and on one that masks what it pads. Each program
+/// runs until its regions were interpreted, compiled quickly and compiled in full.
+fn check_default_engines() {
     for classes in [ShapeClasses::Unmasked, ShapeClasses::Masked] {
         let config = EngineConfig::new().shape_classes(classes);
         let Some(engine) = plugin_for("the programs on the default engine", config) else { return };
@@ -206,13 +206,13 @@ fn on_default_engines() {
 
 #[test]
 fn programs_on_the_default_engine() {
-    on_default_engines();
+    check_default_engines();
 }
 
 #[test]
 #[ignore = "soak: `cargo xtask soak default-engine`"]
 fn soak_programs_on_the_default_engine() {
-    on_default_engines();
+    check_default_engines();
 }
 
 /// Programs compiled as stopgaps are (`src/execute/quick.rs`): with what LLVM leaves undone, they give the same.

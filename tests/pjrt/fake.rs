@@ -487,12 +487,8 @@ fn handles_die_in_any_order_on_any_thread() {
         things.push(Box::new(client.devices()));
         things.push(Box::new(executable));
         things.push(Box::new(client));
-        choices.shuffle(&mut things);
         std::thread::scope(|scope| {
-            while !things.is_empty() {
-                let some = things.split_off(things.len() - 1 - choices.below(things.len()));
-                scope.spawn(move || drop(some));
-            }
+            choices.drop_on_threads(scope, things);
             for _ in 0..3 {
                 let world = &world;
                 scope.spawn(move || world.finish_all(Ok(())));

@@ -195,13 +195,7 @@ fn handles_die_in_any_order_on_any_thread() {
         things.push(Box::new(client.devices()));
         things.push(Box::new(client.memories()));
         things.push(Box::new(client));
-        choices.shuffle(&mut things);
-        std::thread::scope(|scope| {
-            while !things.is_empty() {
-                let some = things.split_off(things.len() - 1 - choices.below(things.len()));
-                scope.spawn(move || drop(some));
-            }
-        });
+        std::thread::scope(|scope| choices.drop_on_threads(scope, things));
         let start = Instant::now();
         while drops.load(Ordering::Relaxed) < owners || called.load(Ordering::Relaxed) < callbacks {
             assert!(start.elapsed() < Duration::from_secs(20), "seed {seed}: something never came");

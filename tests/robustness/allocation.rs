@@ -1,9 +1,10 @@
 //! An allocation that fails: the process ends at once, by SIGABRT and with the allocator's message, wherever in recording, sealing,
 //! encoding, lowering or reading files it happens; never by a hang, never with a wrong result.
 //!
-//! The standard library aborts when memory for a `Vec`, a `Box` or an `Arc` is refused, and so does this one: what a program may
-//! ask for beforehand is limited (`tests/robustness/hostile.rs`), and memory of the device that runs out is an error (`tests/engine/out_of_memory.rs`).
-//! Each case is a process of its own, which is this program with one of its allocations refused.
+//! The standard library aborts when memory for a `Vec`, a `Box` or an `Arc` is refused, and so does
+//! this one: what a program may ask for beforehand is limited (`tests/robustness/hostile.rs`), and
+//! memory of the device that runs out is an error (`tests/engine/out_of_memory.rs`). Each case is a
+//! process of its own, which is this program with one of its allocations refused.
 
 use std::env;
 use std::process::{Command, Stdio};

@@ -94,7 +94,8 @@ fn some_hundred_regions_on_the_plugin() {
     flat("plugin", &engine, 600, &[150, 450], 300, 16 << 10).unwrap();
 }
 
-/// Minutes, so only when asked for: `cargo test --release --test robustness distinct_regions:: -- --ignored --nocapture`.
+/// Minutes, so only when asked for: `cargo test --release --test robustness distinct_regions:: --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes; run it by `cargo test --release --test robustness distinct_regions:: -- --ignored --nocapture`"]
 fn ten_thousand_regions_on_the_plugin() {

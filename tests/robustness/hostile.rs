@@ -110,7 +110,8 @@ fn hostile_sizes_are_answered_without_memory() {
     assert!(refused > 20_000 && taken > 20_000, "{refused} refused, {taken} taken");
 }
 
-/// The long one: `cargo test --release --test robustness hostile:: -- --ignored`; `FUSELINE_HOSTILE` says how many cases, 10^7 if nothing.
+/// The long one: `cargo test --release --test robustness hostile:: -- --ignored`;
+/// `FUSELINE_HOSTILE` says how many cases, 10^7 if nothing.
 #[test]
 #[ignore = "soak: `cargo xtask soak hostile-sizes`"]
 fn soak_hostile_sizes_are_answered_without_memory() {

@@ -5,8 +5,8 @@
 // lock when the interpreter is being taken down is ended by it, in the middle of C++ that may not be left so (status 134), or before it has counted
 // itself out, which PyTorch's end then waits for, for ten seconds. So before that the thread is seen at rest: something is run on it, behind whatever it was at.
 //
-// And the engine's threads go on with compiles that nobody needs any more. They begin no other ones from here on, and what the end of the program does
-// comes first.
+// The engine's threads also compile in the background. They begin no further compile, and the main
+// thread has priority over the compiles that are under way.
 
 #include <ATen/ops/empty.h>
 #include <dirent.h>
@@ -66,10 +66,11 @@ struct Passed {
   bool is_over = false;
 };
 
-// Leaves the processor to this thread. The others keep what they have begun, but run only while this thread sleeps: all are bound to its processor, where
-// they have the scheduler's lowest class. On another processor they would slow this thread down by what they share with it, memory and often a core. They are
-// not stopped for good: one may hold a lock that this thread is about to wait for.
-void yield_to_the_end() {
+// Lets the other threads run only while this one sleeps: all of them are bound to one processor, and
+// the others have the scheduler's lowest class. On another processor they would slow this thread down
+// through shared memory and caches. They are not stopped, because one may hold a lock that this thread
+// waits for.
+void deprioritize_other_threads() {
 #ifdef __linux__
   DIR* threads = opendir("/proc/self/task");
   if (threads == nullptr) return;
@@ -106,5 +107,5 @@ extern "C" __attribute__((visibility("default"))) void fuseline_torch_settle(int
     std::unique_lock lock(passed->mutex);
     passed->changed.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return passed->is_over; });
   }
-  if (flt_is_open()) yield_to_the_end();
+  if (flt_is_open()) deprioritize_other_threads();
 }

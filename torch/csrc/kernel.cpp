@@ -90,7 +90,7 @@ class Kernel final : public c10::OperatorKernel {
  public:
   Kernel(size_t row, Form form, c10::OperatorHandle functional, size_t inputs)
       : row_(row), form_(form), functional_(std::move(functional)), inputs_(inputs), meta_(meta_function(functional_.operator_name())),
-        rule_(plain_rule(c10::toString(functional_.operator_name()))) {
+        rule_(inference_rule(c10::toString(functional_.operator_name()))) {
     const auto& args = functional_.schema().arguments();
     for (size_t at = 0; at < args.size(); ++at) {
       const auto& type = *args[at].type();
@@ -123,7 +123,7 @@ class Kernel final : public c10::OperatorKernel {
   // Arguments of the called overload that are the functional one's.
   size_t inputs_;
   const c10::KernelFunction* meta_;
-  const PlainRule rule_;
+  const InferenceRule rule_;
   std::vector<bool> is_place_, is_generator_;
   bool has_tensor_ = false;
   std::shared_mutex mutex_;
@@ -243,7 +243,7 @@ at::Tensor with_batch_of_one(const at::Tensor& x) {
 }
 
 std::shared_ptr<const Outs> Kernel::infer(c10::ArrayRef<IValue> args, const IValue& dtype) {
-  if (Outs plain; rule_ != nullptr && rule_(args, plain)) return std::make_shared<Outs>(std::move(plain));
+  if (Outs inferred; rule_ != nullptr && rule_(args, inferred)) return std::make_shared<Outs>(std::move(inferred));
   Stack stack;
   const auto& schema = functional_.schema();
   const bool has_no_batch = !args.empty() && args[0].isTensor() && resizes_no_batch(schema.name(), args[0].toTensor());

@@ -19,11 +19,12 @@ void register_kernels();
 void register_fallback();
 // Calls that the CPU computed.
 Counts& fallbacks();
-// What tells the types of an operator's results in C++, for tensors on the device `meta`. Null if only the dispatcher knows.
+// The operator's function in `at::meta`: it infers the types of results from tensors on the device
+// `meta`. Null if the operator is not structured.
 const c10::KernelFunction* meta_function(const c10::OperatorName& name);
-// The types of the results of a plain call; false for another one.
-using PlainRule = bool (*)(c10::ArrayRef<c10::IValue> args, Outs& outs);
+// Infers the types of a call's results. False if it leaves them to PyTorch.
+using InferenceRule = bool (*)(c10::ArrayRef<c10::IValue> args, Outs& outs);
 // By name and overload, as `aten::add.Tensor`. Null if there is none.
-PlainRule plain_rule(const std::string& operation);
+InferenceRule inference_rule(const std::string& operation);
 
 }  // namespace fuseline

@@ -599,22 +599,26 @@ image = nn.Sequential(
 ).to(device)
 labels = torch.randint(0, 10, (4,), device=device)
 F.cross_entropy(image(torch.randn(4, 3, 16, 16, device=device)), labels).backward()
-words = nn.Sequential(nn.Embedding(50, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 50)).to(device)
+words = nn.Sequential(
+    nn.Embedding(50, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 50)
+).to(device)
 x = torch.randint(0, 50, (2, 8), device=device)
 F.cross_entropy(words(x).view(-1, 50), x.view(-1)).backward()
 query = torch.randn(2, 4, 8, 16, device=device, requires_grad=True)
-F.mse_loss(F.scaled_dot_product_attention(query, query, query, is_causal=True), torch.zeros_like(query)).backward()
+attended = F.scaled_dot_product_attention(query, query, query, is_causal=True)
+F.mse_loss(attended, torch.zeros_like(query)).backward()
 with torch.no_grad():
     for parameter in [*image.parameters(), *words.parameters()]:
         parameter -= 0.1 * parameter.grad / parameter.grad.abs().max().clamp(min=1.0)
 torch.where(query > 0, query, query.std()).masked_fill(query < 0, 0.0).sum().item()
-print(sorted({name.split(".")[0] for name in set(sys.modules) - before}), "torch._dynamo" in sys.modules)
+packages = {name.split(".")[0] for name in set(sys.modules) - before}
+print(sorted(packages), "torch._dynamo" in sys.modules)
 """
 
 
 class Imports(unittest.TestCase):
     def test_training_imports_no_compiler(self):
-        """PyTorch's meta functions in Python import sympy and torch._dynamo: seconds of the first step, and a third of a second at the end."""
+        """PyTorch's meta functions in Python import sympy and torch._dynamo (``csrc/structured.cpp``)."""
         done = subprocess.run([sys.executable, "-c", IMPORTS, DEVICE], capture_output=True, text=True, timeout=300, check=True)
         self.assertEqual(done.stdout, "['torch'] False\n")
 

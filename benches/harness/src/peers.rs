@@ -60,7 +60,8 @@ pub(crate) fn cuda_plugin(python: &Path) -> anyhow::Result<PathBuf> {
 /// made if it is not there.
 ///
 /// # Errors
-/// When the Python that the user names lacks the group's package, or the environment cannot be made.
+/// When the Python that the user names lacks the group's package, or the environment cannot be
+/// made.
 pub(crate) fn provide(group: Peers, options: &Options) -> anyhow::Result<PathBuf> {
     if let Some(python) = &options.python {
         let (name, _) = requirements(group, Device::Cpu)?;

@@ -261,29 +261,16 @@ pub fn call_by(
         "bug: operands do not have the types of {signature:?}",
     );
     check_sizes(signature)?;
-    let flushes = flushed_types(arithmetic, signature);
+    let flushes = subnormal::access(signature).flushes(arithmetic.flushed);
     let flushed = subnormal::flushed(flushes, operands);
     let operands = flushed.as_deref().unwrap_or(operands);
     let mut results = (signature.def().eval)(&EvalCall { arithmetic, signature, operands })?;
-    flush(flushes, &mut results);
+    subnormal::flush_all(flushes, &mut results);
     debug_assert!(
         results.iter().map(Literal::ty).eq(signature.results()),
         "bug: {signature:?} was evaluated to {results:?}",
     );
     Ok(results)
-}
-
-/// The types whose subnormal numbers a call counts as zero.
-fn flushed_types(arithmetic: Arithmetic, signature: &Signature) -> DTypeSet {
-    match arithmetic.flushed == DTypeSet::NONE {
-        true => DTypeSet::NONE,
-        false => subnormal::access(signature).flushes(arithmetic.flushed),
-    }
-}
-
-fn flush(flushes: DTypeSet, results: &mut [Literal]) {
-    let is_flushed = |result: &&mut Literal| flushes.contains(result.dtype().part());
-    results.iter_mut().filter(is_flushed).for_each(subnormal::flush);
 }
 
 fn check_sizes(signature: &Signature) -> Result<(), EvalError> {
@@ -307,14 +294,11 @@ pub fn call_replicated(
         _ => return operands.iter().map(|operands| call_by(arithmetic, signature, operands)).collect(),
     };
     check_sizes(signature)?;
-    let flushes = flushed_types(arithmetic, signature);
-    let flushed = operands.iter().any(|of_one| subnormal::flushed(flushes, of_one).is_some()).then(|| {
-        let of_one = |of_one: &Vec<_>| subnormal::flushed(flushes, of_one).unwrap_or_else(|| of_one.clone());
-        operands.iter().map(of_one).collect::<Vec<_>>()
-    });
-    let operands = flushed.as_deref().unwrap_or(operands);
+    let flushes = subnormal::access(signature).flushes(arithmetic.flushed);
+    let flushed = |of_one: &Vec<_>| subnormal::flushed(flushes, of_one).unwrap_or_else(|| of_one.clone());
+    let operands: &[Vec<Arc<Literal>>] = &operands.iter().map(flushed).collect::<Vec<_>>();
     let mut results = joint(&JointCall { arithmetic, signature, operands })?;
-    results.iter_mut().for_each(|of_one| flush(flushes, of_one));
+    results.iter_mut().for_each(|of_one| subnormal::flush_all(flushes, of_one));
     debug_assert!(
         results.len() == operands.len()
             && results.iter().all(|each| each.iter().map(Literal::ty).eq(signature.results())),

@@ -6,8 +6,8 @@
 //!
 //! A processor in this mode (x86: `FTZ` and `DAZ`) flushes where it computes and not where it moves
 //! bits. So does [`access`]: an op that computes reads and writes subnormal numbers as zero; an op
-//! that moves, negates or selects keeps them, unless they are of a type in [`PROMOTED`]. The lowering
-//! holds the plugin to the same rule (`fusion/src/lower/subnormal.rs`).
+//! that moves, negates or selects keeps them, unless they are of a type in [`PROMOTED`]. The
+//! lowering holds the plugin to the same rule (`fusion/src/lower/subnormal.rs`).
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::op::{ComparisonType, Fusibility, OpCode, Signature};
 
 /// Types that LLVM promotes to a longer one in registers, so that any op on them may flush.
 ///
-/// With the instructions of `AVX512_BF16`, LLVM promotes a `bf16` that crosses basic blocks to `f32`.
-/// The conversion back, `vcvtneps2bf16`, counts subnormal numbers as zero. Which loads and stores
-/// share a block depends on shapes, on fusion and on the optimisation level.
+/// With the instructions of `AVX512_BF16`, LLVM promotes a `bf16` that crosses basic blocks to
+/// `f32`. The conversion back, `vcvtneps2bf16`, counts subnormal numbers as zero. Which loads and
+/// stores share a block depends on shapes, on fusion and on the optimisation level.
 pub(crate) const PROMOTED: DTypeSet = DTypeSet::of(&[DType::BF16]);
 
 /// What an op does with subnormal numbers of a flushed type.
@@ -170,6 +170,12 @@ pub(crate) fn has_subnormal(literal: &Literal) -> bool {
         DType::F64 => any(literal, |word| flush_u64(u64::from_le_bytes(word)) != u64::from_le_bytes(word)),
         _ => false,
     }
+}
+
+/// Flushes the results that are of these types.
+pub(super) fn flush_all(flushes: DTypeSet, results: &mut [Literal]) {
+    let is_flushed = |result: &&mut Literal| flushes.contains(result.dtype().part());
+    results.iter_mut().filter(is_flushed).for_each(flush);
 }
 
 /// The operands as an op that flushes reads them; `None` where they are the same.

@@ -84,8 +84,8 @@ pub enum Target {
         flushed: DTypeSet,
     },
     /// XLA's backends for GPUs, TPUs and the like. They shorten the operands of `f32` products and
-    /// convolutions to TF32 or `bf16` by default, so these ask for the highest precision. A precision
-    /// that the program names stays.
+    /// convolutions to TF32 or `bf16` by default, so these ask for the highest precision. A
+    /// precision that the program names stays.
     Accelerator,
 }
 

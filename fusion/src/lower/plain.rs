@@ -115,12 +115,12 @@ impl Plain {
         Plain { function, origins }
     }
 
-    /// The function that returns, for each value, what `value` makes of it. The ops that `value` writes stand for the
-    /// last node of the region.
-    pub(super) fn with_returns(mut self, value: impl Fn(&mut Writer, Ref) -> Ref) -> Plain {
+    /// The function with each returned value replaced by `map` of it. The ops that `map` writes
+    /// stand for the last node of the region.
+    pub(super) fn with_returns(mut self, mut map: impl FnMut(&mut Writer, Ref) -> Ref) -> Plain {
         let mut writer = Writer(self.function.graph().clone());
         let returns: Vec<Ref> =
-            self.function.returns().iter().map(|&returned| value(&mut writer, returned)).collect();
+            self.function.returns().iter().map(|&returned| map(&mut writer, returned)).collect();
         let last = self.origins.last().copied().flatten();
         self.origins.resize(writer.0.nodes().len(), last);
         self.function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");

@@ -13,7 +13,7 @@
 //! | functions that return a small operand as it is | a `select` moves bits |
 //! | functions that take a number apart | their code reads its bits |
 //! | conversions to a shorter float, where the processor has no instruction for it or the pair of conversions is dropped | integers compute it, or nothing does |
-//! | ops that an identity element, an operand that may be a copy of the other or a dimension of size 1 makes a copy | the simplifier drops them |
+//! | ops that an identity element, a copied operand or a dimension of size 1 makes a copy | the simplifier drops them |
 //! | parameters of `bf16` that are moved or returned | LLVM may promote them to `f32` ([`subnormal::PROMOTED`]) |
 //! | ops on constants | the compiler computes them, and keeps subnormal numbers |
 //!
@@ -49,7 +49,7 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
             .map(|(param, _)| (Ref::Param(param), None))
             .collect(),
         demanded: demanded_bits(&plain.function, flushed).into_iter(),
-        copied: FxHashMap::default(),
+        copies: FxHashMap::default(),
     };
     let plain = plain.rewritten(
         |_| (),
@@ -61,11 +61,8 @@ pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {
     if !plain.function.returns().iter().any(|value| flushing.params.contains_key(value)) {
         return plain;
     }
-    // The result of an op that was expanded to nothing: a collective of one replica.
-    plain.with_returns(|writer, value| match flushing.params.contains_key(&value) {
-        true => flush(writer, value),
-        false => value,
-    })
+    // The op that returns the parameter was expanded to nothing: a collective of one replica.
+    plain.with_returns(|writer, value| flushing.flushed_param(writer, value))
 }
 
 /// A value that the compiler knows.
@@ -84,9 +81,10 @@ struct Flushing {
     params: FxHashMap<Ref, Option<Ref>>,
     /// For each node that is still to be written, whether the bits of its results are demanded.
     demanded: std::vec::IntoIter<bool>,
-    /// A forest whose trees are the values that the simplifier may take for one: an op that moves
-    /// bits joins its results and operands. A root has no entry.
-    copied: FxHashMap<Ref, Ref>,
+    /// Equivalence classes of values that the simplifier may find to be copies of each other, as a
+    /// forest of parents. An op that moves bits joins its results and operands. A leader has no
+    /// entry.
+    copies: FxHashMap<Ref, Ref>,
 }
 
 /// For each node, whether a subnormal number in its results can be told from zero.
@@ -185,9 +183,10 @@ impl Flushing {
         if access == Access::Bits {
             let moved =
                 || results.iter().chain(operands.iter().filter(|value| !self.known.contains_key(value)));
-            let roots: Refs = moved().map(|&value| self.root(value)).collect();
-            if let Some((&first, others)) = roots.split_first() {
-                self.copied.extend(others.iter().filter(|&&root| root != first).map(|&root| (root, first)));
+            let leaders: Refs = moved().map(|&value| self.leader(value)).collect();
+            if let Some((&first, others)) = leaders.split_first() {
+                self.copies
+                    .extend(others.iter().filter(|&&leader| leader != first).map(|&leader| (leader, first)));
             }
         }
         // What is flushed behind a barrier is not known any more.
@@ -197,9 +196,9 @@ impl Flushing {
         results
     }
 
-    /// What stands for all values that may be the same as this one.
-    fn root(&self, mut value: Ref) -> Ref {
-        while let Some(&parent) = self.copied.get(&value) {
+    /// The leader of the value's class.
+    fn leader(&self, mut value: Ref) -> Ref {
+        while let Some(&parent) = self.copies.get(&value) {
             value = parent;
         }
         value
@@ -218,7 +217,8 @@ impl Flushing {
         }
     }
 
-    /// The attributes of a constant of a promoted type without its subnormal numbers, if it has any.
+    /// The attributes of a constant of a promoted type without its subnormal numbers, if it has
+    /// any.
     fn flushed_constant(&self, signature: &Signature) -> Option<Attrs> {
         if signature.op() != OpCode::Constant {
             return None;
@@ -250,7 +250,7 @@ impl Flushing {
         is_folded
             || keeps_small(signature)
             || operands.iter().enumerate().any(is_identity)
-            || is_choice_of_one(op, &operands.iter().map(|&operand| self.root(operand)).collect::<Refs>())
+            || is_choice_of_one(op, &operands.iter().map(|&operand| self.leader(operand)).collect::<Refs>())
     }
 
     /// Notes what is known of results.
@@ -280,13 +280,14 @@ impl Flushing {
 
     /// A body with its flushes. What it captures is not known to it.
     fn body(&self, body: &Arc<Body>) -> Arc<Body> {
-        // Arguments of a body are results of ops, or were flushed for the op that the body belongs to.
+        // Arguments of a body are results of ops, or were flushed for the op that the body belongs
+        // to.
         let mut inner = Flushing {
             flushed: self.flushed,
             known: FxHashMap::default(),
             params: FxHashMap::default(),
             demanded: Vec::new().into_iter(),
-            copied: FxHashMap::default(),
+            copies: FxHashMap::default(),
         };
         let rewritten = rewritten_body(body, |writer, node, operands| inner.node(writer, node, operands));
         let graph = body.graph();
@@ -318,7 +319,7 @@ fn is_identity(op: OpCode, place: usize, value: f64) -> bool {
     }
 }
 
-/// Whether a choice between numbers may have the same number twice, by the roots of its operands.
+/// Whether a choice between numbers may have the same number twice, by the leaders of its operands.
 fn is_choice_of_one(op: OpCode, operands: &[Ref]) -> bool {
     match (op, operands) {
         (OpCode::Maximum | OpCode::Minimum, [a, b]) => a == b,
@@ -425,7 +426,8 @@ mod tests {
     use crate::lower::{Aliases, Numerics, Target, lower_for};
     use crate::op::attrs::DotDimensionNumbers;
 
-    /// The number of selects, and so of flushes, in the module that returns the last result of the graph.
+    /// The number of selects, and so of flushes, in the module that returns the last result of the
+    /// graph.
     fn flushes(graph: Graph) -> usize {
         let lifted = vec![false; graph.params().len()].into_boxed_slice();
         let last = graph.result_count() as u32 - 1;

@@ -296,8 +296,8 @@ mod loom_tests {
                     let _ = value.drop_one();
                 })
             };
-            // Loom backtracks to the last access before a write only, which is the other thread's own
-            // load. Without the yield it misses the schedule in which the tape looks last.
+            // Loom backtracks to the last access before a write only, which is the other thread's
+            // own load. Without the yield it misses the schedule in which the tape looks last.
             loom::thread::yield_now();
             if value.life.given().is_some() {
                 value.write();

@@ -1,7 +1,8 @@
 //! The numerics contract, on the plugin that is found: with [`Numerics::Exact`] regions have the bits of their ops, one by one.
 //!
-//! Each test compares Fused with Strict on an engine of the same contract; the shadow check is off, so that nothing hides what regions
-//! compute (`tests/engine/shadow.rs` has it). `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones,
+//! Each test compares Fused with Strict on an engine of the same contract; the shadow check is off,
+//! so that nothing hides what regions compute (`tests/engine/shadow.rs` has it).
+//! `FUSELINE_PROGRAMS` multiplies the number of programs, `FUSELINE_SEED` makes other ones,
 //! `FUSELINE_PROGRAM` makes only the one of a number that a test has printed.
 
 mod expressions;

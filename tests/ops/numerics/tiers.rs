@@ -173,16 +173,16 @@ const PROGRAMS: u64 = 2_000;
 
 #[test]
 fn special_values_mean_the_same_in_every_tier() {
-    through_every_tier();
+    check_every_tier();
 }
 
 #[test]
 #[ignore = "soak: `cargo xtask soak tiers`"]
 fn soak_special_values_in_every_tier() {
-    through_every_tier();
+    check_every_tier();
 }
 
-fn through_every_tier() {
+fn check_every_tier() {
     let Some(engine) = plugin(EngineConfig::new()) else { return };
     let range = programs(PROGRAMS);
     let mut seeds = range.clone().peekable();

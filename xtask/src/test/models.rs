@@ -36,12 +36,12 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
-/// What the thread sanitizer runs. The tests' plugin is not for it: that library has its `std` by itself, uninstrumented, so
-/// that the sanitizer does not see its locks.
-const STRESS: &[Chosen] = &[("fuseline", "stress_")];
+/// What the thread sanitizer runs. It cannot run the tests' plugin: that library has an
+/// uninstrumented `std` of its own, so the sanitizer does not see its locks.
+const TSAN_TESTS: &[Chosen] = &[("fuseline", "stress_")];
 
-/// What the address sanitizer runs: that, what reads and writes the memory of a plugin, and plugins that do wrong.
-const ADDRESSED: &[Chosen] = &[
+/// What the address sanitizer runs: the stress tests, the PJRT layer, and plugins that misbehave.
+const ASAN_TESTS: &[Chosen] = &[
     ("fuseline", "stress_"),
     ("fuseline", "pjrt"),
     ("pjrt", "fake"),
@@ -61,18 +61,18 @@ pub(crate) fn shuttle(host: &Host) -> Tally {
     run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
 }
 
-/// [`STRESS`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
+/// [`TSAN_TESTS`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
 /// selects it does not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
 pub(crate) fn tsan(host: &Host) -> Tally {
     let options = ("TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1");
-    sanitized(host, "tsan", "-Zsanitizer=thread", STRESS, options)
+    sanitized(host, "tsan", "-Zsanitizer=thread", TSAN_TESTS, options)
 }
 
-/// [`ADDRESSED`] under the address sanitizer, and what is left at their ends under the leak sanitizer, which is part of it.
+/// [`ASAN_TESTS`] under the address sanitizer, and under the leak sanitizer, which is part of it.
 pub(crate) fn asan(host: &Host) -> Tally {
     // The tests' own plugin finds the sanitizer in the program that loads it.
     let flags = "-Zsanitizer=address -Clink-arg=-rdynamic";
-    sanitized(host, "asan", flags, ADDRESSED, ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
+    sanitized(host, "asan", flags, ASAN_TESTS, ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
 }
 
 /// Whether stable Rust has the sanitizers here.
@@ -80,14 +80,16 @@ pub(crate) fn has_sanitizers(host: &Host) -> bool {
     host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
 }
 
-/// Runs tests under a sanitizer. Its options are a variable, the file of its suppressions, and more.
+/// Runs tests under a sanitizer. `settings` are the variable that holds its options, the file of
+/// its suppressions, and further options.
 fn sanitized(
     host: &Host,
     stage: &str,
     flags: &str,
     chosen: &[Chosen],
-    (variable, suppressions, options): (&str, &str, &str),
+    settings: (&str, &str, &str),
 ) -> Tally {
+    let (variable, suppressions, options) = settings;
     if !has_sanitizers(host) {
         return Tally::skipped(
             stage,
