@@ -63,7 +63,8 @@ def structured_header(torch):
         plain = re.sub(r"=(\{[^}]*\}|[^,]*)", "", parameters)
         return ", ".join(re.sub(r" ?\w+$", "", parameter.strip()) for parameter in plain.split(","))
 
-    headers, table = [], []
+    # The headers of single operators use types that they do not include.
+    headers, table = ["#include <ATen/core/Tensor.h>", "#include <torch/library.h>"], []
     for header in sorted(ops.glob("*_meta_dispatch.h")):
         name = header.name.removesuffix("_meta_dispatch.h")
         declared = re.findall(rf"TORCH_API (\S+) ({name}(?:_symint)?)\((.*)\);", header.read_text())
