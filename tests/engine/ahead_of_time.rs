@@ -6,8 +6,19 @@ use std::path::{Path, PathBuf};
 use fuseline::cache::{Manifest, Warmed};
 use fuseline::{Engine, EngineConfig, Event, Numerics, Result};
 
-use super::disk_cache::program;
 use crate::support::{self, Log, place, vector};
+
+/// A small program of two regions. It stands here because errors and manifests name this file.
+fn program(engine: &Engine) -> Result<Vec<f32>> {
+    let x = vector(engine, &[0.1, 0.2, 0.3]);
+    let mut y = x.clone();
+    for _ in 0..5 {
+        y = ((&y * &x)? + &x)?.tanh()?;
+    }
+    let mut numbers = y.to_vec::<f32>()?;
+    numbers.extend((y.exp()? * 2.0)?.to_vec::<f32>()?);
+    Ok(numbers)
+}
 
 /// What the program has in no region: several ops, so that they could be run one by one.
 fn another(engine: &Engine, size: usize) -> Result<Vec<f32>> {

@@ -14,7 +14,7 @@ fn engine(root: &Path, log: &Log, config: EngineConfig) -> Option<Engine> {
 }
 
 /// A small program of two regions; what it gives is a function of `x` alone.
-pub(super) fn program(engine: &Engine) -> Result<Vec<f32>> {
+fn program(engine: &Engine) -> Result<Vec<f32>> {
     let x = vector(engine, &[0.1, 0.2, 0.3]);
     let mut y = x.clone();
     for _ in 0..5 {
