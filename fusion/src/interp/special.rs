@@ -10,7 +10,7 @@
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
 use crate::dtype::DType;
-use crate::op::OpCode;
+use crate::op::{BERNOULLI, OpCode, ZETA_TERMS};
 
 /// An op of one operand; `None` when it is not one of these.
 pub(super) fn unary(op: OpCode, x: f64) -> Option<f64> {
@@ -56,20 +56,6 @@ pub(super) fn binary(op: OpCode, x: f64, y: f64) -> Option<f64> {
         _ => return None,
     })
 }
-
-/// Bernoulli numbers `B2, B4, ...` (DLMF table 24.2.1).
-const BERNOULLI: [f64; 10] = [
-    1.0 / 6.0,
-    -1.0 / 30.0,
-    1.0 / 42.0,
-    -1.0 / 30.0,
-    5.0 / 66.0,
-    -691.0 / 2730.0,
-    7.0 / 6.0,
-    -3617.0 / 510.0,
-    43_867.0 / 798.0,
-    -174_611.0 / 330.0,
-];
 
 /// `exp(-|x|) I1(x)`, the modified Bessel function of the first kind of order 1, scaled.
 fn bessel_i1e(x: f64) -> f64 {
@@ -177,9 +163,8 @@ fn erf_inv(x: f64) -> f64 {
 /// The Hurwitz zeta function of order `s` at `q` times `q^s`, for `s > 1` and `q > 0`: Euler's summation formula (DLMF
 /// 25.11.28 and 2.10.1).
 fn scaled_zeta(s: f64, q: f64) -> f64 {
-    const TERMS: i32 = 16;
-    let sum = (0..TERMS).rev().map(f64::from).fold(0.0, |sum, k| sum + (q / (q + k)).powf(s));
-    let end = q + f64::from(TERMS);
+    let sum = (0..ZETA_TERMS).rev().map(f64::from).fold(0.0, |sum, k| sum + (q / (q + k)).powf(s));
+    let end = q + f64::from(ZETA_TERMS);
     let first = (q / end).powf(s);
     if first < f64::EPSILON * f64::EPSILON {
         return sum;
@@ -188,7 +173,7 @@ fn scaled_zeta(s: f64, q: f64) -> f64 {
     for (bernoulli, k) in BERNOULLI.iter().zip(1..) {
         tail += bernoulli * factor;
         let k = f64::from(2 * k);
-        factor *= (s + k - 1.0) * (s + k) / ((k + 1.0) * (k + 2.0) * end * end);
+        factor = factor * ((s + k - 1.0) / end) * ((s + k) / end) / ((k + 1.0) * (k + 2.0));
     }
     sum + first * (end / (s - 1.0) + tail)
 }
@@ -237,7 +222,7 @@ fn polygamma(n: f64, x: f64) -> f64 {
     let (factorial, zeta) = (libm::tgamma(s), zeta(s, x));
     let magnitude = if (factorial == f64::INFINITY || zeta < f64::MIN_POSITIVE) && x > 0.0 {
         // The factors leave the range where their product need not.
-        (libm::lgamma(s) - s * x.ln()).exp() * scaled_zeta(s, x)
+        (libm::lgamma(s) - s * x.ln() + scaled_zeta(s, x).ln()).exp()
     } else {
         factorial * zeta
     };

@@ -30,7 +30,7 @@ pub use def::{
     Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 pub use expand::Lowered;
-pub(crate) use expand::unsigned;
+pub(crate) use expand::{BERNOULLI, ZETA_TERMS, unsigned};
 pub use neutral::{extreme, neutral};
 pub use rules::collective::Named;
 pub use sample::{

@@ -134,6 +134,7 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
         OpCode::Mulhi => expanded(upper_half_of_halves(call)),
+        OpCode::Polygamma | OpCode::Zeta => super::zeta::zeta(call),
         _ if call.operand(0).dtype().is_small_float() => expanded(in_f32(call, call.operand(0).dtype())),
         OpCode::NextAfter => expanded(next_after(call)),
         _ => Lowered::Itself,

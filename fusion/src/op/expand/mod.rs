@@ -18,6 +18,7 @@ mod loops;
 mod normalize;
 #[cfg(test)]
 mod tests;
+mod zeta;
 
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub(super) use complex::{convert, iota, part};
 pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
 pub(super) use normalize::batch_norm;
+pub(crate) use zeta::{BERNOULLI, ZETA_TERMS};
 
 use super::attrs;
 use super::call::Call;
