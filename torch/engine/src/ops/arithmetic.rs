@@ -374,8 +374,10 @@ fn digamma(x: &Tensor) -> fuseline::Result<Tensor> {
 /// Towards zero.
 fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
     let (down, up) = (x.floor()?, x.ceil()?);
-    let is_negative = x.less(&(x * 0.0)?)?;
-    is_negative.select(&up, &down)
+    let zero = (x * 0.0)?;
+    let value = x.less(&zero)?.select(&up, &down)?;
+    // Subnormal numbers are zeros to comparisons, but not to rounding down.
+    x.abs()?.less(&(&zero + 1.0)?)?.select(&zero, &value)
 }
 
 /// With the sign of the divisor.

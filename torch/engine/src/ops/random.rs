@@ -7,7 +7,7 @@ use fuseline::Tensor;
 use fuseline::fusion::{DType, Scalar};
 use fuseline::random::Generator;
 
-use super::{cast, fitted, number, result, stretched};
+use super::{as_type, cast, fitted, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, one, unsupported, wrong};
 use crate::graph;
 
@@ -32,6 +32,9 @@ pub(crate) static ROWS: &[Row] = &[
             around(call, Generator::normal_around)
         },
     },
+    Row { name: "normal.Tensor_float", lower: around_tensors },
+    Row { name: "normal.float_Tensor", lower: around_tensors },
+    Row { name: "normal.Tensor_Tensor", lower: around_tensors },
     Row {
         name: "log_normal",
         lower: |call| {
@@ -164,6 +167,38 @@ fn around(
     let ty = call.out(0)?;
     let (first, second) = (call.float(1)?, call.float(2)?);
     result(call, draw(&mut generator(call, 3)?, ty.dtype(), ty.dims(), first, second)?)
+}
+
+/// Normally distributed numbers, each with the mean and the deviation that tensors or numbers have.
+///
+/// As those of [`Generator::normal_around`] they have the same bits in every fusion: the product of
+/// two numbers of 24 bits is exact as `f64`, so that it does not matter whether a compiler rounds it
+/// before the sum. Of `f64` the last bit of the product is cleared, which no compiler can leave out.
+fn around_tensors(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    if !ty.dtype().is_float() {
+        return unsupported(format!("normally distributed {}", ty.dtype()));
+    }
+    let wide = if ty.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let parameter = |at| stretched(&as_type(call, at, wide)?, ty.dims());
+    let (mean, deviation) = (parameter(0)?, parameter(1)?);
+    if let Arg::Tensor(_) = call.arg(1) {
+        if call.stream.checks_indices() {
+            let is_right = deviation.greater_equal(&number(call, 0.0, &deviation)?)?;
+            is_right.check_all("normal", "normal expects all elements of std >= 0.0")?;
+        }
+    } else {
+        let given = call.float(1)?;
+        holds(given >= 0.0, || format!("normal expects std >= 0.0, but found std {given}"))?;
+    }
+    let standard = generator(call, 2)?.normal(wide, ty.dims())?;
+    let mut product = cast(&standard, DType::F64)?.mul(&cast(&deviation, DType::F64)?)?;
+    if wide == DType::F64 {
+        let mask = stretched(&call.stream.lift(Scalar::new(u64::MAX - 1)), ty.dims())?;
+        product = product.bitcast(DType::U64)?.and(&mask)?.bitcast(DType::F64)?;
+    }
+    let value = product.add(&cast(&mean, DType::F64)?)?;
+    result(call, cast(&value, wide)?)
 }
 
 /// Places drawn with the weights that the last dimension has: where the quotient of a weight and an exponentially distributed number is greatest
