@@ -8,10 +8,16 @@
 #pragma GCC diagnostic ignored "-Winterference-size"
 #endif
 #include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_pin_memory_native.h>
+#include <ATen/ops/is_pinned_native.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/library.h>
 
 #include <mutex>
 #include <unordered_set>
+
+#include "device.h"
 
 namespace fuseline {
 namespace {
@@ -52,6 +58,26 @@ Pinned& the_allocator() {
 }
 
 REGISTER_HOST_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_allocator())
+
+// PyTorch looks at the type of the device that memory is pinned for, and not at its index.
+void check_ours(std::optional<at::Device> device) {
+  if (device && device->is_privateuseone()) check_device(*device);
+}
+
+at::Tensor pin_memory(const at::Tensor& self, std::optional<at::Device> device) {
+  check_ours(device);
+  return at::native::_pin_memory(self, device);
+}
+
+bool tensor_is_pinned(const at::Tensor& self, std::optional<at::Device> device) {
+  check_ours(device);
+  return at::native::is_pinned(self, device);
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("_pin_memory", &pin_memory);
+  m.impl("is_pinned", &tensor_is_pinned);
+}
 
 }  // namespace
 
