@@ -5,23 +5,22 @@
 
 #include <array>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "decompose.h"
 
 namespace fuseline {
-namespace {
 
-using c10::IValue;
-
-// By name without namespace, and without the underscore of ops that work in place.
 std::string_view base_of(const c10::OperatorHandle& op) {
   std::string_view name = op.operator_name().name;
   name.remove_prefix(name.find(':') + 2);
   if (name.size() > 1 && name.back() == '_' && name.front() != '_') name.remove_suffix(1);
   return name;
 }
+
+namespace {
+
+using c10::IValue;
 
 template <size_t N>
 bool is_among(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -34,7 +33,7 @@ constexpr std::array<std::string_view, 6> kWritesTwice{"fill", "zero", "index_pu
 constexpr std::array<std::string_view, 12> kHasCopy{"mm",    "bmm",  "addmm", "baddbmm", "addbmm",  "addmv",
                                                     "addr",  "dot",  "set",   "resize",  "resize_as", "record_stream"};
 // Ops that may not read what they write to at all.
-constexpr std::array<std::string_view, 13> kApart{"index_add", "index_copy",     "index_fill",    "index_put",    "_index_put_impl", "scatter", "scatter_add",
+constexpr std::array<std::string_view, 15> kApart{"kthvalue", "masked_select", "index_add", "index_copy",     "index_fill",    "index_put",    "_index_put_impl", "scatter", "scatter_add",
                                                   "scatter_reduce", "gather", "cat", "take", "masked_scatter", "index_select"};
 
 template <class Function>
@@ -68,53 +67,6 @@ void check_overlaps(const c10::OperatorHandle& op, const torch::jit::Stack& stac
         is_apart ? at::assert_no_overlap(target, source) : at::assert_no_partial_overlap(target, source);
       });
     }
-  }
-}
-
-namespace {
-
-// Tensors of one element type, by their names in the schema.
-struct Alike {
-  std::vector<std::string_view> names;
-};
-
-// Ops that take tensors of one element type only.
-const std::unordered_map<std::string_view, Alike>& alike() {
-  static const auto& table = *new std::unordered_map<std::string_view, Alike>{
-      {"mm", {{"self", "mat2"}}},
-      {"bmm", {{"self", "mat2"}}},
-      {"addmm", {{"self", "mat1", "mat2"}}},
-      {"baddbmm", {{"self", "batch1", "batch2"}}},
-      {"addbmm", {{"self", "batch1", "batch2"}}},
-      {"addmv", {{"self", "mat", "vec"}}},
-      {"dot", {{"self", "tensor"}}},
-      {"vdot", {{"self", "other"}}},
-      {"convolution", {{"input", "weight", "bias"}}},
-      {"convolution_overrideable", {{"input", "weight", "bias"}}},
-  };
-  return table;
-}
-
-}  // namespace
-
-void check_types(const c10::OperatorHandle& op, c10::ArrayRef<IValue> args) {
-  const std::string_view base = base_of(op);
-  // The meta kernels have an error of another kind.
-  if ((base == "argmax" || base == "argmin") && args.size() > 1 && args[1].isNone())
-    TORCH_CHECK_INDEX(args[0].toTensor().numel() > 0, base, "(): Expected reduction dim to be specified for input.numel() == 0.");
-  const auto found = alike().find(base_of(op));
-  if (found == alike().end()) return;
-  const auto& schema = op.schema().arguments();
-  const at::Tensor* first = nullptr;
-  std::string_view first_name;
-  for (size_t at = 0; at < args.size(); ++at) {
-    const std::string_view name = schema[at].name();
-    const auto& names = found->second.names;
-    if (!args[at].isTensor() || !args[at].toTensor().defined() || std::find(names.begin(), names.end(), name) == names.end()) continue;
-    const at::Tensor& tensor = args[at].toTensor();
-    if (first == nullptr) first = &tensor, first_name = name;
-    TORCH_CHECK(first->scalar_type() == tensor.scalar_type(), "expected ", first_name, " and ", name, " to have the same dtype, but got: ",
-                first->scalar_type(), " != ", tensor.scalar_type(), " (in ", op.operator_name(), ")");
   }
 }
 

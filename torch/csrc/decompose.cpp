@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "arguments.h"
 #include "device.h"
 
 namespace fuseline {
@@ -119,6 +120,7 @@ bool decompose(const c10::OperatorHandle& op, Stack* stack) {
   TORCH_INTERNAL_ASSERT(targets.size() == results.size());
   for (size_t at = 0; at < targets.size(); ++at) {
     const at::Tensor& result = results[at].toTensor();
+    if (is_out) check_out(op, targets[at].scalar_type(), result.scalar_type());
     prepare_target(targets[at], result.scalar_type(), result.sizes(), is_out);
     targets[at].copy_(result);
   }

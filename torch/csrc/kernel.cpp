@@ -83,6 +83,13 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
 void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
   const CallSite site;
   check_overlaps(op, *stack);
+  const auto& schema = op.schema().arguments();
+  const size_t inputs = std::count_if(schema.begin(), schema.end(), [](const c10::Argument& arg) { return !arg.is_out(); });
+  const c10::ArrayRef<IValue> args(stack->data() + stack->size() - schema.size(), inputs);
+  check_types(op, args);
+  const NumberRule numbers(op);
+  for (size_t at = 1; at < args.size(); ++at)
+    if (numbers.has(at) && args[at].isScalar() && args[0].isTensor()) (void)numbers.convert(at, args[at].toScalar(), args[0].toTensor().scalar_type());
   fall_back(op, stack, "there is no row for it");
 }
 
@@ -90,7 +97,7 @@ class Kernel final : public c10::OperatorKernel {
  public:
   Kernel(size_t row, Form form, c10::OperatorHandle functional, size_t inputs)
       : row_(row), form_(form), functional_(std::move(functional)), inputs_(inputs), meta_(meta_function(functional_.operator_name())),
-        rule_(inference_rule(c10::toString(functional_.operator_name()))) {
+        rule_(inference_rule(c10::toString(functional_.operator_name()))), numbers_(functional_) {
     const auto& args = functional_.schema().arguments();
     for (size_t at = 0; at < args.size(); ++at) {
       const auto& type = *args[at].type();
@@ -124,6 +131,7 @@ class Kernel final : public c10::OperatorKernel {
   size_t inputs_;
   const c10::KernelFunction* meta_;
   const InferenceRule rule_;
+  const NumberRule numbers_;
   std::vector<bool> is_place_, is_generator_;
   bool has_tensor_ = false;
   std::shared_mutex mutex_;
@@ -419,7 +427,8 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
   }
 
-  Key key;
+  // What is checked is not the same for calls of decompositions.
+  Key key{is_decomposing()};
   if (!key_of(args, key)) return "an argument of a kind that is not passed";
   IValue dtype;
   // A factory makes what it writes to.
@@ -442,12 +451,17 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     known_.emplace(std::move(key), outs);
   }
   if (!outs) return "a result that is no tensor";
+  if (form_ == Form::Out)
+    for (size_t at = 0; at < outs->size() && inputs_ + at < count; ++at)
+      if (given[inputs_ + at].isTensor()) check_out(op, given[inputs_ + at].toTensor().scalar_type(), (*outs)[at].dtype);
 
   Passed passed(count_tensors(args), count);
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
     if (is_place_[at]) {
       passed.add(FLT_NONE);
+    } else if (numbers_.has(at) && arg.isScalar() && !outs->empty()) {
+      passed.add_number(numbers_.convert(at, arg.toScalar(), (*outs)[0].dtype));
     } else if (is_generator_[at] && recording() != 0) {
       TORCH_CHECK(arg.isNone(), "fuseline: a graph draws from a generator of its own");
       passed.add(FLT_DRAW);
