@@ -181,9 +181,10 @@ pub(crate) fn step(x: &Tensor) -> Result<Vec<f32>> {
 /// Waits until what an engine does on other threads has been counted.
 #[track_caller]
 pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool) {
+    // A compile of a second takes minutes on a machine with other work.
     let start = Instant::now();
     while !is_counted(&engine.counters()) {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", engine.counters());
+        assert!(start.elapsed() < Duration::from_secs(240), "{:?}", engine.counters());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -47,6 +47,14 @@ const SOAKS: &[Soak] = &[
         vars: &[],
     },
     Soak {
+        name: "memory-default",
+        what: "the same on the engine as it ships, 200 regions that come again",
+        package: "fuseline",
+        binary: "robustness",
+        test: "soak_memory::soak_on_the_default_engine",
+        vars: &[("FUSELINE_REGIONS", "200")],
+    },
+    Soak {
         name: "compiles",
         what: "20,000 distinct regions compiled in one process with default budgets, mappings and memory told",
         package: "fuseline",
