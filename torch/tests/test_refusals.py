@@ -13,7 +13,17 @@ from torch.utils import _pytree as pytree
 
 DEVICE = "fuseline"
 INF, NAN = float("inf"), float("nan")
-TYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
+TYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+)
 
 
 def refusal(call):
@@ -61,15 +71,40 @@ PAIRS = {
     "batch_norm": lambda a, b: F.batch_norm(a(2, 2), b(2), b(2), b(2), b(2)),
 }
 ALONE = {
-    "abs": torch.abs, "neg": torch.neg, "ceil": torch.ceil, "trunc": torch.trunc, "frac": torch.frac, "sign": torch.sign,
-    "relu": torch.relu, "gelu": F.gelu, "silu": F.silu, "softshrink": F.softshrink, "hardshrink": F.hardshrink,
-    "leaky_relu": F.leaky_relu, "softplus": F.softplus, "softmax": lambda x: F.softmax(x, 0), "mean": torch.mean,
-    "mean in float": lambda x: torch.mean(x, dtype=torch.float32), "var": torch.var, "median": torch.median,
-    "argmax": torch.argmax, "amax": torch.amax, "topk": lambda x: x.topk(1), "erf": torch.erf, "lgamma": torch.lgamma,
-    "logcumsumexp": lambda x: x.logcumsumexp(0), "normal_": lambda x: x.normal_(), "geometric_": lambda x: x.geometric_(0.5),
-    "threshold": lambda x: F.threshold(x, 0, 0), "clamp": lambda x: x.clamp(0, 1), "1 -": lambda x: 1 - x, "- True": lambda x: x - True,
-    "multinomial": lambda x: torch.multinomial(x, 1), "cdist": lambda x: torch.cdist(x.reshape(1, -1), x.reshape(1, -1)),
-    "normal": lambda x: torch.normal(x, x), "max_pool2d": lambda x: F.max_pool2d(x.reshape(1, 2, 2), 2),
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "ceil": torch.ceil,
+    "trunc": torch.trunc,
+    "frac": torch.frac,
+    "sign": torch.sign,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "softshrink": F.softshrink,
+    "hardshrink": F.hardshrink,
+    "leaky_relu": F.leaky_relu,
+    "softplus": F.softplus,
+    "softmax": lambda x: F.softmax(x, 0),
+    "mean": torch.mean,
+    "mean in float": lambda x: torch.mean(x, dtype=torch.float32),
+    "var": torch.var,
+    "median": torch.median,
+    "argmax": torch.argmax,
+    "amax": torch.amax,
+    "topk": lambda x: x.topk(1),
+    "erf": torch.erf,
+    "lgamma": torch.lgamma,
+    "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "normal_": lambda x: x.normal_(),
+    "geometric_": lambda x: x.geometric_(0.5),
+    "threshold": lambda x: F.threshold(x, 0, 0),
+    "clamp": lambda x: x.clamp(0, 1),
+    "1 -": lambda x: 1 - x,
+    "- True": lambda x: x - True,
+    "multinomial": lambda x: torch.multinomial(x, 1),
+    "cdist": lambda x: torch.cdist(x.reshape(1, -1), x.reshape(1, -1)),
+    "normal": lambda x: torch.normal(x, x),
+    "max_pool2d": lambda x: F.max_pool2d(x.reshape(1, 2, 2), 2),
 }  # fmt: skip
 
 
@@ -87,7 +122,10 @@ class Types(Case):
                         continue
 
                     def call(device):
-                        op(lambda *dims: ones(device, *dims, dtype=one), lambda *dims: ones(device, *dims, dtype=other))
+                        op(
+                            lambda *dims: ones(device, *dims, dtype=one),
+                            lambda *dims: ones(device, *dims, dtype=other),
+                        )
 
                     text = f"{name} of {one} and {other}"
                     if one == other:
@@ -103,7 +141,11 @@ class Types(Case):
                 self.alike(lambda device: op(ones(device, 4, dtype=dtype)), f"{name} of {dtype}")
 
     def test_what_has_no_elements_is_multiplied(self):
-        for call in (lambda x: x @ x.T, lambda x: F.softmax(x, 1), lambda x: x.mT.bmm(x) if x.dim() == 3 else torch.median(x)):
+        for call in (
+            lambda x: x @ x.T,
+            lambda x: F.softmax(x, 1),
+            lambda x: x.mT.bmm(x) if x.dim() == 3 else torch.median(x),
+        ):
             self.alike(lambda device: call(ones(device, 0, 3, dtype=torch.bool)), "nothing")
 
     def test_types_of_results(self):
@@ -114,10 +156,14 @@ class Types(Case):
             "add": lambda d: torch.add(ones(d, 2), 1, out=ones(d, 2, **double)),
             "max": lambda d: torch.max(ones(d, 2), 0, out=(ones(d), ones(d))),
             "argmax": lambda d: torch.argmax(ones(d, 2), 0, out=ones(d)),
-            "gather": lambda d: torch.gather(ones(d, 2), 0, torch.tensor([0, 1], device=d), out=ones(d, 2, **double)),
+            "gather": lambda d: torch.gather(
+                ones(d, 2), 0, torch.tensor([0, 1], device=d), out=ones(d, 2, **double)
+            ),
             "any": lambda d: torch.any(ones(d, 2), out=ones(d)),
             "any of bytes": lambda d: torch.any(ones(d, 2), out=ones(d, dtype=torch.uint8)),
-            "masked_select": lambda d: torch.masked_select(ones(d, 2), ones(d, 2) > 0, out=ones(d, 2, **double)),
+            "masked_select": lambda d: torch.masked_select(
+                ones(d, 2), ones(d, 2) > 0, out=ones(d, 2, **double)
+            ),
             "aminmax": lambda d: torch.aminmax(ones(d, 2), out=(ones(d), ones(d, **double))),
             "multinomial": lambda d: torch.multinomial(ones(d, 2), 1, out=ones(d, 1)),
         }.items():
@@ -128,32 +174,60 @@ NUMBERS = (300, -1, -300, 2**40, 2**63 - 1, 1.5, INF, NAN, 1e300, 70000.0, True)
 CONVERTED = {
     "fill_": lambda x, n: x.fill_(n), "masked_fill": lambda x, n: x.masked_fill(x == 1, n),
     "index_fill": lambda x, n: x.index_fill(0, torch.tensor([0], device=x.device), n),
-    "set an item": lambda x, n: x.__setitem__(0, n), "clamp": lambda x, n: x.clamp(min=n), "clamp from above": lambda x, n: x.clamp(max=n),
-    "clip": lambda x, n: x.clamp(n, n), "threshold": lambda x, n: F.threshold(x, 0, n), "add": lambda x, n: torch.add(x, x, alpha=n),
+    "set an item": lambda x, n: x.__setitem__(0, n),
+    "clamp": lambda x, n: x.clamp(min=n),
+    "clamp from above": lambda x, n: x.clamp(max=n),
+    "clip": lambda x, n: x.clamp(n, n),
+    "threshold": lambda x, n: F.threshold(x, 0, n),
+    "add": lambda x, n: torch.add(x, x, alpha=n),
     "plus": lambda x, n: x + n, "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
     "addmm": lambda x, n: torch.addmm(x, x[:, None], x[None], beta=n), "power": lambda x, n: x**n,
-    "pad": lambda x, n: F.pad(x, (1, 1), value=n), "random_": lambda x, n: x.random_(0, n) if isinstance(n, int) and n > 0 else x,
+    "pad": lambda x, n: F.pad(x, (1, 1), value=n),
+    "random_": lambda x, n: x.random_(0, n) if isinstance(n, int) and n > 0 else x,
 }  # fmt: skip
 # Kinds of calls that have no row: the CPU makes them of other ops than the device does.
-ELSEWHERE = {("fill_", torch.float16), ("set an item", torch.float16), ("threshold", torch.float16), ("pad", torch.float16), ("add", torch.float32)}
+ELSEWHERE = {
+    ("fill_", torch.float16),
+    ("set an item", torch.float16),
+    ("threshold", torch.float16),
+    ("pad", torch.float16),
+    ("add", torch.float32),
+}
 
 
 class Numbers(Case):
     def test_numbers_that_a_type_does_not_hold(self):
         for name, op in CONVERTED.items():
-            for dtype in (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32):
+            for dtype in (
+                torch.bool,
+                torch.uint8,
+                torch.int8,
+                torch.int32,
+                torch.int64,
+                torch.float16,
+                torch.float32,
+            ):
                 for number in NUMBERS:
                     if (name, dtype) not in ELSEWHERE:
-                        self.alike(lambda device: op(ones(device, 2, dtype=dtype), number), f"{name} of {dtype} and {number}")
+                        self.alike(
+                            lambda device: op(ones(device, 2, dtype=dtype), number),
+                            f"{name} of {dtype} and {number}",
+                        )
 
     def test_limits_beyond_a_type_are_none(self):
         for dtype in (torch.uint8, torch.int8, torch.int32):
             x = torch.tensor([1, 100], dtype=dtype)
             for call in (
-                lambda x: x.clamp(min=-1000), lambda x: x.clamp(max=2**40), lambda x: x.clamp(-(2**40), 2**40), lambda x: F.hardtanh(x, 0, 2**40)
+                lambda x: x.clamp(min=-1000),
+                lambda x: x.clamp(max=2**40),
+                lambda x: x.clamp(-(2**40), 2**40),
+                lambda x: F.hardtanh(x, 0, 2**40),
             ):  # fmt: skip
                 if refusal(lambda: call(x)) is None:
-                    self.assertTrue(torch.equal(call(x.to(DEVICE)).cpu(), call(x)), f"{dtype} {call(x.to(DEVICE))}")
+                    self.assertTrue(
+                        torch.equal(call(x.to(DEVICE)).cpu(), call(x)),
+                        f"{dtype} {call(x.to(DEVICE))}",
+                    )
                 else:
                     self.assertEqual(refusal(lambda: call(x.to(DEVICE))), refusal(lambda: call(x)))
 
@@ -205,7 +279,9 @@ class Devices(unittest.TestCase):
             self.assertNotIsInstance(event, Own)
             self.assertIsInstance(Own("fuseline:0"), Own)
             for where in ("fuseline:0", DEVICE):
-                torch.Event(where), torch.autocast(where), torch.amp.GradScaler(where), x.pin_memory(where)
+                torch.Event(where), torch.autocast(where), torch.amp.GradScaler(
+                    where
+                ), x.pin_memory(where)
 
 
 class Operators(Case):
@@ -232,7 +308,11 @@ class Operators(Case):
                     continue
                 sample = wrong.sample_input
                 arguments = (sample.input, sample.args, sample.kwargs)
-                if any(x.dim() > 16 for x in pytree.tree_leaves(arguments) if isinstance(x, torch.Tensor)):
+                if any(
+                    x.dim() > 16
+                    for x in pytree.tree_leaves(arguments)
+                    if isinstance(x, torch.Tensor)
+                ):
                     continue
                 theirs = moved(arguments)
                 found = refusal(lambda: op.op(theirs[0], *theirs[1], **theirs[2]))
@@ -255,7 +335,9 @@ def moved(arguments):
             return tensors[id(x)]
         storage = x.untyped_storage()
         if storage.data_ptr() not in storages:
-            storages[storage.data_ptr()] = torch.empty(0, dtype=torch.uint8).set_(storage).to(DEVICE).untyped_storage()
+            storages[storage.data_ptr()] = (
+                torch.empty(0, dtype=torch.uint8).set_(storage).to(DEVICE).untyped_storage()
+            )
         there = torch.empty(0, dtype=x.dtype, device=DEVICE)
         there.set_(storages[storage.data_ptr()], x.storage_offset(), x.shape, x.stride())
         tensors[id(x)] = there.requires_grad_(x.requires_grad)

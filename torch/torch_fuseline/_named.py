@@ -1,4 +1,7 @@
-"""PyTorch's own classes that take a device and look at its type only: with these, too, a device that does not exist is an error where it is named."""
+"""Wraps classes of PyTorch that take a device and look at its type only.
+
+With these, too, a device that does not exist is an error where it is named.
+"""
 
 import functools
 
@@ -11,7 +14,11 @@ _PlainEvent = torch.Event
 
 def _check(device):
     """Of a device of this type, that it exists. Everything else is PyTorch's to judge."""
-    if isinstance(device, str) and device.startswith("fuseline") or isinstance(device, torch.device):
+    if (
+        isinstance(device, str)
+        and device.startswith("fuseline")
+        or isinstance(device, torch.device)
+    ):
         named = torch.device(device)
         if named.type == "fuseline":
             index_of(named)
