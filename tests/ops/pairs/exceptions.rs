@@ -91,9 +91,13 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
         ops: &[
             OpCode::Acos,
             OpCode::Acosh,
+            OpCode::Atan,
             OpCode::Atan2,
+            OpCode::Atanh,
             OpCode::Cbrt,
             OpCode::Divide,
+            OpCode::ExponentialMinusOne,
+            OpCode::LogPlusOne,
             OpCode::Logistic,
             OpCode::Power,
             OpCode::Rsqrt,
