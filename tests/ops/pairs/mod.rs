@@ -235,7 +235,7 @@ fn constants() {
             let every = calls.len().div_ceil(most).max(1);
             let mut calls: Vec<Call> = calls.into_iter().step_by(every).collect();
             // A matrix of one number is singular, and whether that is found is a matter of rounding.
-            if pair.def.fusibility != Fusibility::Opaque {
+            if pair.def.fusibility != Fusibility::Opaque && !is_large {
                 let splats: Vec<Call> = calls.iter().flat_map(splats).collect();
                 calls.extend(splats);
             }
