@@ -186,7 +186,7 @@ fn short_of_memory(config: EngineConfig, seed: u64, faults: &Arc<AtomicU64>) -> 
 enum Place {
     Reference,
     Plugin,
-    /// The plugin, with everything that is on by default.
+    /// The plugin, with the default configuration and `reproducible`.
     DefaultEngine,
 }
 
@@ -296,8 +296,8 @@ fn so_they_do_on_a_plugin() {
     compare(PROGRAMS / 3, (runs() / 500).max(2), Place::Plugin);
 }
 
-/// Where regions are interpreted, compiled in a hurry, padded and compiled in full, one after the
-/// other: with `reproducible` each run gets its bits from the same executor.
+/// The default engine interprets a region first and compiles it later. With `reproducible`, it
+/// switches at the same execution in each run, so the bits are the same.
 #[test]
 fn so_they_do_on_the_default_engine() {
     compare(PROGRAMS / 5, (runs() / 500).max(2), Place::DefaultEngine);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fuseline::fusion::op::{Entropy as _, Seeded};
 use fuseline::{Engine, FaultPoint, Mode, Result, Tensor, with_mode};
 
+use crate::support::fakeplugin::wait_for;
 use crate::support::{self, number, vector};
 
 /// Threads of engines that are there.
@@ -117,12 +118,8 @@ fn engines_go_with_work_in_flight() {
     // There are some while there is an engine, or nothing would be seen.
     let engine = Engine::reference();
     assert_eq!(vector(&engine, &[1.0]).neg().unwrap().to_vec::<f32>().unwrap(), [-1.0]);
-    // A thread has its name once it runs.
-    let start = Instant::now();
-    while engine_threads() < 4 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{} threads", engine_threads());
-        std::thread::yield_now();
-    }
+    // A thread gives itself its name when it runs.
+    wait_for(|| engine_threads() >= 4, || format!("{} threads", engine_threads()));
     drop(engine);
     engines_go(number("FUSELINE_ENGINES").unwrap_or(400));
 }

@@ -112,7 +112,7 @@ fn stays_flat(name: &str, engine: &Engine) {
         points.len(),
     );
     assert_eq!(wrong, 0, "{name}: results differ from the interpreter's");
-    // By default a region is interpreted until it pays to compile it.
+    // The default engine interprets a region before it compiles it.
     let ran = did.compiles + did.interpreted;
     assert!(ran >= regions.min(done) as u64, "{name}: the regions are distinct: {did:?}");
     assert!(did.cached_executables <= 64);
@@ -136,7 +136,7 @@ fn soak_on_the_plugin() {
     stays_flat("plugin", &engine);
 }
 
-/// The engine as it ships, but for a cache that is full in seconds.
+/// The default engine with a small cache, which is full in seconds.
 #[test]
 #[ignore = "soak: `cargo xtask soak memory-default`"]
 fn soak_on_the_default_engine() {

@@ -181,7 +181,7 @@ pub(crate) fn step(x: &Tensor) -> Result<Vec<f32>> {
 /// Waits until what an engine does on other threads has been counted.
 #[track_caller]
 pub(crate) fn wait_until(engine: &Engine, is_counted: impl Fn(&Counters) -> bool) {
-    // A compile of a second takes minutes on a machine with other work.
+    // On a busy machine, a compile at low priority has taken more than a minute.
     let start = Instant::now();
     while !is_counted(&engine.counters()) {
         assert!(start.elapsed() < Duration::from_secs(240), "{:?}", engine.counters());

@@ -33,8 +33,10 @@ constexpr std::array<std::string_view, 6> kWritesTwice{"fill", "zero", "index_pu
 constexpr std::array<std::string_view, 12> kHasCopy{"mm",    "bmm",  "addmm", "baddbmm", "addbmm",  "addmv",
                                                     "addr",  "dot",  "set",   "resize",  "resize_as", "record_stream"};
 // Ops that may not read what they write to at all.
-constexpr std::array<std::string_view, 15> kApart{"kthvalue", "masked_select", "index_add", "index_copy",     "index_fill",    "index_put",    "_index_put_impl", "scatter", "scatter_add",
-                                                  "scatter_reduce", "gather", "cat", "take", "masked_scatter", "index_select"};
+constexpr std::array<std::string_view, 15> kApart{
+    "kthvalue",       "masked_select",   "index_add", "index_copy",  "index_fill",
+    "index_put",      "_index_put_impl", "scatter",   "scatter_add", "scatter_reduce",
+    "gather",         "cat",             "take",      "masked_scatter", "index_select"};
 
 template <class Function>
 void each_tensor(const IValue& value, const Function& function) {

@@ -80,16 +80,24 @@ void fall_back(const c10::OperatorHandle& op, Stack* stack, const std::string& w
   at::native::cpu_fallback(op, stack);
 }
 
+// Checks the arguments of a call that PyTorch's CPU computes.
+void check_fallback(const c10::OperatorHandle& op, const Stack& stack) {
+  const auto& schema = op.schema().arguments();
+  const auto is_input = [](const c10::Argument& arg) { return !arg.is_out(); };
+  const size_t inputs = std::count_if(schema.begin(), schema.end(), is_input);
+  const c10::ArrayRef<IValue> args(stack.data() + stack.size() - schema.size(), inputs);
+  check_types(op, args);
+  if (args.empty() || !args[0].isTensor()) return;
+  const ScalarConversion scalars(op);
+  for (size_t at = 1; at < args.size(); ++at)
+    if (scalars.converts(at) && args[at].isScalar())
+      (void)scalars.convert(at, args[at].toScalar(), args[0].toTensor().scalar_type());
+}
+
 void fallback_kernel(const c10::OperatorHandle& op, Stack* stack) {
   const CallSite site;
   check_overlaps(op, *stack);
-  const auto& schema = op.schema().arguments();
-  const size_t inputs = std::count_if(schema.begin(), schema.end(), [](const c10::Argument& arg) { return !arg.is_out(); });
-  const c10::ArrayRef<IValue> args(stack->data() + stack->size() - schema.size(), inputs);
-  check_types(op, args);
-  const NumberRule numbers(op);
-  for (size_t at = 1; at < args.size(); ++at)
-    if (numbers.has(at) && args[at].isScalar() && args[0].isTensor()) (void)numbers.convert(at, args[at].toScalar(), args[0].toTensor().scalar_type());
+  check_fallback(op, *stack);
   fall_back(op, stack, "there is no row for it");
 }
 
@@ -97,7 +105,7 @@ class Kernel final : public c10::OperatorKernel {
  public:
   Kernel(size_t row, Form form, c10::OperatorHandle functional, size_t inputs)
       : row_(row), form_(form), functional_(std::move(functional)), inputs_(inputs), meta_(meta_function(functional_.operator_name())),
-        rule_(inference_rule(c10::toString(functional_.operator_name()))), numbers_(functional_) {
+        rule_(inference_rule(c10::toString(functional_.operator_name()))), scalars_(functional_) {
     const auto& args = functional_.schema().arguments();
     for (size_t at = 0; at < args.size(); ++at) {
       const auto& type = *args[at].type();
@@ -131,7 +139,7 @@ class Kernel final : public c10::OperatorKernel {
   size_t inputs_;
   const c10::KernelFunction* meta_;
   const InferenceRule rule_;
-  const NumberRule numbers_;
+  const ScalarConversion scalars_;
   std::vector<bool> is_place_, is_generator_;
   bool has_tensor_ = false;
   std::shared_mutex mutex_;
@@ -427,7 +435,7 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
   }
 
-  // What is checked is not the same for calls of decompositions.
+  // check_types makes fewer checks for the calls of a decomposition.
   Key key{is_decomposing()};
   if (!key_of(args, key)) return "an argument of a kind that is not passed";
   IValue dtype;
@@ -451,17 +459,20 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
     known_.emplace(std::move(key), outs);
   }
   if (!outs) return "a result that is no tensor";
-  if (form_ == Form::Out)
-    for (size_t at = 0; at < outs->size() && inputs_ + at < count; ++at)
-      if (given[inputs_ + at].isTensor()) check_out(op, given[inputs_ + at].toTensor().scalar_type(), (*outs)[at].dtype);
+  if (form_ == Form::Out) {
+    for (size_t at = 0; at < outs->size() && inputs_ + at < count; ++at) {
+      const IValue& target = given[inputs_ + at];
+      if (target.isTensor()) check_out(op, target.toTensor().scalar_type(), (*outs)[at].dtype);
+    }
+  }
 
   Passed passed(count_tensors(args), count);
   for (size_t at = 0; at < args.size(); ++at) {
     const IValue& arg = args[at];
     if (is_place_[at]) {
       passed.add(FLT_NONE);
-    } else if (numbers_.has(at) && arg.isScalar() && !outs->empty()) {
-      passed.add_number(numbers_.convert(at, arg.toScalar(), (*outs)[0].dtype));
+    } else if (scalars_.converts(at) && arg.isScalar() && !outs->empty()) {
+      passed.add_number(scalars_.convert(at, arg.toScalar(), (*outs)[0].dtype));
     } else if (is_generator_[at] && recording() != 0) {
       TORCH_CHECK(arg.isNone(), "fuseline: a graph draws from a generator of its own");
       passed.add(FLT_DRAW);

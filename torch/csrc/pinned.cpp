@@ -59,18 +59,18 @@ Pinned& the_allocator() {
 
 REGISTER_HOST_ALLOCATOR(c10::DeviceType::PrivateUse1, &the_allocator())
 
-// PyTorch looks at the type of the device that memory is pinned for, and not at its index.
-void check_ours(std::optional<at::Device> device) {
+// PyTorch checks the type of the device that memory is pinned for, but not its index.
+void check_index(std::optional<at::Device> device) {
   if (device && device->is_privateuseone()) check_device(*device);
 }
 
 at::Tensor pin_memory(const at::Tensor& self, std::optional<at::Device> device) {
-  check_ours(device);
+  check_index(device);
   return at::native::_pin_memory(self, device);
 }
 
 bool tensor_is_pinned(const at::Tensor& self, std::optional<at::Device> device) {
-  check_ours(device);
+  check_index(device);
   return at::native::is_pinned(self, device);
 }
 

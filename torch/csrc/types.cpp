@@ -1,8 +1,8 @@
-// What PyTorch's CPU refuses by the types of tensors and numbers. PyTorch's meta functions do not
-// look at most of it, since it depends on which kernels a device has.
+// Checks of element types and numbers that PyTorch's CPU makes. PyTorch's meta functions omit most
+// of them, because they depend on the kernels of a device.
 //
-// The tables name operators as their schemas do, without the underscore of those that work in
-// place. An entry with an overload holds for that overload only.
+// The tables name operators as schemas do, without the trailing underscore of in-place variants. A
+// name with an overload applies to that overload only.
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,13 @@ std::vector<std::string_view> words(std::string_view text) {
 template <class Value>
 class Table {
  public:
-  void add(std::string_view names, const Value& value) {
-    for (const std::string_view name : words(names)) values_.emplace(name, value);
+  struct Row {
+    std::string_view operators;
+    Value value;
+  };
+  Table(std::initializer_list<Row> rows) {
+    for (const Row& row : rows)
+      for (const std::string_view name : words(row.operators)) values_.emplace(name, row.value);
   }
   const Value* find(const c10::OperatorHandle& op) const {
     const std::string_view base = base_of(op);
@@ -92,106 +97,92 @@ uint64_t types_of(std::string_view letters) {
   return mask;
 }
 
-// Whose type decides over whether the CPU has a kernel: the first tensor's, or what all tensors and
-// numbers are promoted to.
-enum class Of { Self, All };
+// Whose type the CPU looks its kernel up by: the first tensor's, or the promoted type of all
+// tensors and numbers.
+enum class TypeSource { First, Promoted };
 
-struct Lacking {
-  Of of;
-  std::string_view types;
-  std::string_view names;
-};
-
-// Element types that the CPU has no kernel for, as PyTorch 2.15 has it: found by calls of `op_db`
-// with each combination of two types.
-constexpr Lacking kLacking[] = {
-    {Of::All, "b", "pow.Tensor_Tensor pow.Scalar"},
-    {Of::All, "bc", "floor_divide fmod remainder"},
-    {Of::All, "bhc", "bitwise_left_shift bitwise_right_shift gcd lcm"},
-    {Of::All, "buil", "logaddexp"},
-    {Of::All, "builc", "hypot igamma igammac logaddexp2 mse_loss nextafter smooth_l1_loss"},
-    {Of::All, "c",
-     "atan2 clamp clamp_max clamp_min copysign ge gt heaviside le lt special_xlog1py xlogy"},
-    {Of::All, "hc",
-     "bitwise_and bitwise_or bitwise_xor special_chebyshev_polynomial_t "
-     "special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
-     "special_chebyshev_polynomial_w special_hermite_polynomial_h "
-     "special_hermite_polynomial_he special_laguerre_polynomial_l "
-     "special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t "
-     "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
-     "special_shifted_chebyshev_polynomial_w special_zeta"},
-    {Of::Self, "b",
-     "abs addbmm addmm addmv argmax argmin baddbmm bmm dot linalg_cross mm mv neg "
-     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
-     "replication_pad2d replication_pad3d topk trace vdot addcmul"},
-    {Of::Self, "bc",
-     "ceil floor geometric hardtanh index_reduce max_pool2d_with_indices "
-     "max_pool3d_with_indices median nanmedian relu round scatter_reduce threshold trunc"},
-    {Of::Self, "bhc", "bincount"},
-    {Of::Self, "bilc",
-     "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
-     "upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d "
-     "upsample_nearest3d"},
-    {Of::Self, "b", "convolution"},
-    {Of::Self, "buic", "avg_pool2d"},
-    {Of::Self, "buihc", "avg_pool3d"},
-    {Of::Self, "buil",
-     "lerp linalg_matrix_exp linalg_vector_norm logcumsumexp mean normal renorm silu std "
-     "std_mean uniform var var_mean"},
-    {Of::Self, "builc",
-     "_adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_with_update _log_softmax "
-     "_native_batch_norm_legit _prelu_kernel _softmax _softmax_backward_data "
-     "adaptive_max_pool2d adaptive_max_pool3d binary_cross_entropy celu elu frac "
-     "fractional_max_pool2d gelu glu grid_sampler_2d grid_sampler_3d hardshrink "
-     "hardsigmoid hardswish histc huber_loss leaky_relu log_normal log_sigmoid_forward "
-     "max_unpool2d max_unpool3d mish native_batch_norm native_group_norm native_layer_norm "
-     "nll_loss2d_forward nll_loss_forward rrelu_with_noise softplus softshrink "
-     "upsample_linear1d upsample_trilinear3d"},
-    {Of::Self, "builh",
-     "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd "
-     "cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_householder_product "
-     "linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor_ex "
-     "linalg_matrix_sqrth linalg_polar linalg_qr linalg_solve_triangular "
-     "triangular_solve"},
-    {Of::Self, "builhc", "multi_margin_loss multilabel_margin_loss_forward"},
-    {Of::Self, "c",
-     "_unique2 amax amin bernoulli deg2rad digamma erf erfc erfinv fractional_max_pool3d "
-     "i0 lgamma logit max min polygamma rad2deg sign signbit special_entr special_i0e "
-     "special_i1 special_i1e unique_consecutive unique_dim"},
-    {Of::Self, "hc",
-     "bitwise_not special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 "
-     "special_bessel_y1 special_erfcx special_log_ndtr special_modified_bessel_i0 "
-     "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 "
-     "special_ndtri special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 "
-     "special_spherical_bessel_j0"},
-};
-
-struct Missing {
-  Of of;
+struct Unsupported {
+  TypeSource source;
   uint64_t types;
 };
 
-const Table<Missing>& missing() {
-  static const auto& table = *[] {
-    auto* made = new Table<Missing>;
-    for (const Lacking& row : kLacking) made->add(row.names, {row.of, types_of(row.types)});
-    return made;
-  }();
+// Element types that the CPU of PyTorch 2.15 has no kernel for. They were found by calls of the
+// operators of `op_db` with each combination of two types.
+const Table<Unsupported>& unsupported() {
+  static const auto& table = *new Table<Unsupported>{
+      {"pow.Tensor_Tensor pow.Scalar", {TypeSource::Promoted, types_of("b")}},
+      {"floor_divide fmod remainder", {TypeSource::Promoted, types_of("bc")}},
+      {"bitwise_left_shift bitwise_right_shift gcd lcm", {TypeSource::Promoted, types_of("bhc")}},
+      {"logaddexp", {TypeSource::Promoted, types_of("buil")}},
+      {"hypot igamma igammac logaddexp2 mse_loss nextafter smooth_l1_loss",
+       {TypeSource::Promoted, types_of("builc")}},
+      {"atan2 clamp clamp_max clamp_min copysign ge gt heaviside le lt special_xlog1py xlogy",
+       {TypeSource::Promoted, types_of("c")}},
+      {"bitwise_and bitwise_or bitwise_xor special_chebyshev_polynomial_t "
+       "special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+       "special_chebyshev_polynomial_w special_hermite_polynomial_h "
+       "special_hermite_polynomial_he special_laguerre_polynomial_l "
+       "special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t "
+       "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
+       "special_shifted_chebyshev_polynomial_w special_zeta",
+       {TypeSource::Promoted, types_of("hc")}},
+      {"abs addbmm addmm addmv argmax argmin baddbmm bmm dot linalg_cross mm mv neg "
+       "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
+       "replication_pad2d replication_pad3d topk trace vdot addcmul",
+       {TypeSource::First, types_of("b")}},
+      {"ceil floor geometric hardtanh index_reduce max_pool2d_with_indices "
+       "max_pool3d_with_indices median nanmedian relu round scatter_reduce threshold trunc",
+       {TypeSource::First, types_of("bc")}},
+      {"bincount", {TypeSource::First, types_of("bhc")}},
+      {"_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
+       "upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d "
+       "upsample_nearest3d",
+       {TypeSource::First, types_of("bilc")}},
+      {"convolution", {TypeSource::First, types_of("b")}},
+      {"avg_pool2d", {TypeSource::First, types_of("buic")}},
+      {"avg_pool3d", {TypeSource::First, types_of("buihc")}},
+      {"lerp linalg_matrix_exp linalg_vector_norm logcumsumexp mean normal renorm silu std "
+       "std_mean uniform var var_mean",
+       {TypeSource::First, types_of("buil")}},
+      {"_adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_with_update _log_softmax "
+       "_native_batch_norm_legit _prelu_kernel _softmax _softmax_backward_data "
+       "adaptive_max_pool2d adaptive_max_pool3d binary_cross_entropy celu elu frac "
+       "fractional_max_pool2d gelu glu grid_sampler_2d grid_sampler_3d hardshrink "
+       "hardsigmoid hardswish histc huber_loss leaky_relu log_normal log_sigmoid_forward "
+       "max_unpool2d max_unpool3d mish native_batch_norm native_group_norm native_layer_norm "
+       "nll_loss2d_forward nll_loss_forward rrelu_with_noise softplus softshrink "
+       "upsample_linear1d upsample_trilinear3d",
+       {TypeSource::First, types_of("builc")}},
+      {"_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd "
+       "cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_householder_product "
+       "linalg_inv_ex linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor_ex "
+       "linalg_matrix_sqrth linalg_polar linalg_qr linalg_solve_triangular "
+       "triangular_solve",
+       {TypeSource::First, types_of("builh")}},
+      {"multi_margin_loss multilabel_margin_loss_forward", {TypeSource::First, types_of("builhc")}},
+      {"_unique2 amax amin bernoulli deg2rad digamma erf erfc erfinv fractional_max_pool3d "
+       "i0 lgamma logit max min polygamma rad2deg sign signbit special_entr special_i0e "
+       "special_i1 special_i1e unique_consecutive unique_dim",
+       {TypeSource::First, types_of("c")}},
+      {"bitwise_not special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 "
+       "special_bessel_y1 special_erfcx special_log_ndtr special_modified_bessel_i0 "
+       "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 "
+       "special_ndtri special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 "
+       "special_spherical_bessel_j0",
+       {TypeSource::First, types_of("hc")}},
+  };
   return table;
 }
 
-// Operators whose CPU kernels return before they look at the type if there are no elements.
-const Table<bool>& skips_nothing() {
-  static const auto& table = *[] {
-    auto* made = new Table<bool>;
-    made->add(
-        "_adaptive_avg_pool2d _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex "
-        "_linalg_svd _log_softmax _softmax addbmm addmm addmv baddbmm bmm linalg_cholesky_ex "
-        "linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor_ex median mm mv "
-        "nanmedian native_group_norm",
-        true);
-    return made;
-  }();
+// Operators whose CPU kernels return before they look up the type if a tensor has no elements.
+const Table<bool>& skips_empty() {
+  static const auto& table = *new Table<bool>{
+      {"_adaptive_avg_pool2d _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex "
+       "_linalg_svd _log_softmax _softmax addbmm addmm addmv baddbmm bmm linalg_cholesky_ex "
+       "linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor_ex median mm mv "
+       "nanmedian native_group_norm",
+       true},
+  };
   return table;
 }
 
@@ -225,7 +216,7 @@ ScalarType promoted(const c10::OperatorHandle& op, Args args) {
 }
 
 void check_kernel(const c10::OperatorHandle& op, Args args) {
-  const Missing* found = missing().find(op);
+  const Unsupported* found = unsupported().find(op);
   if (found == nullptr) return;
   const at::Tensor* first = nullptr;
   bool is_empty = false;
@@ -235,40 +226,39 @@ void check_kernel(const c10::OperatorHandle& op, Args args) {
     if (first == nullptr) first = tensor;
     is_empty |= tensor->numel() == 0;
   }
-  if (first == nullptr || (is_empty && skips_nothing().find(op) != nullptr)) return;
-  ScalarType type = found->of == Of::All ? promoted(op, args) : first->scalar_type();
+  if (first == nullptr || (is_empty && skips_empty().find(op) != nullptr)) return;
+  ScalarType type =
+      found->source == TypeSource::Promoted ? promoted(op, args) : first->scalar_type();
   if (const IValue* dtype = named(op, args, "dtype"); dtype != nullptr && dtype->isInt())
     type = static_cast<ScalarType>(dtype->toInt());
   TORCH_CHECK_NOT_IMPLEMENTED((found->types >> static_cast<int>(type) & 1) == 0, '"', base_of(op),
                               "\" not implemented for '", type, "'");
 }
 
-// Operators that take tensors of one element type only, and the names of these tensors.
-const Table<std::string_view>& alike() {
-  static const auto& table = *[] {
-    auto* made = new Table<std::string_view>;
-    made->add("mm bmm", "self mat2");
-    made->add("addmm", "self mat1 mat2");
-    made->add("baddbmm addbmm", "self batch1 batch2");
-    made->add("addmv", "self mat vec");
-    made->add("dot", "self tensor");
-    made->add("vdot linalg_cross", "self other");
-    made->add("convolution convolution_overrideable", "input weight bias");
-    made->add("masked_scatter put index_add index_copy index_reduce", "self source");
-    made->add("_index_put_impl _index_put_impl_", "self values");
-    made->add("scatter scatter_add scatter_reduce", "self src");
-    made->add("lerp", "self end weight");
-    made->add("grid_sampler_2d grid_sampler_3d", "input grid");
-    made->add("nll_loss_forward nll_loss2d_forward", "self weight");
-    made->add("binary_cross_entropy", "self target weight");
-    made->add("_softmax_backward_data _log_softmax_backward_data", "grad_output output");
-    return made;
-  }();
+// Operators that take tensors of one element type, and the names of these tensors.
+const Table<std::string_view>& same_dtype_tensors() {
+  static const auto& table = *new Table<std::string_view>{
+      {"mm bmm", "self mat2"},
+      {"addmm", "self mat1 mat2"},
+      {"baddbmm addbmm", "self batch1 batch2"},
+      {"addmv", "self mat vec"},
+      {"dot", "self tensor"},
+      {"vdot linalg_cross", "self other"},
+      {"convolution convolution_overrideable", "input weight bias"},
+      {"masked_scatter put index_add index_copy index_reduce", "self source"},
+      {"_index_put_impl _index_put_impl_", "self values"},
+      {"scatter scatter_add scatter_reduce", "self src"},
+      {"lerp", "self end weight"},
+      {"grid_sampler_2d grid_sampler_3d", "input grid"},
+      {"nll_loss_forward nll_loss2d_forward", "self weight"},
+      {"binary_cross_entropy", "self target weight"},
+      {"_softmax_backward_data _log_softmax_backward_data", "grad_output output"},
+  };
   return table;
 }
 
-void check_alike(const c10::OperatorHandle& op, Args args) {
-  const std::string_view* found = alike().find(op);
+void check_same_dtype(const c10::OperatorHandle& op, Args args) {
+  const std::string_view* found = same_dtype_tensors().find(op);
   if (found == nullptr) return;
   const auto& schema = op.schema().arguments();
   const std::vector<std::string_view> names = words(*found);
@@ -285,7 +275,7 @@ void check_alike(const c10::OperatorHandle& op, Args args) {
   }
 }
 
-// Normalizations take parameters of the input's type, and those of short floats also of float.
+// Parameters of a normalization have the input's type. For short floats, `float` is also accepted.
 void check_norm(const c10::OperatorHandle& op, Args args) {
   const auto input = args[0].toTensor().scalar_type();
   const bool is_short = input == at::kHalf || input == at::kBFloat16;
@@ -317,7 +307,7 @@ void check_rsub(const c10::OperatorHandle&, Args args) {
   at::native::alpha_check(type, args[2].toScalar());
 }
 
-// Bounds that are all there keep the type of a tensor of truth values.
+// With both bounds given, the result of a bool tensor is bool, which `clamp` has no kernel for.
 void check_clamp(const c10::OperatorHandle& op, Args args) {
   const bool has_both = args.size() < 3 || (!args[1].isNone() && !args[2].isNone());
   const bool is_number = args[1].isScalar() || (args.size() > 2 && args[2].isScalar());
@@ -365,7 +355,7 @@ void check_normal(const c10::OperatorHandle& op, Args args) {
               "normal expects standard deviation to be non-complex");
 }
 
-void check_distances(const c10::OperatorHandle&, Args args) {
+void check_cdist(const c10::OperatorHandle&, Args args) {
   for (size_t at : {0, 1})
     TORCH_CHECK(at::isFloatingType(args[at].toTensor().scalar_type()),
                 "cdist only supports floating-point dtypes, X", at + 1,
@@ -376,7 +366,7 @@ void check_distances(const c10::OperatorHandle&, Args args) {
                               "\"cdist\" not implemented for '", type, "'");
 }
 
-// Whole numbers from one on and below another, which the type has to hold.
+// The type has to hold `from` and `to - 1`.
 void check_random(const c10::OperatorHandle& op, Args args) {
   const ScalarType type = args[0].toTensor().scalar_type();
   const auto check = [&](int64_t number, const char* name) {
@@ -399,78 +389,71 @@ void check_random(const c10::OperatorHandle& op, Args args) {
 using Check = void (*)(const c10::OperatorHandle&, Args);
 
 const Table<Check>& checks() {
-  static const auto& table = *[] {
-    auto* made = new Table<Check>;
-    made->add("native_batch_norm native_layer_norm native_group_norm", check_norm);
-    made->add("rsub", check_rsub);
-    made->add("clamp clamp_min clamp_max", check_clamp);
-    made->add("multinomial", check_multinomial);
-    made->add("gelu", check_gelu);
-    made->add("convolution convolution_overrideable", check_convolution);
-    made->add("logcumsumexp _logcumsumexp", check_dim);
-    made->add("normal", check_normal);
-    made->add("_cdist_forward", check_distances);
-    made->add("random", check_random);
-    return made;
-  }();
+  static const auto& table = *new Table<Check>{
+      {"native_batch_norm native_layer_norm native_group_norm", check_norm},
+      {"rsub", check_rsub},
+      {"clamp clamp_min clamp_max", check_clamp},
+      {"multinomial", check_multinomial},
+      {"gelu", check_gelu},
+      {"convolution convolution_overrideable", check_convolution},
+      {"logcumsumexp _logcumsumexp", check_dim},
+      {"normal", check_normal},
+      {"_cdist_forward", check_cdist},
+      {"random", check_random},
+  };
   return table;
 }
 
-// Operators that write results of one type only: of another one, `out=` is refused.
-const Table<bool>& exact() {
-  static const auto& table = *[] {
-    auto* made = new Table<bool>;
-    made->add(
-        "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _log_softmax "
-        "_softmax abs addbmm addmm addmv amax amin aminmax argmax argmin "
-        "avg_pool3d baddbmm bmm bucketize ceil complex conj_physical cummax cummin dot floor frac "
-        "frexp gather gelu hardshrink heaviside index_add index_copy index_reduce index_select "
-        "isin isneginf isposinf kthvalue linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_lu "
-        "linalg_lu_factor_ex linalg_lu_solve linalg_polar linalg_qr linalg_solve_triangular "
-        "linalg_vector_norm log_sigmoid_forward lu_unpack masked_select max.dim_max min.dim_min mm "
-        "mode "
-        "multinomial mv nan_to_num narrow_copy native_batch_norm neg nonzero norm ormqr polar "
-        "renorm round scatter scatter_add scatter_reduce searchsorted sgn sign signbit softplus "
-        "softshrink sort take topk triangular_solve tril triu trunc vdot where",
-        true);
-    return made;
-  }();
+// Operators that refuse an `out=` tensor of another type than the result's.
+const Table<bool>& exact_out() {
+  static const auto& table = *new Table<bool>{
+      {"_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _log_softmax "
+       "_softmax abs addbmm addmm addmv amax amin aminmax argmax argmin "
+       "avg_pool3d baddbmm bmm bucketize ceil complex conj_physical cummax cummin dot floor frac "
+       "frexp gather gelu hardshrink heaviside index_add index_copy index_reduce index_select "
+       "isin isneginf isposinf kthvalue linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_lu "
+       "linalg_lu_factor_ex linalg_lu_solve linalg_polar linalg_qr linalg_solve_triangular "
+       "linalg_vector_norm log_sigmoid_forward lu_unpack masked_select max.dim_max min.dim_min mm "
+       "mode "
+       "multinomial mv nan_to_num narrow_copy native_batch_norm neg nonzero norm ormqr polar "
+       "renorm round scatter scatter_add scatter_reduce searchsorted sgn sign signbit softplus "
+       "softshrink sort take topk triangular_solve tril triu trunc vdot where",
+       true},
+  };
   return table;
 }
 
-// What is done with a number before a kernel takes it.
+// How the CPU converts a number to the element type.
 //
-// Exact: the type has to hold it. Wide: also, but for short floats it is one of float. Short: the
-// type has to hold it if it is one of integers or of short floats. Lower, Upper: a limit beyond all
-// values of the type is none.
+// Exact: the type has to hold the number. Wide: as Exact, but for short floats `float` has to hold
+// it. Short: as Exact for integers and short floats; other types are not checked. Lower, Upper: a
+// bound beyond all values of the type has no effect.
 enum class Limit { Exact, Wide, Short, Lower, Upper };
 
-struct Number {
+struct ScalarRule {
   Limit limit;
   std::string_view names;
 };
 
-const Table<Number>& numbers() {
-  static const auto& table = *[] {
-    auto* made = new Table<Number>;
-    made->add("masked_fill index_fill scatter constant_pad_nd", {Limit::Exact, "value"});
-    // A tensor of one number is made by filling it, and the CPU makes that without a check.
-    made->add("fill addcmul addcdiv", {Limit::Wide, "value"});
-    made->add("fill_diagonal", {Limit::Exact, "fill_value"});
-    made->add("threshold", {Limit::Wide, "threshold value"});
-    made->add("addmm baddbmm addbmm", {Limit::Wide, "alpha beta"});
-    made->add("addmv", {Limit::Exact, "alpha beta"});
-    made->add("add sub rsub index_add", {Limit::Exact, "alpha"});
-    made->add("hardshrink", {Limit::Exact, "lambd"});
-    made->add("pow.Tensor_Scalar", {Limit::Short, "exponent"});
-    made->add("clamp clamp_min hardtanh", {Limit::Lower, "min min_val"});
-    made->add("clamp_max", {Limit::Upper, "max"});
-    return made;
-  }();
+const Table<ScalarRule>& scalar_rules() {
+  static const auto& table = *new Table<ScalarRule>{
+      {"masked_fill index_fill scatter constant_pad_nd", {Limit::Exact, "value"}},
+      // The CPU fills a tensor of one element without a check.
+      {"fill addcmul addcdiv", {Limit::Wide, "value"}},
+      {"fill_diagonal", {Limit::Exact, "fill_value"}},
+      {"threshold", {Limit::Wide, "threshold value"}},
+      {"addmm baddbmm addbmm", {Limit::Wide, "alpha beta"}},
+      {"addmv", {Limit::Exact, "alpha beta"}},
+      {"add sub rsub index_add", {Limit::Exact, "alpha"}},
+      {"hardshrink", {Limit::Exact, "lambd"}},
+      {"pow.Tensor_Scalar", {Limit::Short, "exponent"}},
+      {"clamp clamp_min hardtanh", {Limit::Lower, "min min_val"}},
+      {"clamp_max", {Limit::Upper, "max"}},
+  };
   return table;
 }
 
-// The number as the type holds it, or an error as the CPU has it.
+// The number in the type. Throws the CPU's error if the type does not hold it.
 template <class T>
 c10::Scalar converted(const c10::Scalar& number, Limit limit) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
@@ -493,8 +476,8 @@ c10::Scalar converted(const c10::Scalar& number, Limit limit) {
 }  // namespace
 
 void check_types(const c10::OperatorHandle& op, Args args) {
-  check_alike(op, args);
-  // What a decomposition is made of may be more than the CPU has.
+  check_same_dtype(op, args);
+  // A decomposition may call operators with types that the CPU has no kernel for.
   if (!is_decomposing()) {
     if (const Check* check = checks().find(op)) (*check)(op, args);
     check_kernel(op, args);
@@ -510,12 +493,13 @@ void check_out(const c10::OperatorHandle& op, ScalarType given, ScalarType resul
   const std::string_view base = base_of(op);
   TORCH_CHECK((base != "all" && base != "any") || given == at::kBool || given == at::kByte, base,
               " only supports bool tensor for result, got: ", given);
-  TORCH_CHECK(given == result || exact().find(op) == nullptr, "Expected out tensor to have dtype ",
-              result, ", but got ", given, " instead (in ", op.operator_name(), ")");
+  TORCH_CHECK(given == result || exact_out().find(op) == nullptr,
+              "Expected out tensor to have dtype ", result, ", but got ", given, " instead (in ",
+              op.operator_name(), ")");
 }
 
-NumberRule::NumberRule(const c10::OperatorHandle& op) {
-  const Number* found = numbers().find(op);
+ScalarConversion::ScalarConversion(const c10::OperatorHandle& op) {
+  const ScalarRule* found = scalar_rules().find(op);
   if (found == nullptr) return;
   const std::vector<std::string_view> names = words(found->names);
   const auto& schema = op.schema().arguments();
@@ -528,9 +512,9 @@ NumberRule::NumberRule(const c10::OperatorHandle& op) {
   }
 }
 
-c10::Scalar NumberRule::convert(size_t at, const c10::Scalar& number, ScalarType type) const {
+c10::Scalar ScalarConversion::convert(size_t at, const c10::Scalar& number, ScalarType type) const {
   const auto limit = static_cast<Limit>(limits_[at] - 1);
-  // Most are 1.
+  // The usual number, 1, needs no conversion.
   if (number.isIntegral(true) && (number.toLong() == 0 || number.toLong() == 1)) return number;
   if (limit == Limit::Wide && (types_of("h") >> static_cast<int>(type) & 1) != 0) type = at::kFloat;
   if (limit == Limit::Short && (types_of("fc") >> static_cast<int>(type) & 1) != 0) return number;

@@ -27,7 +27,7 @@ TYPES = (
 
 
 def refusal(call):
-    """What kind of error a call is, before anything is read."""
+    """The type of the error that a call raises, before anything is read."""
     try:
         call()
     except Exception as error:
@@ -131,7 +131,7 @@ class Types(Case):
                     if one == other:
                         self.alike(call, text)
                     else:
-                        # Both types are wrong, and which is looked at first is not the same.
+                        # Either type can be the wrong one, and the order of the checks differs.
                         found, wanted = refusal(lambda: call(DEVICE)), refusal(lambda: call("cpu"))
                         self.assertEqual(found is None, wanted is None, f"{text}: {found} {wanted}")
 
@@ -185,7 +185,7 @@ CONVERTED = {
     "pad": lambda x, n: F.pad(x, (1, 1), value=n),
     "random_": lambda x, n: x.random_(0, n) if isinstance(n, int) and n > 0 else x,
 }  # fmt: skip
-# Kinds of calls that have no row: the CPU makes them of other ops than the device does.
+# The CPU composes these calls of other ops than the device does.
 ELSEWHERE = {
     ("fill_", torch.float16),
     ("set an item", torch.float16),
@@ -279,15 +279,14 @@ class Devices(unittest.TestCase):
             self.assertNotIsInstance(event, Own)
             self.assertIsInstance(Own("fuseline:0"), Own)
             for where in ("fuseline:0", DEVICE):
-                torch.Event(where), torch.autocast(where), torch.amp.GradScaler(
-                    where
-                ), x.pin_memory(where)
+                for call in (torch.Event, torch.autocast, torch.amp.GradScaler, x.pin_memory):
+                    call(where)
 
 
 class Operators(Case):
     """PyTorch's own list of wrong arguments (``error_inputs`` of ``op_db``)."""
 
-    # The values of tensors are looked at when they are computed, and these errors come at the next read.
+    # These errors depend on values of tensors, so the next read raises them.
     LATER = {
         "gather": {4}, "scatter": {3}, "scatter_add": {3}, "multinomial": set(range(7, 21)),
     }  # fmt: skip
@@ -323,7 +322,7 @@ class Operators(Case):
 
 
 def moved(arguments):
-    """Arguments on the device, where what shares memory shares it there too, and what is one tensor is one."""
+    """The arguments on the device, with the same aliasing as on the CPU."""
     storages, tensors = {}, {}
 
     def move(x):

@@ -25,7 +25,7 @@ else:
 # XLA's plugins log each client that they make on standard error, unless this is set when they are loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
-from . import _ending, _exchange, _named, _random, _sites  # noqa: E402
+from . import _device_checks, _ending, _exchange, _random, _sites  # noqa: E402
 from ._library import check as _check, message as _message, shim as _shim, text as _text, warn as _warn  # noqa: E402
 from ._custom import custom_op  # noqa: E402, F401
 from ._devices import (  # noqa: E402, F401
@@ -286,7 +286,7 @@ def _register():
 
     globals()["default_generators"] = _random.set_up()
     _exchange.set_up()
-    _named.set_up()
+    _device_checks.set_up()
     # Python runs what was registered last first: lines are not looked for any more when the rest is seen to.
     _ending.set_up()
     _sites.set_up()

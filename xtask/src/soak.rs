@@ -48,7 +48,7 @@ const SOAKS: &[Soak] = &[
     },
     Soak {
         name: "memory-default",
-        what: "the same on the engine as it ships, 200 regions that come again",
+        what: "the same on the default engine, over 200 regions",
         package: "fuseline",
         binary: "robustness",
         test: "soak_memory::soak_on_the_default_engine",

@@ -1,9 +1,9 @@
-//! Finds the places of a source file where a mutation operator applies.
+//! Generates the mutations of a source file.
 //!
 //! The operators are those of cargo-mutants and of Offutt et al., "An Experimental Determination of
 //! Sufficient Mutant Operators" (1996): relational, logical and arithmetic replacement, deletion of
-//! unary operators and of statements, conditions that hold always or never, and functions that
-//! return a default value. Code of tests, macros and constants is left alone.
+//! unary operators and of statements, conditions that are always true or false, and functions that
+//! return a default value. Tests, macro invocations and constants have no mutations.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Stmt, UnOp};
 
-/// Stands for the condition "this mutant is chosen" in [`Mutation::replacement`].
-pub(crate) const CHOSEN: &str = "MUTANT_IS_CHOSEN";
+/// Stands for the condition "this mutant is active" in [`Mutation::replacement`].
+pub(crate) const ACTIVE: &str = "MUTANT_IS_ACTIVE";
 
 /// One change of one place.
 #[derive(Clone, Debug)]
@@ -21,18 +21,18 @@ pub(crate) struct Mutation {
     /// The file, relative to the workspace.
     pub(crate) file: String,
     pub(crate) line: usize,
-    /// The function that it is in, and the change.
-    pub(crate) what: String,
+    /// The enclosing function and the change.
+    pub(crate) description: String,
     /// The bytes of the file that are replaced.
     pub(crate) range: Range<usize>,
-    /// The text in their place, which has the original too, and [`CHOSEN`].
+    /// The new text: the mutated and the original code, and [`ACTIVE`] to choose between them.
     pub(crate) replacement: String,
 }
 
 impl Mutation {
-    /// How a report and a later run name it.
+    /// Identifies the mutation in reports and in the results of earlier runs.
     pub(crate) fn name(&self) -> String {
-        format!("{}:{}: {}", self.file, self.line, self.what)
+        format!("{}:{}: {}", self.file, self.line, self.description)
     }
 }
 
@@ -43,12 +43,12 @@ impl Mutation {
 /// If the text is not Rust.
 pub(crate) fn mutations(file: &str, text: &str) -> syn::Result<Vec<Mutation>> {
     let tree = syn::parse_file(text)?;
-    let mut finder = Finder { file, text, functions: Vec::new(), found: Vec::new() };
-    finder.visit_file(&tree);
-    Ok(finder.found)
+    let mut generator = Generator { file, text, functions: Vec::new(), found: Vec::new() };
+    generator.visit_file(&tree);
+    Ok(generator.found)
 }
 
-struct Finder<'a> {
+struct Generator<'a> {
     file: &'a str,
     text: &'a str,
     functions: Vec<String>,
@@ -58,8 +58,11 @@ struct Finder<'a> {
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
-        let of = |name: &str| matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string().contains(name));
-        path.is_ident("test") || (path.is_ident("cfg") && (of("test") || of("loom") || of("shuttle")))
+        let has = |name: &str| match &attribute.meta {
+            syn::Meta::List(list) => list.tokens.to_string().contains(name),
+            _ => false,
+        };
+        path.is_ident("test") || (path.is_ident("cfg") && ["test", "loom", "shuttle"].into_iter().any(has))
     })
 }
 
@@ -73,8 +76,8 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
-/// What an operator becomes.
-fn other(operator: &BinOp) -> Option<&'static str> {
+/// The operator that a mutation puts in place of another.
+fn replacement_operator(operator: &BinOp) -> Option<&'static str> {
     Some(match operator {
         BinOp::Eq(_) => "!=",
         BinOp::Ne(_) => "==",
@@ -100,8 +103,8 @@ fn other(operator: &BinOp) -> Option<&'static str> {
     })
 }
 
-/// Values that a function of this type could return without doing anything.
-fn defaults(output: &syn::ReturnType) -> Vec<String> {
+/// Default values of a return type.
+fn default_values(output: &syn::ReturnType) -> Vec<String> {
     let syn::ReturnType::Type(_, of) = output else { return vec!["()".to_owned()] };
     let syn::Type::Path(path) = &**of else { return Vec::new() };
     let Some(last) = path.path.segments.last() else { return Vec::new() };
@@ -118,22 +121,22 @@ fn defaults(output: &syn::ReturnType) -> Vec<String> {
     }
 }
 
-impl Finder<'_> {
+impl Generator<'_> {
     fn source(&self, span: Span) -> &str {
         &self.text[span.byte_range()]
     }
 
-    fn add(&mut self, span: Span, range: Range<usize>, what: &str, replacement: String) {
-        let what = format!("{}: {what}", self.functions.join("::"));
+    fn add(&mut self, span: Span, range: Range<usize>, change: &str, replacement: String) {
+        let description = format!("{}: {change}", self.functions.join("::"));
         let line = span.start().line;
-        self.found.push(Mutation { file: self.file.to_owned(), line, what, range, replacement });
+        self.found.push(Mutation { file: self.file.to_owned(), line, description, range, replacement });
     }
 
-    /// An expression that becomes another one of its type.
-    fn replace(&mut self, span: Span, what: &str, mutated: &str) {
+    /// Replaces an expression by another one of its type.
+    fn replace(&mut self, span: Span, change: &str, mutated: &str) {
         let original = self.source(span);
-        let replacement = format!("(if {CHOSEN} {{ {mutated} }} else {{ {original} }})");
-        self.add(span, span.byte_range(), what, replacement);
+        let replacement = format!("(if {ACTIVE} {{ {mutated} }} else {{ {original} }})");
+        self.add(span, span.byte_range(), change, replacement);
     }
 
     fn function(&mut self, signature: &syn::Signature, body: &syn::Block, attributes: &[syn::Attribute]) {
@@ -142,10 +145,10 @@ impl Finder<'_> {
         }
         self.functions.push(signature.ident.to_string());
         let start = body.brace_token.span.open().byte_range().end;
-        for value in defaults(&signature.output) {
-            let what = format!("returns {value} at once");
-            let replacement = format!(" if {CHOSEN} {{ return {value}; }}");
-            self.add(signature.ident.span(), start..start, &what, replacement);
+        for value in default_values(&signature.output) {
+            let change = format!("returns {value} at once");
+            let replacement = format!(" if {ACTIVE} {{ return {value}; }}");
+            self.add(signature.ident.span(), start..start, &change, replacement);
         }
         visit::visit_block(self, body);
         self.functions.pop();
@@ -160,7 +163,7 @@ impl Finder<'_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Finder<'_> {
+impl<'ast> Visit<'ast> for Generator<'_> {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.function(&item.sig, &item.block, &item.attrs);
     }
@@ -192,13 +195,15 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
-        if let Some(other) = other(&binary.op).filter(|_| !has_let(&binary.left) && !has_let(&binary.right)) {
+        if let Some(other) =
+            replacement_operator(&binary.op).filter(|_| !has_let(&binary.left) && !has_let(&binary.right))
+        {
             let (left, right) = (self.source(binary.left.span()), self.source(binary.right.span()));
-            let (mutated, what) = (
+            let (mutated, change) = (
                 format!("{left} {other} {right}"),
                 format!("{} becomes {other}", self.source(binary.op.span())),
             );
-            self.replace(binary.span(), &what, &mutated);
+            self.replace(binary.span(), &change, &mutated);
         }
         visit::visit_expr_binary(self, binary);
     }
@@ -206,8 +211,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_unary(&mut self, unary: &'ast syn::ExprUnary) {
         if matches!(unary.op, UnOp::Not(_) | UnOp::Neg(_)) {
             let operand = self.source(unary.expr.span()).to_owned();
-            let what = format!("{} is left out", self.source(unary.op.span()));
-            self.replace(unary.span(), &what, &operand);
+            let change = format!("{} is removed", self.source(unary.op.span()));
+            self.replace(unary.span(), &change, &operand);
         }
         visit::visit_expr_unary(self, unary);
     }
@@ -236,8 +241,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             self.add(
                 span,
                 span.byte_range(),
-                "a statement is left out",
-                format!("if !{CHOSEN} {{ {original} }}"),
+                "a statement is removed",
+                format!("if !{ACTIVE} {{ {original} }}"),
             );
         }
         visit::visit_stmt(self, statement);
@@ -267,22 +272,22 @@ mod tests {
             #[cfg(test)] mod tests { fn h() -> bool { 1 == 2 } }
         ";
         let found = mutations("lib.rs", text).unwrap();
-        let whats: Vec<_> = found.iter().map(|mutation| mutation.what.as_str()).collect();
+        let descriptions: Vec<_> = found.iter().map(|mutation| mutation.description.as_str()).collect();
         assert_eq!(
-            whats,
+            descriptions,
             [
                 "f: returns true at once",
                 "f: returns false at once",
                 "f: a condition is true",
                 "f: a condition is false",
-                "f: ! is left out",
-                "f: a statement is left out",
+                "f: ! is removed",
+                "f: a statement is removed",
                 "f: && becomes ||",
                 "f: < becomes <=",
             ]
         );
         let last = found.last().unwrap();
         assert_eq!(&text[last.range.clone()], "b < 3");
-        assert_eq!(last.replacement, "(if MUTANT_IS_CHOSEN { b <= 3 } else { b < 3 })");
+        assert_eq!(last.replacement, "(if MUTANT_IS_ACTIVE { b <= 3 } else { b < 3 })");
     }
 }

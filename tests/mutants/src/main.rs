@@ -1,9 +1,10 @@
 //! `cargo run -p fuseline-mutants`: mutation testing of the engine's own crates.
 //!
-//! It draws mutations of the files that are named, builds all of them at once, and runs the tests
-//! with each. A mutant that no test notices is a hole in the tests, or changes nothing. cargo-mutants
-//! builds once per mutant instead, which is minutes each here. Results are kept in
-//! `target/mutants/results.txt`, and a run goes on where the last one ended.
+//! The program samples mutations of the given files, builds all of them at once, and runs the tests
+//! on each mutant. A mutant is caught if a test fails. A mutant that is missed shows a hole in the
+//! tests, or is equivalent to the original. cargo-mutants builds once per mutant, which takes minutes
+//! in this workspace. `target/mutants/results.txt` keeps the results, and a later run skips the
+//! mutants that it lists.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its user")]
 
@@ -24,33 +25,33 @@ use find::Mutation;
 use tree::Tree;
 
 #[derive(Debug, Parser)]
-#[command(about = "Changes the code in one place at a time, and says which changes no test notices")]
+#[command(about = "Runs the tests on mutants of the code, and lists those that no test catches")]
 struct Arguments {
-    /// Files and folders to change, relative to the workspace.
+    /// Files and folders to mutate, relative to the workspace.
     paths: Vec<String>,
-    /// How many changes are drawn from each path; all, if it is left out.
+    /// How many mutations to sample from each path [default: all].
     #[arg(long)]
     sample: Option<usize>,
-    /// Draws other ones.
+    /// The seed of the sample.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Filters of nextest, run one after the other until a test fails; otherwise the tests of the
-    /// crate that is changed, without those that take minutes.
+    /// Filters of nextest, run in order until a test fails [default: the tests of the mutated crate
+    /// that do not take minutes].
     #[arg(long = "tests")]
     filters: Vec<String>,
-    /// Also the changes that are named in src/named.rs, each with the tests that notice it.
+    /// Include the mutations of src/named.rs, with the tests that have to catch them.
     #[arg(long)]
     named: bool,
-    /// Prints the changes and runs nothing.
+    /// Print the mutations and run nothing.
     #[arg(long)]
     list: bool,
 }
 
-/// A mutant, and the filters of the tests that may notice it.
+/// A mutation, and the filters of the tests that may catch it.
 struct Trial {
     mutation: Mutation,
     filters: Vec<String>,
-    /// The path or list that it was drawn from.
+    /// The path that it was sampled from, or "named".
     group: String,
 }
 
@@ -59,10 +60,10 @@ fn main() -> anyhow::Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     ensure!(
         arguments.named || !arguments.paths.is_empty(),
-        "name the files or folders to change, such as fusion/src/canon"
+        "name the files or folders to mutate, such as fusion/src/canon"
     );
     let mut trials = if arguments.named { named::trials(&root)? } else { Vec::new() };
-    draw(&root, &arguments, &mut trials)?;
+    sample(&root, &arguments, &mut trials)?;
     if arguments.list {
         for trial in &trials {
             println!("{}", trial.mutation.name());
@@ -75,8 +76,8 @@ fn main() -> anyhow::Result<ExitCode> {
     run(&root, &tree, &trials, &mutations)
 }
 
-/// Adds mutations of each path, drawn by the hash of seed and name.
-fn draw(root: &Path, arguments: &Arguments, trials: &mut Vec<Trial>) -> anyhow::Result<()> {
+/// Adds a sample of the mutations of each path, in the order of a hash of seed and name.
+fn sample(root: &Path, arguments: &Arguments, trials: &mut Vec<Trial>) -> anyhow::Result<()> {
     for path in &arguments.paths {
         let mut found = Vec::new();
         for file in files(root, path)? {
@@ -87,12 +88,12 @@ fn draw(root: &Path, arguments: &Arguments, trials: &mut Vec<Trial>) -> anyhow::
         found.sort_by_key(|mutation| {
             *blake3::hash(format!("{} {}", arguments.seed, mutation.name()).as_bytes()).as_bytes()
         });
-        let mut chosen = 0;
+        let mut sampled = 0;
         for mutation in found {
-            if chosen == arguments.sample.unwrap_or(usize::MAX) {
+            if sampled == arguments.sample.unwrap_or(usize::MAX) {
                 break;
             }
-            // One expression has one mutant, so that each stands in the text once.
+            // A replacement contains the original text, which therefore has no other mutation in it.
             let overlaps = |other: &Trial| {
                 let other = &other.mutation;
                 other.file == mutation.file
@@ -102,14 +103,14 @@ fn draw(root: &Path, arguments: &Arguments, trials: &mut Vec<Trial>) -> anyhow::
             if trials.iter().any(overlaps) {
                 continue;
             }
-            chosen += 1;
+            sampled += 1;
             let filters = match arguments.filters.is_empty() {
                 true => own_tests(&mutation.file).iter().map(|&filter| filter.to_owned()).collect(),
                 false => arguments.filters.clone(),
             };
             trials.push(Trial { mutation, filters, group: path.clone() });
         }
-        eprintln!("{path}: {chosen} of {total} mutations");
+        eprintln!("{path}: {sampled} of {total} mutations");
     }
     Ok(())
 }
@@ -145,28 +146,23 @@ fn files(root: &Path, path: &str) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Runs tests with a mutant, 0 for none: the name of the first that failed.
-fn failure(tree: &Tree, number: usize, filter: &str) -> anyhow::Result<Option<String>> {
+/// Runs tests on a mutant, or on the original for 0, and returns the name of a test that failed.
+fn failing_test(tree: &Tree, number: usize, filter: &str) -> anyhow::Result<Option<String>> {
     let mut command = tree.cargo();
     command.args(["nextest", "run", "--locked", "--workspace", "--all-features", "--profile", "mutants"]);
     command.args(["--no-tests", "pass", "-E", filter]).env(tree::VARIABLE, number.to_string());
     let output = command.output()?;
-    if output.status.success() {
-        return Ok(None);
-    }
     let text = String::from_utf8_lossy(&output.stderr);
-    let failed = text.lines().find_map(|line| {
-        let line = line.trim_start().trim_start_matches("TRY 2 ");
-        let is_end = ["FAIL ", "TIMEOUT ", "SIGSEGV ", "SIGABRT ", "LEAK-FAIL "]
-            .iter()
-            .any(|word| line.starts_with(word));
-        is_end.then(|| line.split_once(") ").map_or(line, |(_, name)| name).trim().to_owned())
-    });
-    match failed {
-        Some(failed) => Ok(Some(failed)),
-        // Listing the tests runs the mutant too.
-        None if output.status.code() == Some(104) => Ok(Some("the list of tests".to_owned())),
-        None => bail!("nextest ended with {}:\n{text}", output.status),
+    // The exit codes of nextest: a test failed, or a test binary could not list its tests.
+    match output.status.code() {
+        Some(0) => Ok(None),
+        Some(100) => {
+            let failure = text.lines().find(|line| line.trim_start().starts_with("TRY 2 "));
+            let name = failure.and_then(|line| line.split_once(") ")).map_or("a test", |(_, name)| name);
+            Ok(Some(name.trim().to_owned()))
+        }
+        Some(104) => Ok(Some("the list of tests".to_owned())),
+        _ => bail!("nextest ended with {}:\n{text}", output.status),
     }
 }
 
@@ -183,8 +179,8 @@ fn run(
     filters.dedup();
     for filter in filters {
         let start = Instant::now();
-        if let Some(failed) = failure(tree, 0, filter)? {
-            bail!("without a mutant, {failed} fails");
+        if let Some(failed) = failing_test(tree, 0, filter)? {
+            bail!("{failed} fails without a mutant");
         }
         println!("{filter}: {:.0} s without a mutant", start.elapsed().as_secs_f64());
     }
@@ -201,7 +197,7 @@ fn run(
                 let start = Instant::now();
                 let mut caught = None;
                 for filter in &trial.filters {
-                    caught = failure(tree, index + 1, filter)?;
+                    caught = failing_test(tree, index + 1, filter)?;
                     if caught.is_some() {
                         break;
                     }
@@ -213,21 +209,21 @@ fn run(
                 caught
             }
         };
-        let (seen, total) = groups.entry(&trial.group).or_default();
+        let (count, total) = groups.entry(&trial.group).or_default();
         *total += 1;
         match caught {
-            Some(_) => *seen += 1,
+            Some(_) => *count += 1,
             None => missed.push(name),
         }
     }
-    println!("\nnot noticed:\n{}", missed.join("\n"));
-    for (group, (seen, total)) in groups {
-        println!("{group}: {seen} of {total} noticed");
+    println!("\nmissed:\n{}", missed.join("\n"));
+    for (group, (count, total)) in groups {
+        println!("{group}: {count} of {total} caught");
     }
     Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What earlier runs found, by the mutation's name: the test that failed, or nothing.
+/// The results of earlier runs: by the name of a mutation, the test that caught it.
 fn results(path: &PathBuf) -> BTreeMap<String, Option<String>> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let entry = |line: &str| {

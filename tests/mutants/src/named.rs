@@ -1,19 +1,18 @@
-//! Mutations that reviewers asked for by name, each with the tests that have to notice it.
+//! Mutations that a review asked for, each with the tests that have to catch it.
 
 use std::path::Path;
 
 use anyhow::ensure;
 
 use crate::Trial;
-use crate::find::{CHOSEN, Mutation};
+use crate::find::{ACTIVE, Mutation};
 
-/// A change of one piece of text.
 struct Named {
-    what: &'static str,
+    description: &'static str,
     file: &'static str,
-    /// A piece of the file that stands in it once.
+    /// Text that occurs once in the file.
     original: &'static str,
-    /// What stands there when the mutant is chosen; `MUTANT_IS_CHOSEN` is the condition.
+    /// The new text; `MUTANT_IS_ACTIVE` stands for the condition.
     replacement: &'static str,
     /// Filters of nextest.
     tests: &'static [&'static str],
@@ -36,115 +35,124 @@ const CAPI: &[&str] = &["package(fuseline-capi)"];
 
 const NAMED: &[Named] = &[
     Named {
-        what: "Job::may_reuse asks nothing of other readers",
+        description: "Job::may_reuse asks nothing of other readers",
         file: "src/execute/launch.rs",
         original: "input.dies && input.value.is_last()",
-        replacement: "input.dies && (MUTANT_IS_CHOSEN || input.value.is_last())",
+        replacement: "input.dies && (MUTANT_IS_ACTIVE || input.value.is_last())",
         tests: STREAMS,
     },
     Named {
-        what: "Flow::admits has no limit of bytes",
+        description: "Flow::admits has no limit of bytes",
         file: "src/execute/flow.rs",
         original: "state.bytes.saturating_add(bytes) <= self.max_bytes",
-        replacement: "(MUTANT_IS_CHOSEN || state.bytes.saturating_add(bytes) <= self.max_bytes)",
+        replacement: "(MUTANT_IS_ACTIVE || state.bytes.saturating_add(bytes) <= self.max_bytes)",
         tests: ENGINE,
     },
     Named {
-        what: "Flow::take_off counts no bytes",
+        description: "Flow::take_off counts no bytes",
         file: "src/execute/flow.rs",
         original: "state.bytes = state.bytes.saturating_add(bytes);",
-        replacement: "if !MUTANT_IS_CHOSEN { state.bytes = state.bytes.saturating_add(bytes); }",
+        replacement: "if !MUTANT_IS_ACTIVE { state.bytes = state.bytes.saturating_add(bytes); }",
         tests: ENGINE,
     },
     Named {
-        what: "Environment::of has no plugin's digest",
+        description: "Environment::of has no plugin's digest",
         file: "src/store/environment.rs",
         original: "plugin.to_hex().to_string()",
-        replacement: "if MUTANT_IS_CHOSEN { String::new() } else { plugin.to_hex().to_string() }",
+        replacement: "if MUTANT_IS_ACTIVE { String::new() } else { plugin.to_hex().to_string() }",
         tests: STORE,
     },
     Named {
-        what: "Environment::of has no client options",
+        description: "Environment::of has no client options",
         file: "src/store/environment.rs",
         original: "client_options.to_owned()),",
-        replacement: "if MUTANT_IS_CHOSEN { String::new() } else { client_options.to_owned() }),",
+        replacement: "if MUTANT_IS_ACTIVE { String::new() } else { client_options.to_owned() }),",
         tests: STORE,
     },
     Named {
-        what: "Environment::of has no number of threads",
+        description: "Environment::of has no number of threads",
         file: "src/store/environment.rs",
         original: "parts.push((\"threads\".to_owned(), compiler.threads().to_owned()));",
-        replacement: "if !MUTANT_IS_CHOSEN { parts.push((\"threads\".to_owned(), compiler.threads().to_owned())); }",
+        replacement: "if !MUTANT_IS_ACTIVE { parts.push((\"threads\".to_owned(), compiler.threads().to_owned())); }",
         tests: STORE,
     },
     Named {
-        what: "Environment::of has no processor",
+        description: "Environment::of has no processor",
         file: "src/store/environment.rs",
         original: "parts.extend(processor());",
-        replacement: "if !MUTANT_IS_CHOSEN { parts.extend(processor()); }",
+        replacement: "if !MUTANT_IS_ACTIVE { parts.extend(processor()); }",
         tests: STORE,
     },
     Named {
-        what: "Environment::of has no variables",
+        description: "Environment::of has no variables",
         file: "src/store/environment.rs",
         original: "parts.extend(compiler.plugin().origin().variables()?);",
-        replacement: "if !MUTANT_IS_CHOSEN { parts.extend(compiler.plugin().origin().variables()?); }",
+        replacement: "if !MUTANT_IS_ACTIVE { parts.extend(compiler.plugin().origin().variables()?); }",
         tests: STORE,
     },
     Named {
-        what: "Environment::of has no compiler",
+        description: "Environment::of has no compiler",
         file: "src/store/environment.rs",
         original: "parts.extend(compiler.parts());",
-        replacement: "if !MUTANT_IS_CHOSEN { parts.extend(compiler.parts()); }",
+        replacement: "if !MUTANT_IS_ACTIVE { parts.extend(compiler.parts()); }",
         tests: STORE,
     },
     Named {
-        what: "MemoryCache::discard compares no canonical bytes",
+        description: "MemoryCache::discard compares no canonical bytes",
         file: "cache/src/memory.rs",
-        original: "filter(|entry| *entry.canonical == *canonical)?;\n        let mut state = entry.state.lock();\n        let place",
-        replacement: "filter(|entry| MUTANT_IS_CHOSEN || *entry.canonical == *canonical)?;\n        let mut state = entry.state.lock();\n        let place",
+        original: "*entry.canonical == *canonical)?;\n        \
+                   let mut state = entry.state.lock();\n        \
+                   let place",
+        replacement: "MUTANT_IS_ACTIVE || *entry.canonical == *canonical)?;\n        \
+                   let mut state = entry.state.lock();\n        \
+                   let place",
         tests: CACHE,
     },
     Named {
-        what: "MemoryCache::prove compares no canonical bytes",
+        description: "MemoryCache::prove compares no canonical bytes",
         file: "cache/src/memory.rs",
-        original: "let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);\n        if let Some(entry) = entry {\n            entry.state.lock().prove();",
-        replacement: "let entry = self.0.table.get(key).filter(|entry| MUTANT_IS_CHOSEN || *entry.canonical == *canonical);\n        if let Some(entry) = entry {\n            entry.state.lock().prove();",
+        original: "*entry.canonical == *canonical);\n        \
+                   if let Some(entry) = entry {\n            \
+                   entry.state.lock().prove();",
+        replacement: "MUTANT_IS_ACTIVE || *entry.canonical == *canonical);\n        \
+                   if let Some(entry) = entry {\n            \
+                   entry.state.lock().prove();",
         tests: CACHE,
     },
     Named {
-        what: "Template::has compares no attributes",
+        description: "Template::has compares no attributes",
         file: "src/record/replay/template.rs",
         original: "signature.attrs() == attrs",
-        replacement: "(MUTANT_IS_CHOSEN || signature.attrs() == attrs)",
+        replacement: "(MUTANT_IS_ACTIVE || signature.attrs() == attrs)",
         tests: REPLAY,
     },
     Named {
-        what: "Template::has compares no bodies",
+        description: "Template::has compares no bodies",
         file: "src/record/replay/template.rs",
         original: "signature.bodies() == bodies",
-        replacement: "(MUTANT_IS_CHOSEN || signature.bodies() == bodies)",
+        replacement: "(MUTANT_IS_ACTIVE || signature.bodies() == bodies)",
         tests: REPLAY,
     },
     Named {
-        what: "compile_deadline of the C interface is the deadline of waits",
+        description: "compile_deadline of the C interface is the deadline of waits",
         file: "capi/src/config.rs",
-        original: "config.deadlines = config.deadlines.compile(seconds(text)?);",
-        replacement: "config.deadlines = if MUTANT_IS_CHOSEN { config.deadlines.wait(seconds(text)?) } else { config.deadlines.compile(seconds(text)?) };",
+        original: "config.deadlines.compile(seconds(text)?)",
+        replacement: "if MUTANT_IS_ACTIVE { config.deadlines.wait(seconds(text)?) } \
+                      else { config.deadlines.compile(seconds(text)?) }",
         tests: CAPI,
     },
     Named {
-        what: "an operand of another stream submits nothing there",
+        description: "an operand of another stream submits nothing there",
         file: "src/stream.rs",
         original: "owner.need(cell, Boundary::CrossStream);",
-        replacement: "if !MUTANT_IS_CHOSEN { owner.need(cell, Boundary::CrossStream); }",
+        replacement: "if !MUTANT_IS_ACTIVE { owner.need(cell, Boundary::CrossStream); }",
         tests: STREAMS,
     },
     Named {
-        what: "a stream does not run after an event of another",
+        description: "a stream does not run after an event of another",
         file: "src/stream.rs",
         original: "self.replay.submit(Entry::After(fence), self);",
-        replacement: "if !MUTANT_IS_CHOSEN { self.replay.submit(Entry::After(fence), self); }",
+        replacement: "if !MUTANT_IS_ACTIVE { self.replay.submit(Entry::After(fence), self); }",
         tests: STREAMS,
     },
 ];
@@ -153,7 +161,7 @@ const NAMED: &[Named] = &[
 ///
 /// # Errors
 ///
-/// If a piece of text does not stand in its file exactly once.
+/// If `original` does not occur exactly once in its file.
 pub(crate) fn trials(root: &Path) -> anyhow::Result<Vec<Trial>> {
     let mut trials = Vec::new();
     for named in NAMED {
@@ -162,16 +170,16 @@ pub(crate) fn trials(root: &Path) -> anyhow::Result<Vec<Trial>> {
         let start = places.next().map(|(start, _)| start);
         ensure!(
             start.is_some() && places.next().is_none(),
-            "{}: the text of \"{}\" stands there once",
+            "{}: the original text of \"{}\" does not occur exactly once",
             named.file,
-            named.what
+            named.description
         );
-        ensure!(named.replacement.contains(CHOSEN), "{}: the mutant can never be chosen", named.what);
+        ensure!(named.replacement.contains(ACTIVE), "{}: the mutant can never be active", named.description);
         let start = start.unwrap_or_default();
         let mutation = Mutation {
             file: named.file.to_owned(),
             line: text[..start].lines().count(),
-            what: named.what.to_owned(),
+            description: named.description.to_owned(),
             range: start..start + named.original.len(),
             replacement: named.replacement.to_owned(),
         };

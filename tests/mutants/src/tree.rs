@@ -1,7 +1,7 @@
-//! A copy of the workspace that has the mutants in it, each behind a check of a variable.
+//! A copy of the workspace that contains all mutants.
 //!
-//! All mutants are compiled at once and chosen when a test starts: mutant schemata, after Untch,
-//! Offutt and Harrold, "Mutation Analysis Using Mutant Schemata" (1993).
+//! All mutants are compiled at once, and an environment variable activates one: mutant schemata,
+//! after Untch, Offutt and Harrold, "Mutation Analysis Using Mutant Schemata" (1993).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,34 +10,34 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::find::{CHOSEN, Mutation};
+use crate::find::{ACTIVE, Mutation};
 
-/// The variable that chooses a mutant by its number; the first is 1.
+/// The environment variable that activates a mutant by its number. The first is 1.
 pub(crate) const VARIABLE: &str = "FUSELINE_MUTANT";
 
-/// What is added to each crate.
+/// The function that is added to each crate.
 const CHECK: &str = r#"
 #[doc(hidden)]
 #[allow(warnings)]
-pub fn mutant_is_chosen(number: u32) -> bool {
-    static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *CHOSEN.get_or_init(|| std::env::var("FUSELINE_MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0)) == number
+pub fn mutant_is_active(number: u32) -> bool {
+    static ACTIVE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    let active = || std::env::var("FUSELINE_MUTANT").ok().and_then(|text| text.parse().ok());
+    *ACTIVE.get_or_init(|| active().unwrap_or(0)) == number
 }
 "#;
 
-/// The crates that mutants are made in.
+/// The roots of the crates that can have mutants.
 const LIBRARIES: [&str; 4] = ["fusion/src/lib.rs", "cache/src/lib.rs", "src/lib.rs", "capi/src/lib.rs"];
 
-/// The copy.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: PathBuf,
     copy: PathBuf,
-    /// Every file that git knows.
+    /// Tracked and new files, relative to the root.
     files: Vec<String>,
 }
 
-/// Where a mutant stands in the file that was written.
+/// The place of a mutant in the copy.
 struct Place {
     file: String,
     range: Range<usize>,
@@ -79,16 +79,16 @@ impl Tree {
         command
     }
 
-    /// Writes the mutants into the copy and takes out those that do not compile. Numbers are
-    /// places in the list, counted from 1; a mutant taken out becomes `None`.
+    /// Writes the mutants into the copy, and sets those to `None` that do not compile. A mutant's
+    /// number is its place in the list, counted from 1.
     pub(crate) fn write_mutants(&self, mutations: &mut [Option<Mutation>]) -> anyhow::Result<()> {
         loop {
             let places = self.write(mutations)?;
-            let refused = self.check(&places)?;
-            if refused.is_empty() {
+            let unviable = self.check(&places)?;
+            if unviable.is_empty() {
                 return Ok(());
             }
-            for number in refused {
+            for number in unviable {
                 mutations[number - 1] = None;
             }
         }
@@ -117,7 +117,7 @@ impl Tree {
                 written += &text[end..mutation.range.start];
                 let start = written.len();
                 written +=
-                    &mutation.replacement.replace(CHOSEN, &format!("crate::mutant_is_chosen({number})"));
+                    &mutation.replacement.replace(ACTIVE, &format!("crate::mutant_is_active({number})"));
                 places.push(Place { file: file.clone(), range: start..written.len(), number });
                 end = mutation.range.end;
             }
@@ -130,33 +130,19 @@ impl Tree {
         Ok(places)
     }
 
-    /// The mutants that the compiler refuses.
+    /// The numbers of the mutants that do not compile.
     fn check(&self, places: &[Place]) -> anyhow::Result<Vec<usize>> {
         let mut command = self.cargo();
-        command.args([
-            "check",
-            "--locked",
-            "--all-features",
-            "--keep-going",
-            "--message-format=json",
-            "--quiet",
-        ]);
-        command.args([
-            "-p",
-            "fuseline",
-            "-p",
-            "fuseline-fusion",
-            "-p",
-            "fuseline-cache",
-            "-p",
-            "fuseline-capi",
-            "--lib",
-        ]);
+        command.args(["check", "--locked", "--all-features", "--keep-going", "--quiet"]);
+        command.args(["--message-format=json", "--lib"]);
+        for package in ["fuseline", "fuseline-fusion", "fuseline-cache", "fuseline-capi"] {
+            command.args(["--package", package]);
+        }
         let output = command.output().context("cargo does not start")?;
         if output.status.success() {
             return Ok(Vec::new());
         }
-        let mut refused = Vec::new();
+        let mut unviable = Vec::new();
         let mut errors = Vec::new();
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
@@ -172,24 +158,24 @@ impl Tree {
                 };
                 let at = usize::try_from(start)?;
                 let here = |place: &&Place| file.ends_with(&place.file) && place.range.contains(&at);
-                refused.extend(places.iter().find(here).map(|place| place.number));
+                unviable.extend(places.iter().find(here).map(|place| place.number));
             }
         }
-        refused.sort_unstable();
-        refused.dedup();
-        if refused.is_empty() {
+        unviable.sort_unstable();
+        unviable.dedup();
+        if unviable.is_empty() {
             bail!(
-                "the copy does not compile, and no mutant is why:\n{}\n{}",
+                "the copy does not compile for a reason that is no mutant:\n{}\n{}",
                 errors.join("\n"),
                 String::from_utf8_lossy(&output.stderr)
             );
         }
-        println!("{} mutants do not compile and are left out", refused.len());
-        Ok(refused)
+        println!("{} mutants do not compile", unviable.len());
+        Ok(unviable)
     }
 }
 
-/// Writes a file, unless it is so already: cargo builds again what has changed.
+/// Writes a file unless it has these bytes already, so that cargo does not build it again.
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     if std::fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());

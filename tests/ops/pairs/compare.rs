@@ -18,8 +18,8 @@ pub(crate) struct Case {
     pub(crate) operands: Vec<Vec<Float>>,
     /// What was found and what is right, in all parts; `None` for elements that are no floats.
     pub(crate) floats: Option<(Vec<Float>, Vec<Float>)>,
-    /// Whether every number in the operands is finite, at this place or any other one.
-    pub(crate) is_of_finite: bool,
+    /// Whether all elements of all operands are finite.
+    pub(crate) has_finite_operands: bool,
     /// How far the result is off, in units in the last place of the right one.
     pub(crate) steps: f64,
     words: String,
@@ -92,7 +92,7 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
         rounding(signature, &call.operands, &wanted)
     };
     let mut numbers = call.operands.iter().flat_map(|data| floats(data.dtype(), data.bytes()));
-    let is_of_finite = numbers.all(|number| number.value().is_finite());
+    let has_finite_operands = numbers.all(|number| number.value().is_finite());
     let mut cases = Vec::new();
     for (result, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
         assert_eq!(found.ty(), wanted.ty(), "{signature:?}");
@@ -135,7 +135,7 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
             cases.push(Case {
                 operands: aligned.iter().map(|data| parts(data, index)).collect(),
                 floats,
-                is_of_finite,
+                has_finite_operands,
                 steps,
                 words: format!(
                     "{signature:?} {:?}: element {index} of result {result} is {} in place of {} ({steps:.1} steps), of {of}",

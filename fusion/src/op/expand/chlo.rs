@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::zeta::zeta_or_polygamma;
 use super::{Builder, Lowered, complex, expanded, in_f32, unsigned};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeClass};
@@ -134,7 +135,7 @@ pub(in crate::op) fn binary(call: &Call<'_>) -> Lowered {
     match call.def.code {
         OpCode::Mulhi if call.operand(0).dtype().bits() < 64 => expanded(upper_half(call)),
         OpCode::Mulhi => expanded(upper_half_of_halves(call)),
-        OpCode::Polygamma | OpCode::Zeta => super::zeta::zeta(call),
+        OpCode::Polygamma | OpCode::Zeta => zeta_or_polygamma(call),
         _ if call.operand(0).dtype().is_small_float() => expanded(in_f32(call, call.operand(0).dtype())),
         OpCode::NextAfter => expanded(next_after(call)),
         _ => Lowered::Itself,

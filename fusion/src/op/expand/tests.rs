@@ -167,7 +167,7 @@ const ROUNDED: &[(OpCode, u128)] = &[
     (OpCode::Cbrt, 16),
     (OpCode::ExponentialMinusOne, 1),
     (OpCode::LogPlusOne, 1),
-    // A factorial is the exponential of a logarithm.
+    // The expansion computes a factorial as the exponential of its logarithm.
     (OpCode::Polygamma, 256),
     (OpCode::Logistic, 1),
     (OpCode::Sinh, 8),

@@ -1,10 +1,10 @@
 //! `zeta` and `polygamma` by the formulas of the interpreter (`interp/special.rs`).
 //!
-//! XLA's own sum of `zeta` has nine terms and a remainder that holds for positive numbers: it gives
-//! -0.0078 in place of 9.86 for order 2 of -127.5, and NaN in place of 0 for an infinite number or
-//! order. Its `polygamma` is a product of two factors that overflow before their product does.
+//! XLA's `zeta` adds nine terms and a remainder that holds for positive numbers. It gives -0.0078 in
+//! place of 9.86 for order 2 at -127.5, and NaN in place of 0 for an infinite number or order. XLA's
+//! `polygamma` multiplies two factors, which overflow before their product does.
 
-use super::Builder;
+use super::{Builder, Lowered, expanded};
 use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::error::OpError;
@@ -12,9 +12,7 @@ use crate::graph::Ref;
 use crate::op::attrs;
 use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
-use crate::shape::TensorType;
-
-use super::{Lowered, expanded};
+use crate::shape::Shape;
 
 /// Bernoulli numbers `B2, B4, ...` (DLMF table 24.2.1).
 pub(crate) const BERNOULLI: [f64; 10] = [
@@ -33,9 +31,9 @@ pub(crate) const BERNOULLI: [f64; 10] = [
 /// Terms of the zeta function that are summed one by one before Euler's summation formula.
 pub(crate) const ZETA_TERMS: i32 = 10;
 
-/// The expansion of a call of `zeta` or `polygamma`. Every type is computed in `f64`, as the
-/// interpreter does: in `f32` factors overflow, and terms cancel, where the result is an ordinary number.
-pub(super) fn zeta(call: &Call<'_>) -> Lowered {
+/// The expansion of a call of `zeta` or `polygamma`. Like the interpreter, it computes every type in
+/// `f64`. In `f32`, factors overflow and terms cancel where the result is a normal number.
+pub(super) fn zeta_or_polygamma(call: &Call<'_>) -> Lowered {
     expanded(expansion(call))
 }
 
@@ -44,31 +42,30 @@ fn expansion(call: &Call<'_>) -> Result<Lowered, OpError> {
     let (mut graph, params) = Builder::of(call);
     let order = graph.convert(params[0], dtype, DType::F64)?;
     let number = graph.convert(params[1], dtype, DType::F64)?;
-    let ty = TensorType::new(DType::F64, call.operand(0).shape().clone());
-    let mut series = Series { graph, ty };
+    let mut writer = F64Writer { graph, shape: call.operand(0).shape() };
     let value = match call.def.code {
-        OpCode::Zeta => series.zeta(order, number)?.value,
-        _ => series.polygamma(order, number)?,
+        OpCode::Zeta => writer.zeta(order, number)?.value,
+        _ => writer.polygamma(order, number)?,
     };
-    let Series { mut graph, .. } = series;
+    let mut graph = writer.graph;
     let result = graph.convert(value, DType::F64, dtype)?;
     Ok(graph.returning(&[result]))
 }
 
-/// The zeta function, and what it is a product of where the number is positive: the number to the
-/// negative order, and this factor.
+/// The Hurwitz zeta function of order `s` at `q`.
 struct Zeta {
     value: Ref,
+    /// For a positive `q`, the value times `q^s`.
     scaled: Ref,
 }
 
-/// Elementwise ops on values of one type.
-struct Series {
+/// Writes elementwise ops on `f64` values of one shape.
+struct F64Writer<'a> {
     graph: Builder,
-    ty: TensorType,
+    shape: &'a Shape,
 }
 
-impl Series {
+impl F64Writer<'_> {
     fn op<const N: usize>(&mut self, op: OpCode, operands: [Ref; N]) -> Result<Ref, OpError> {
         self.graph.op(op, Attrs::none(), &operands)
     }
@@ -93,17 +90,17 @@ impl Series {
         self.op(OpCode::Select, [condition, a, b])
     }
 
-    fn is(&mut self, a: Ref, comparison: Comparison, b: Ref) -> Result<Ref, OpError> {
-        self.graph.op(OpCode::Compare, attrs::compare_for(comparison, self.ty.dtype()), &[a, b])
+    fn compare(&mut self, a: Ref, comparison: Comparison, b: Ref) -> Result<Ref, OpError> {
+        self.graph.op(OpCode::Compare, attrs::compare_for(comparison, DType::F64), &[a, b])
     }
 
     /// A number in every element.
     fn number(&mut self, value: f64) -> Result<Ref, OpError> {
-        self.graph.splat(value, DType::F64, self.ty.shape())
+        self.graph.splat(value, DType::F64, self.shape)
     }
 
-    /// Zeta of order `s` at `q` times `q^s`, for `s > 1` and `q > 0`.
-    fn scaled(&mut self, s: Ref, q: Ref) -> Result<Ref, OpError> {
+    /// Zeta of order `s` at `q` times `q^s`, for `s > 1` and `q > 0` (DLMF 25.11.28 and 2.10.1).
+    fn scaled_zeta(&mut self, s: Ref, q: Ref) -> Result<Ref, OpError> {
         let one = self.number(1.0)?;
         let mut sum = self.number(0.0)?;
         for k in (0..ZETA_TERMS).rev() {
@@ -141,22 +138,22 @@ impl Series {
         let rest = self.mul(first, rest)?;
         let all = self.add(sum, rest)?;
         let least = self.number(f64::EPSILON * f64::EPSILON)?;
-        let is_small = self.is(first, Comparison::Lt, least)?;
+        let is_small = self.compare(first, Comparison::Lt, least)?;
         self.select(is_small, sum, all)
     }
 
     /// Zeta of order `s` at `q`, for `s > 1` and `q > 0`.
-    fn positive(&mut self, s: Ref, q: Ref) -> Result<Zeta, OpError> {
-        let scaled = self.scaled(s, q)?;
+    fn zeta_of_positive(&mut self, s: Ref, q: Ref) -> Result<Zeta, OpError> {
+        let scaled = self.scaled_zeta(s, q)?;
         let zero = self.number(0.0)?;
         let infinity = self.number(f64::INFINITY)?;
         let order = self.op(OpCode::Negate, [s])?;
         let power = self.op(OpCode::Power, [q, order])?;
         let value = self.mul(power, scaled)?;
-        let is_infinite = self.is(s, Comparison::Eq, infinity)?;
-        let value = self.select(is_infinite, power, value)?;
-        let is_far = self.is(q, Comparison::Eq, infinity)?;
-        let value = self.select(is_far, zero, value)?;
+        let is_infinite_order = self.compare(s, Comparison::Eq, infinity)?;
+        let value = self.select(is_infinite_order, power, value)?;
+        let is_infinite_number = self.compare(q, Comparison::Eq, infinity)?;
+        let value = self.select(is_infinite_number, zero, value)?;
         Ok(Zeta { value, scaled })
     }
 
@@ -165,41 +162,41 @@ impl Series {
         let of = self.number(of)?;
         let zero = self.number(0.0)?;
         let rest = self.op(OpCode::Remainder, [x, of])?;
-        self.is(rest, Comparison::Eq, zero)
+        self.compare(rest, Comparison::Eq, zero)
     }
 
     fn zeta(&mut self, s: Ref, q: Ref) -> Result<Zeta, OpError> {
         let [zero, one, infinity, nan] =
             [self.number(0.0)?, self.number(1.0)?, self.number(f64::INFINITY)?, self.number(f64::NAN)?];
-        let is_positive = self.is(q, Comparison::Gt, zero)?;
+        let is_positive = self.compare(q, Comparison::Gt, zero)?;
         let floor = self.op(OpCode::Floor, [q])?;
         let fraction = self.sub(q, floor)?;
         let base = self.select(is_positive, q, fraction)?;
-        let Zeta { value: positive, scaled } = self.positive(s, base)?;
-        // The terms of negative base are those from `1 - fraction` to `-q` with another sign, if the order is odd.
+        let Zeta { value: positive, scaled } = self.zeta_of_positive(s, base)?;
+        // The terms of negative base are those from `1 - fraction` to `-q`, negated if `s` is odd.
         let above = self.add(floor, one)?;
         let from = self.sub(above, q)?;
         let to = self.sub(one, q)?;
-        let [from, to] = [self.positive(s, from)?.value, self.positive(s, to)?.value];
+        let [from, to] = [self.zeta_of_positive(s, from)?.value, self.zeta_of_positive(s, to)?.value];
         let below = self.sub(from, to)?;
         let negated = self.op(OpCode::Negate, [below])?;
         let is_even = self.is_multiple(s, 2.0)?;
         let below = self.select(is_even, below, negated)?;
         let negative = self.add(positive, below)?;
-        let is_pole = self.is(fraction, Comparison::Eq, zero)?;
+        let is_pole = self.compare(fraction, Comparison::Eq, zero)?;
         let pole = self.select(is_even, infinity, nan)?;
         let negative = self.select(is_pole, pole, negative)?;
         let is_integer = self.is_multiple(s, 1.0)?;
         let negative = self.select(is_integer, negative, nan)?;
         let least = self.number(f64::NEG_INFINITY)?;
-        let is_least = self.is(q, Comparison::Eq, least)?;
+        let is_least = self.compare(q, Comparison::Eq, least)?;
         let negative = self.select(is_least, nan, negative)?;
         let value = self.select(is_positive, positive, negative)?;
-        let is_one = self.is(s, Comparison::Eq, one)?;
+        let is_one = self.compare(s, Comparison::Eq, one)?;
         let value = self.select(is_one, infinity, value)?;
-        // Of an order below 1, and of NaN, which no comparison holds for.
-        let has_order = self.is(s, Comparison::Ge, one)?;
-        let is_number = self.is(q, Comparison::Eq, q)?;
+        // No comparison holds for NaN.
+        let has_order = self.compare(s, Comparison::Ge, one)?;
+        let is_number = self.compare(q, Comparison::Eq, q)?;
         let is_defined = self.op(OpCode::And, [has_order, is_number])?;
         let value = self.select(is_defined, value, nan)?;
         Ok(Zeta { value, scaled })
@@ -213,31 +210,31 @@ impl Series {
         let logarithm = self.op(OpCode::Lgamma, [s])?;
         let factorial = self.op(OpCode::Exponential, [logarithm])?;
         let product = self.mul(factorial, zeta)?;
-        // Where the factors leave the range, their product need not.
-        let ln = self.op(OpCode::Log, [x])?;
-        let power = self.mul(s, ln)?;
-        let exponent = self.sub(logarithm, power)?;
-        let rest = self.op(OpCode::Log, [scaled])?;
-        let exponent = self.add(exponent, rest)?;
-        let together = self.op(OpCode::Exponential, [exponent])?;
+        // The factors can leave the range where their product does not.
+        let log_x = self.op(OpCode::Log, [x])?;
+        let log_power = self.mul(s, log_x)?;
+        let exponent = self.sub(logarithm, log_power)?;
+        let log_scaled = self.op(OpCode::Log, [scaled])?;
+        let exponent = self.add(exponent, log_scaled)?;
+        let from_logarithms = self.op(OpCode::Exponential, [exponent])?;
         let least = self.number(f64::MIN_POSITIVE)?;
-        let (is_large, is_small) =
-            (self.is(factorial, Comparison::Eq, infinity)?, self.is(zeta, Comparison::Lt, least)?);
-        let leaves = self.op(OpCode::Or, [is_large, is_small])?;
-        let is_positive = self.is(x, Comparison::Gt, zero)?;
-        let leaves = self.op(OpCode::And, [leaves, is_positive])?;
-        let magnitude = self.select(leaves, together, product)?;
+        let (factorial_overflows, zeta_underflows) =
+            (self.compare(factorial, Comparison::Eq, infinity)?, self.compare(zeta, Comparison::Lt, least)?);
+        let is_out_of_range = self.op(OpCode::Or, [factorial_overflows, zeta_underflows])?;
+        let is_positive = self.compare(x, Comparison::Gt, zero)?;
+        let is_out_of_range = self.op(OpCode::And, [is_out_of_range, is_positive])?;
+        let magnitude = self.select(is_out_of_range, from_logarithms, product)?;
         let negated = self.op(OpCode::Negate, [magnitude])?;
         let is_even = self.is_multiple(n, 2.0)?;
         let value = self.select(is_even, negated, magnitude)?;
-        let is_far = self.is(x, Comparison::Eq, infinity)?;
-        let value = self.select(is_far, zero, value)?;
+        let is_infinite = self.compare(x, Comparison::Eq, infinity)?;
+        let value = self.select(is_infinite, zero, value)?;
         let digamma = self.op(OpCode::Digamma, [x])?;
-        let is_first = self.is(n, Comparison::Eq, zero)?;
-        let value = self.select(is_first, digamma, value)?;
+        let is_digamma = self.compare(n, Comparison::Eq, zero)?;
+        let value = self.select(is_digamma, digamma, value)?;
         let is_integer = self.is_multiple(n, 1.0)?;
-        let is_order = self.is(n, Comparison::Ge, zero)?;
-        let is_defined = self.op(OpCode::And, [is_integer, is_order])?;
+        let is_nonnegative = self.compare(n, Comparison::Ge, zero)?;
+        let is_defined = self.op(OpCode::And, [is_integer, is_nonnegative])?;
         self.select(is_defined, value, nan)
     }
 }

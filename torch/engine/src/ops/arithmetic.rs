@@ -376,7 +376,7 @@ fn truncated(x: &Tensor) -> fuseline::Result<Tensor> {
     let (down, up) = (x.floor()?, x.ceil()?);
     let zero = (x * 0.0)?;
     let value = x.less(&zero)?.select(&up, &down)?;
-    // Subnormal numbers are zeros to comparisons, but not to rounding down.
+    // XLA compares subnormal numbers as zero, but rounds them down to -1 and up to 1.
     x.abs()?.less(&(&zero + 1.0)?)?.select(&zero, &value)
 }
 

@@ -169,11 +169,11 @@ fn around(
     result(call, draw(&mut generator(call, 3)?, ty.dtype(), ty.dims(), first, second)?)
 }
 
-/// Normally distributed numbers, each with the mean and the deviation that tensors or numbers have.
+/// Normally distributed numbers, with tensors or numbers as mean and deviation.
 ///
-/// As those of [`Generator::normal_around`] they have the same bits in every fusion: the product of
-/// two numbers of 24 bits is exact as `f64`, so that it does not matter whether a compiler rounds it
-/// before the sum. Of `f64` the last bit of the product is cleared, which no compiler can leave out.
+/// As with [`Generator::normal_around`], the bits do not depend on fusion. The product of two numbers
+/// of 24 bits is exact in `f64`, so a fused multiply-add rounds as a multiplication and an addition
+/// do. For `f64`, clearing the last bit of the product rules out a fused multiply-add.
 fn around_tensors(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     if !ty.dtype().is_float() {
