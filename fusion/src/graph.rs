@@ -115,11 +115,12 @@ impl Graph {
         bodies: &[Arc<Body>],
         operands: &[Ref],
     ) -> Result<Refs, OpError> {
+        self.check_room(op)?;
         self.push_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
     }
 
     /// As [`Graph::push`], for what ops are lowered as: bodies may nest one deeper than those that users record, since a loop that
-    /// calls a body by a branch does.
+    /// calls a body by a branch does, and the graph is never full: [`crate::lower::lower_for`] checks the size of the whole.
     pub(crate) fn push_lowered(
         &mut self,
         op: OpCode,
@@ -152,7 +153,6 @@ impl Graph {
             types.push(ty.clone());
         }
         let signature = Arc::new(Signature::infer_within(most, op, attrs, bodies, &types)?);
-        self.check_room(op)?;
         Ok(self.push_signature(signature, Refs::from_slice(operands)))
     }
 
@@ -213,6 +213,17 @@ impl Graph {
     pub fn any_op(&self, test: &mut dyn FnMut(&Signature) -> bool) -> bool {
         self.nodes.iter().any(|node| {
             test(&node.signature) || node.signature.bodies().iter().any(|body| body.graph.any_op(test))
+        })
+    }
+
+    /// Number of ops, those of bodies included at each place that has the body; `None` if there are more than `most`.
+    pub(crate) fn ops_within(&self, most: usize) -> Option<usize> {
+        self.nodes.iter().try_fold(0usize, |sum, node| {
+            let sum = (sum < most).then_some(sum + 1)?;
+            let bodies = node.signature.bodies().iter();
+            bodies
+                .map(|body| &body.graph)
+                .try_fold(sum, |sum, graph| Some(sum + graph.ops_within(most - sum)?))
         })
     }
 

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::encode::Writer;
+use fuseline_fusion::limits::MAX_GRAPH_OPS;
 use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
 
-use super::{DeviceError, How, Result};
+use super::{Cause, DeviceError, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions, Plugin, Topology};
 
@@ -375,4 +376,17 @@ impl Compiler {
         let pack = lower::ScalarPack::of(self.target, region, self.numerics);
         pjrt::Parameters::Known(pack.parameters(region).into())
     }
+}
+
+/// Checks that a region can be compiled as a whole.
+///
+/// # Errors
+/// When its module would have too many ops.
+pub(crate) fn check_size(region: &CanonRegion) -> Result<()> {
+    if lower::fits_module(region.graph()) {
+        return Ok(());
+    }
+    let message =
+        format!("its ops are lowered to more than {MAX_GRAPH_OPS} ops, which is the most of a module");
+    Err(DeviceError { cause: Cause::TooManyOps, ..DeviceError::new(Stage::Compile, message) })
 }

@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, Each, Remains, after};
-pub(crate) use self::compiler::{Compiler, Machine};
+pub(crate) use self::compiler::{Compiler, Machine, check_size};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
 pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;
@@ -141,6 +141,8 @@ pub(crate) enum Cause {
     Memory,
     /// The executable would need so much memory, much more than the ops one by one. Nothing has failed.
     Oversized(Bytes),
+    /// The module would have too many ops for a compiler. Nothing has failed.
+    TooManyOps,
     /// Nothing may be compiled, and nobody has stored the executable. Other means would be compiled too.
     Uncached,
     /// It crashed an earlier process, and is not tried again for a time.

@@ -494,6 +494,7 @@ impl Job {
                     return match error.cause {
                         Cause::Memory => self.out_of_memory(&error, None, stream),
                         Cause::Oversized(_) => self.in_parts(&error, stream),
+                        Cause::TooManyOps if self.ops() > 1 => self.in_parts(&error, stream),
                         Cause::Quarantined => match self.in_quarantine(error, stream) {
                             Ok(mut job) => {
                                 job.state = State::Sheltered;
@@ -502,7 +503,7 @@ impl Job {
                             }
                             Err(instead) => instead,
                         },
-                        Cause::Stuck | Cause::Closed | Cause::Uncached | Cause::Other => {
+                        Cause::TooManyOps | Cause::Stuck | Cause::Closed | Cause::Uncached | Cause::Other => {
                             self.give_up(&error, stream)
                         }
                     };
@@ -510,7 +511,7 @@ impl Job {
                 State::Known(error) => {
                     self.state = State::Wanted;
                     return match error.cause {
-                        Cause::Memory | Cause::Oversized(_) if self.ops() > 1 => {
+                        Cause::Memory | Cause::Oversized(_) | Cause::TooManyOps if self.ops() > 1 => {
                             self.in_parts(&error, stream)
                         }
                         Cause::Quarantined => {

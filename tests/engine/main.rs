@@ -26,6 +26,7 @@ mod handler;
 mod hang;
 mod joined;
 mod miss;
+mod module_size;
 mod out_of_memory;
 mod panics;
 mod poison;

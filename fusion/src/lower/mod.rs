@@ -28,6 +28,7 @@ mod narrow;
 mod plain;
 mod precision;
 mod scalars;
+mod size;
 mod subnormal;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -40,6 +41,7 @@ pub use aliases::Aliases;
 pub use exact::unsteady_op;
 pub use fixed::{Fixable, fixable};
 pub use scalars::ScalarPack;
+pub use size::fits_module;
 pub use verify::{Verified, VerifyError};
 
 use crate::canon::CanonRegion;

@@ -149,7 +149,7 @@ pub(super) struct Writer(pub(super) Graph);
 impl Writer {
     /// An op that cannot be refused, because it follows from calls that were accepted.
     pub(super) fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
-        let made = self.0.push(op, attrs, &[], operands);
+        let made = self.0.push_lowered(op, attrs, &[], operands);
         made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
     }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::plain::Plain;
+use super::plain::{Plain, plain};
 use super::{Numerics, ScalarPack, Target};
 use crate::canon::{CanonRegion, can_lift};
+use crate::graph::Graph;
 use crate::interp::{self, Arithmetic};
 use crate::literal::{Literal, Scalar};
 use crate::op::{ProgramOptions, ProgramSampler, Seeded};
@@ -20,6 +21,16 @@ pub(crate) fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> 
     let data: Data = program.values.iter().map(|value| value.data.clone()).collect();
     let lifted = graph.params().iter().map(can_lift).collect();
     (CanonRegion::new(graph, lifted), data)
+}
+
+/// How many ops a graph is lowered to, without fences.
+pub(super) fn plain_ops(graph: Graph) -> usize {
+    let outputs: Vec<u32> = (0..graph.result_count() as u32).collect();
+    let lifted = vec![false; graph.params().len()];
+    let region = CanonRegion::new(graph, lifted.into());
+    let pack = ScalarPack::of(Target::Any, &region, Numerics::Fast);
+    let plain = plain(&region, &outputs, &pack, &[]);
+    plain.function.graph().ops_within(usize::MAX).expect("no limit")
 }
 
 /// What a region's function gives each replica; `operands` are those of the region.

@@ -1,0 +1,60 @@
+//! How many ops a region is lowered to, before any of them is made.
+//!
+//! One op of the table may be lowered to hundreds, so a region within its budget of ops can make a module that no compiler gets through.
+
+use crate::graph::Graph;
+use crate::limits::MAX_GRAPH_OPS;
+use crate::op::{Lowered, Signature};
+
+/// Whether what a graph is lowered to has at most [`MAX_GRAPH_OPS`] ops, those of bodies included. What an exact or a narrow region has
+/// besides is at most a small multiple of them, and not counted.
+#[must_use]
+pub fn fits_module(graph: &Graph) -> bool {
+    lowered_ops(graph, MAX_GRAPH_OPS).is_some()
+}
+
+/// Number of ops that a graph is lowered to; `None` if there are more than `most`.
+fn lowered_ops(graph: &Graph, most: usize) -> Option<usize> {
+    graph.nodes().iter().try_fold(0, |sum, node| Some(sum + node_ops(node.signature(), most - sum)?))
+}
+
+fn node_ops(signature: &Signature, most: usize) -> Option<usize> {
+    match (signature.def().lower)(&signature.call()) {
+        Lowered::Itself | Lowered::As(_) => {
+            let own = (most > 0).then_some(1)?;
+            let mut bodies = signature.bodies().iter();
+            bodies.try_fold(own, |sum, body| Some(sum + lowered_ops(body.graph(), most - sum)?))
+        }
+        Lowered::Body(body) => body.graph().ops_within(most),
+        Lowered::Inline(body) => lowered_ops(body.graph(), most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Attrs;
+    use crate::dtype::DType;
+    use crate::lower::testing::plain_ops;
+    use crate::op::OpCode;
+    use crate::shape::TensorType;
+
+    fn polygammas(count: usize) -> Graph {
+        let mut graph = Graph::new();
+        let params = [0, 1].map(|_| graph.param(TensorType::of(DType::F32, &[4]).expect("small")));
+        for _ in 0..count {
+            graph.push(OpCode::Polygamma, Attrs::none(), &[], &params).expect("fits the table");
+        }
+        graph
+    }
+
+    #[test]
+    fn ops_are_counted_as_they_are_lowered() {
+        let one = lowered_ops(&polygammas(1), usize::MAX).expect("no limit");
+        assert_eq!(one, plain_ops(polygammas(1)), "what the lowering makes");
+        assert!(one > 50, "{one}");
+        let most = MAX_GRAPH_OPS / one;
+        assert_eq!(lowered_ops(&polygammas(most), MAX_GRAPH_OPS), Some(most * one));
+        assert!(fits_module(&polygammas(most)) && !fits_module(&polygammas(most + 1)));
+    }
+}
