@@ -38,8 +38,11 @@ class Coming {
 // How far a call is, for those who ask its Work.
 class Progress {
  public:
-  void end(std::string error, int source = -1) {
+  // `settle` gives the results their data or their error. Whoever has read a result and then asks finds the call done.
+  template <typename F>
+  void end(F settle, std::string error, int source = -1) {
     std::scoped_lock lock(mutex_);
+    settle();
     is_done_ = true;
     error_ = std::move(error);
     source_ = source;
@@ -114,8 +117,10 @@ struct Group {
   void fail(Call& call, const std::string& why) {
     std::string message = call.name + ": " + why;
     break_off(message);
-    for (Coming& result : call.results) result.fail(message);
-    call.progress->end(message);
+    auto settle = [&] {
+      for (Coming& result : call.results) result.fail(message);
+    };
+    call.progress->end(settle, message);
   }
 
   void break_off(const std::string& why) {
@@ -134,8 +139,10 @@ struct Group {
     try {
       Tensors results = started.results();
       TORCH_INTERNAL_ASSERT(results.size() == call.results.size());
-      for (size_t i = 0; i < results.size(); ++i) call.results[i].keep(results[i]);
-      call.progress->end("", source);
+      auto settle = [&] {
+        for (size_t i = 0; i < results.size(); ++i) call.results[i].keep(results[i]);
+      };
+      call.progress->end(settle, "", source);
     } catch (const std::exception& error) {
       fail(call, what(error));
     }
