@@ -1,22 +1,30 @@
-//! Third-party StableHLO cases through the whole engine: recorded op by op, in all three modes.
+//! Third-party StableHLO cases through the whole engine, recorded op by op.
 //!
-//! The cases lie in `../shared/conformance/cases`, or where `FUSELINE_CONFORMANCE` says. Each is
-//! run in Fused, Strict and Debug mode on the plugin that is found and on the reference
-//! interpreter; a case that cannot be read because the op table does not have an op or an element
-//! type yet is skipped, and the reason is counted. Anything else that is not the expected result
-//! fails the test, except the cases listed in `KNOWN` and `REORDERED`, each with its reason. A
-//! folder in which no case passes fails it too, as does one of fewer cases than were there.
+//! The cases lie in `../shared/conformance/cases`, or where `FUSELINE_CONFORMANCE` says. Each runs
+//! on the reference interpreter and on the plugin that is found. On the plugin, most cases run in
+//! Fused mode with others in one region, and one of [`ALONE`] runs by itself in Fused, Strict and
+//! Debug mode. `cargo xtask test full` runs each by itself in every mode. A case that cannot be
+//! read because the op table does not have an op or an element type yet is skipped, and the reason
+//! is counted. Anything else that is not the expected result fails the test, except the cases
+//! listed in `KNOWN` and `REORDERED`, each with its reason. A folder in which no case passes fails
+//! it too, as does one of fewer cases than were there.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fuseline::fusion::program::{Check, Program};
-use fuseline::{Engine, Mode};
+use fuseline::{Engine, Mode, Tensor, with_mode};
 
 use crate::support::{self, check_program, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
+
+/// Cases in one region where they do not run alone: most of a small compile is what every compile takes.
+const TOGETHER: usize = 16;
+
+/// One case of so many runs alone, in every mode.
+const ALONE: usize = 8;
 
 /// How many of the cases beside the workspace pass at least.
 const LEAST: usize = 1_900;
@@ -81,24 +89,87 @@ fn on_device(device: &Engine, name: &str, program: &Arc<Program>) -> Result<bool
     check_program(device, &Arc::new(program), &MODES).map(|()| true)
 }
 
-/// Whether both executors compute a case as they should, and not merely as [`KNOWN`], [`REORDERED`]
-/// and [`SUBNORMAL`] allow.
-fn run(
-    reference: &Engine,
-    device: Option<&Engine>,
-    name: &str,
-    program: &Arc<Program>,
-) -> Result<bool, String> {
-    let known = KNOWN.iter().find(|(known, _)| name == *known);
-    match (check_program(reference, program, &[Mode::Fused]), known) {
-        (Ok(()), Some((_, reason))) => {
-            return Err(format!("the reference device passes, but is listed as known ({reason})"));
-        }
-        (Err(error), None) => return Err(format!("reference {error}")),
-        _ => {}
+/// A case that was read.
+struct Case {
+    name: String,
+    program: Arc<Program>,
+}
+
+impl Case {
+    /// Why the reference device is not held to it.
+    fn known(&self) -> Option<&'static str> {
+        KNOWN.iter().find(|(known, _)| self.name == *known).map(|&(_, reason)| reason)
     }
-    let needed = device.map_or(Ok(false), |device| on_device(device, name, program))?;
-    Ok(known.is_none() && !needed)
+
+    /// Whether the plugin may give something else than what is expected.
+    fn may_differ(&self) -> bool {
+        REORDERED.iter().any(|(name, ..)| self.name == *name)
+            || SUBNORMAL.iter().any(|(name, _)| self.name == *name)
+    }
+}
+
+/// Whether the interpreter computes a case as it should, and not merely as [`KNOWN`] allows.
+fn on_reference(reference: &Engine, case: &Case) -> Result<bool, String> {
+    match (check_program(reference, &case.program, &[Mode::Fused]), case.known()) {
+        (Ok(()), Some(reason)) => {
+            Err(format!("the reference device passes, but is listed as known ({reason})"))
+        }
+        (Err(error), None) => Err(format!("reference {error}")),
+        (_, known) => Ok(known.is_none()),
+    }
+}
+
+/// Whether cases that are recorded one after the other, and read afterwards, are all as expected.
+fn agree_in_one_region(device: &Engine, cases: &[&Case]) -> bool {
+    let run = || -> fuseline::Result<bool> {
+        let prepare = |case: &&Case| device.prepare(case.program.clone());
+        let prepared = cases.iter().map(prepare).collect::<fuseline::Result<Vec<_>>>()?;
+        let outputs = prepared.iter().map(|one| one.run()).collect::<fuseline::Result<Vec<_>>>()?;
+        for (prepared, outputs) in prepared.iter().zip(&outputs) {
+            let results = outputs.iter().map(Tensor::to_literal).collect::<fuseline::Result<Vec<_>>>()?;
+            if prepared.compare(&results).is_some_and(|mismatches| !mismatches.is_empty()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    with_mode(Mode::Fused, run).unwrap_or(false)
+}
+
+/// What comes of each case on the plugin: whether it needed no allowance. Cases of a region that does not agree
+/// run alone, which says which of them is wrong, and how.
+fn on_plugin(device: &Engine, cases: &[Case], all_alone: bool) -> Vec<Result<bool, String>> {
+    // Names as they come, to find the one that takes the process down.
+    let verbose = std::env::var_os("FUSELINE_VERBOSE").is_some();
+    let tell = |case: &Case| verbose.then(|| println!("{}", case.name));
+    let alone = |case: &Case| {
+        tell(case);
+        on_device(device, &case.name, &case.program).map(|needed| !needed)
+    };
+    let mut verdicts: Vec<Result<bool, String>> = vec![Ok(true); cases.len()];
+    let mut rest = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        if all_alone || index % ALONE == 0 || case.may_differ() {
+            verdicts[index] = alone(case);
+        } else {
+            rest.push(index);
+        }
+    }
+    let mut regions_apart = 0;
+    for region in rest.chunks(TOGETHER) {
+        let together: Vec<&Case> = region.iter().map(|&index| &cases[index]).collect();
+        together.iter().for_each(|case| _ = tell(case));
+        if !agree_in_one_region(device, &together) {
+            regions_apart += 1;
+            region.iter().for_each(|&index| verdicts[index] = alone(&cases[index]));
+        }
+    }
+    // Without this, regions that never agree would only take longer.
+    let failures = verdicts.iter().filter(|verdict| verdict.is_err()).count();
+    if regions_apart > failures {
+        verdicts.push(Err(format!("{regions_apart} regions of cases do not agree, whose cases agree alone")));
+    }
+    verdicts
 }
 
 #[derive(Default)]
@@ -109,69 +180,64 @@ struct Tally {
     failed: usize,
 }
 
-#[test]
-fn conformance() {
+/// The cases of a folder of which the name has this in it, and those that were not read, by the reason.
+fn read(dir: &Path, only: Option<&str>) -> (Vec<Case>, BTreeMap<String, usize>) {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
+        .expect("the directory of cases can be read")
+        .map(|entry| entry.expect("an entry of it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    paths.sort();
+    let (mut cases, mut skips) = (Vec::new(), BTreeMap::new());
+    let part = support::part();
+    for path in paths.into_iter().enumerate().filter_map(|(place, path)| part.has(place).then_some(path)) {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        if only.is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a case can be read");
+        match Program::parse(&text) {
+            Ok(program) => cases.push(Case { name, program: Arc::new(program) }),
+            Err(error) => match error.unsupported() {
+                Some(reason) => *skips.entry(reason).or_default() += 1,
+                None => panic!("{name}: {error}"),
+            },
+        }
+    }
+    (cases, skips)
+}
+
+/// Runs the cases on the interpreter, and on the plugin if there is one, and prints what came of them by class.
+fn run(all_alone: bool) {
     let Some((dir, least)) = cases() else {
         println!("skipped: no conformance cases (set FUSELINE_CONFORMANCE to their directory)");
         return;
     };
     let device = plugin_for("the device half of the conformance cases", support::config());
     let reference = Engine::reference();
-    let mut names: Vec<PathBuf> = std::fs::read_dir(&dir)
-        .expect("the directory of cases can be read")
-        .map(|entry| entry.expect("an entry of it can be read").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .collect();
-    names.sort();
     let only = std::env::var("FUSELINE_CASE").ok();
-    // Names as they come, to find the one that takes the process down.
-    let verbose = std::env::var_os("FUSELINE_VERBOSE").is_some();
+    let (cases, skips) = read(&dir, only.as_deref());
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
-    let mut skips: BTreeMap<String, usize> = BTreeMap::new();
+    tallies.entry("(not read)".to_owned()).or_default().skipped = skips.values().sum();
     let mut failures = Vec::new();
-    for path in names {
-        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).expect("a case can be read");
-        let program = match Program::parse(&text) {
-            Ok(program) => Arc::new(program),
-            Err(error) => match error.unsupported() {
-                Some(reason) => {
-                    *skips.entry(reason).or_default() += 1;
-                    tallies.entry("(not read)".to_owned()).or_default().skipped += 1;
-                    continue;
-                }
-                None => panic!("{name}: {error}"),
-            },
-        };
-        if verbose {
-            println!("{name}");
-        }
-        let tally = tallies.entry(program.class.clone()).or_default();
-        match run(&reference, device.as_ref(), &name, &program) {
+    let mut verdicts = match &device {
+        Some(device) => on_plugin(device, &cases, all_alone),
+        None => vec![Ok(true); cases.len()],
+    };
+    failures.extend(verdicts.split_off(cases.len()).into_iter().filter_map(Result::err));
+    for (case, verdict) in cases.iter().zip(verdicts) {
+        let tally = tallies.entry(case.program.class.clone()).or_default();
+        let as_expected = |reference: bool| verdict.map(|plugin| reference && plugin);
+        match on_reference(&reference, case).and_then(as_expected) {
             Ok(true) => tally.passed += 1,
             Ok(false) => tally.known += 1,
             Err(error) => {
                 tally.failed += 1;
-                failures.push(format!("{name}: {error}"));
+                failures.push(format!("{}: {error}", case.name));
             }
         }
     }
-    println!("{:22} {:>6} {:>7} {:>6} {:>6}", "class", "passed", "skipped", "known", "failed");
-    let mut total = Tally::default();
-    for (class, tally) in &tallies {
-        println!(
-            "{class:22} {:>6} {:>7} {:>6} {:>6}",
-            tally.passed, tally.skipped, tally.known, tally.failed
-        );
-        total.passed += tally.passed;
-        total.skipped += tally.skipped;
-        total.known += tally.known;
-        total.failed += tally.failed;
-    }
-    println!("{:22} {:>6} {:>7} {:>6} {:>6}", "all", total.passed, total.skipped, total.known, total.failed);
+    let total = print_tallies(&tallies);
     for (reason, count) in &skips {
         println!("not in the table yet: {reason} ({count} cases)");
     }
@@ -181,8 +247,42 @@ fn conformance() {
     if let Some(engine) = &device {
         println!("{:?}", engine.counters());
     }
-    assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
-    let least = if only.is_some() { 1 } else { least };
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    let is_whole = only.is_none() && std::env::var_os("FUSELINE_PART").is_none();
+    let least = if is_whole { least } else { 1 };
     let held = total.passed + total.known;
     assert!(held >= least, "{held} cases passed, and at least {least} are in {}", dir.display());
+    println!("figures: {held} cases, {} of them as an exception says", total.known);
+}
+
+/// Prints a line for each class and one for all, which is returned.
+fn print_tallies(tallies: &BTreeMap<String, Tally>) -> Tally {
+    println!("{:22} {:>6} {:>7} {:>6} {:>6}", "class", "passed", "skipped", "known", "failed");
+    let mut total = Tally::default();
+    for (class, tally) in tallies {
+        tally.print(class);
+        total.passed += tally.passed;
+        total.skipped += tally.skipped;
+        total.known += tally.known;
+        total.failed += tally.failed;
+    }
+    total.print("all");
+    total
+}
+
+impl Tally {
+    fn print(&self, class: &str) {
+        println!("{class:22} {:>6} {:>7} {:>6} {:>6}", self.passed, self.skipped, self.known, self.failed);
+    }
+}
+
+#[test]
+fn conformance() {
+    run(false);
+}
+
+#[test]
+#[ignore = "exhaustive: `cargo xtask test full`"]
+fn full_every_case_alone_in_every_mode() {
+    run(true);
 }

@@ -49,6 +49,29 @@ pub(crate) fn number<T: FromStr>(name: &str) -> Option<T> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
+/// A part of an exhaustive run: of `count` parts, the one of this number, from 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    number: usize,
+    count: usize,
+}
+
+impl Part {
+    pub(crate) fn has(self, place: usize) -> bool {
+        place % self.count == self.number
+    }
+}
+
+/// What `FUSELINE_PART` asks for: `K/N`, from 1; the whole without it.
+pub(crate) fn part() -> Part {
+    let Ok(text) = env::var("FUSELINE_PART") else { return Part { number: 0, count: 1 } };
+    let parsed = text.split_once('/').and_then(|(number, count)| {
+        let (number, count) = (number.parse::<usize>().ok()?, count.parse().ok()?);
+        (1..=count).contains(&number).then_some(Part { number: number - 1, count })
+    });
+    parsed.unwrap_or_else(|| panic!("FUSELINE_PART is {text}, and no part K/N"))
+}
+
 /// The events of an engine, as they come.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Event>>>);

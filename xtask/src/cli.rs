@@ -15,6 +15,7 @@ usage: cargo xtask COMMAND
   capi --prefix FOLDER          set up, build the C library, and put it there with its headers
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
+  test full [--shard K/N]       run the exhaustive forms of tests of which the stages run a sample; goes on where it ended
   soak [--minutes N] [NAME...]  run the long runs, or the named ones, N minutes each where they go by time
   soak --list                   list the long runs
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Capi(PathBuf),
     ListStages,
     Test(Selection),
+    TestFull(Vec<OsString>),
 }
 
 /// Reads the arguments, without the program's name. An error is a sentence for the user.
@@ -53,6 +55,9 @@ pub(crate) fn parse(mut arguments: Vec<OsString>) -> Result<Command, String> {
             [flag, prefix] if flag == "--prefix" => Ok(Command::Capi(PathBuf::from(prefix))),
             _ => Err("capi takes --prefix FOLDER".to_owned()),
         },
+        Some("test") if rest.first().is_some_and(|first| first == "full") => {
+            Ok(Command::TestFull(rest[1..].to_vec()))
+        }
         Some("test") => parse_test(&rest),
         _ => Err(format!("there is no command {}", arguments[0].display())),
     }
@@ -112,6 +117,10 @@ mod tests {
         assert_eq!(parsed("test"), Ok(Command::Test(Selection::All)));
         assert_eq!(parsed("test --quick"), Ok(Command::Test(Selection::Quick)));
         assert_eq!(parsed("test --list"), Ok(Command::ListStages));
+        assert_eq!(
+            parsed("test full --shard 1/2"),
+            Ok(Command::TestFull(vec!["--shard".into(), "1/2".into()]))
+        );
         assert_eq!(
             parsed("test tidy fmt"),
             Ok(Command::Test(Selection::These(vec![Stage::Tidy, Stage::Fmt])))

@@ -76,6 +76,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             micro::run(&host, &arguments)
         }
         Command::Soak(arguments) => soak::run(&Host::detect()?, &arguments),
+        Command::TestFull(arguments) => test::full::run(&Host::detect()?, &arguments),
         Command::Test(selection) => test::run(&Host::detect()?, &selection),
     }
 }

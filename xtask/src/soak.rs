@@ -68,7 +68,7 @@ const SOAKS: &[Soak] = &[
         package: "fuseline",
         binary: "ops",
         test: "numerics::tiers::soak_special_values_in_every_tier",
-        vars: &[("FUSELINE_PROGRAMS", "10")],
+        vars: &[("FUSELINE_PROGRAMS", "20")],
     },
     Soak {
         name: "default-engine",
@@ -76,7 +76,7 @@ const SOAKS: &[Soak] = &[
         package: "fuseline",
         binary: "ops",
         test: "programs::soak_programs_on_the_default_engine",
-        vars: &[("FUSELINE_PROGRAMS", "40")],
+        vars: &[("FUSELINE_PROGRAMS", "80")],
     },
     Soak {
         name: "hostile-sizes",
@@ -186,7 +186,7 @@ const SOAKS: &[Soak] = &[
 
 /// What a run did.
 #[derive(Debug, PartialEq, Eq)]
-enum Ended {
+pub(crate) enum Ended {
     Passed(Vec<String>),
     Skipped(String),
     Failed(String),
@@ -278,14 +278,27 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// What a program says in one line; nothing if it fails.
+fn said(host: &Host, program: &str, arguments: &[&str]) -> Option<String> {
+    let output = host.command(program).args(arguments).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The day, as `2026-11-27`.
+pub(crate) fn day(host: &Host) -> String {
+    said(host, "date", &["-u", "+%Y-%m-%d"]).unwrap_or_default()
+}
+
+/// The commit of a checkout without changes.
+pub(crate) fn commit_of(host: &Host) -> Option<String> {
+    let is_clean = said(host, "git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    said(host, "git", &["rev-parse", "--short", "HEAD"]).filter(|_| is_clean)
+}
+
 /// The date, and which commit was run.
 fn today(host: &Host) -> String {
-    let said = |program: &str, arguments: &[&str]| {
-        let output = host.command(program).args(arguments).stderr(Stdio::null()).output().ok();
-        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
-    };
-    let (day, commit) = (said("date", &["-u", "+%Y-%m-%d"]), said("git", &["rev-parse", "--short", "HEAD"]));
-    format!("{day}, commit {commit}, {}", host.platform())
+    let commit = said(host, "git", &["rev-parse", "--short", "HEAD"]).unwrap_or_default();
+    format!("{}, commit {commit}, {}", day(host), host.platform())
 }
 
 fn table(rows: &[(String, Duration, Ended)]) -> String {
@@ -326,7 +339,7 @@ fn after(lines: &[String], mark: &str) -> Vec<String> {
 }
 
 /// What a test that passed said. One that is not there passes too, and says nothing.
-fn judge(lines: &[String]) -> Ended {
+pub(crate) fn judge(lines: &[String]) -> Ended {
     if let Some(why) = after(lines, "skipped: ").into_iter().next() {
         return Ended::Skipped(why);
     }
@@ -409,7 +422,7 @@ fn executions(lines: &[String]) -> Option<u64> {
 }
 
 /// Runs a command, passes on what it says, and keeps it: whether it succeeded, and its lines.
-fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
+pub(crate) fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;

@@ -4,6 +4,8 @@
 //! values of the element types (`tests/support/special.rs`). Elementwise ops get them in all combinations. A pair of which
 //! no call can be made is a failure, and so is an exception that is not needed any more.
 //!
+//! Families whose compiles take minutes are sampled ([`SHARE`]); `cargo xtask test full` runs all of their pairs.
+//!
 //! `FUSELINE_PAIRS` names ops to compare only those, and `FUSELINE_PAIR_LOG` a file that holds the first of the pairs under test, for when
 //! the plugin takes the process down.
 
@@ -141,6 +143,12 @@ impl Findings {
         engine.clear_cache();
     }
 
+    fn judge(self, what: &str) {
+        let Findings { pairs, calls, failures, .. } = self;
+        println!("figures: {what}: {pairs} pairs, {calls} calls");
+        assert!(failures.is_empty(), "\n{failures}");
+    }
+
     /// An exception that no element of an op needed is wrong too.
     fn needs_all_exceptions(&mut self) {
         for (&index, uses) in &self.covered {
@@ -173,13 +181,34 @@ fn engines(family: Family) -> Option<Vec<Engine>> {
     Some(engines)
 }
 
-/// The pairs to compare, and whether those are all.
-fn asked(wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
-    let only = env::var("FUSELINE_PAIRS").ok();
-    let is_asked =
-        |pair: &Pair| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == pair.def.name));
-    let pairs = pairs().into_iter().filter(|pair| wanted(pair) && is_asked(pair)).collect();
-    (pairs, only.is_none())
+/// How many of the pairs are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    All,
+    /// Of each op one pair of [`SHARE`], at least one.
+    Sample,
+}
+
+/// Of so many pairs of an op, one is in the sample. The first of them follows from the op, so that all element types are there.
+const SHARE: usize = 3;
+
+/// The pairs to compare, of which there must be so many at least before some are chosen, and whether those are all of their ops. Ops can be
+/// asked for by name, and by a part of the run ([`support::part`]).
+fn asked(extent: Extent, least: usize, wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
+    let pairs: Vec<Pair> = pairs().into_iter().filter(wanted).collect();
+    assert!(pairs.len() >= least, "only {} pairs", pairs.len());
+    let by_op: Vec<&[Pair]> = pairs.chunk_by(|a, b| a.def.code == b.def.code).collect();
+    if let Ok(only) = env::var("FUSELINE_PAIRS") {
+        let is_asked = |op: &&[Pair]| only.split(',').any(|name| name == op[0].def.name);
+        return (by_op.into_iter().filter(is_asked).flatten().copied().collect(), true);
+    }
+    let part = support::part();
+    let by_op = by_op.into_iter().enumerate().filter(|(place, _)| part.has(*place));
+    let pairs = by_op.flat_map(|(place, op)| match extent {
+        Extent::All => op.iter().step_by(1),
+        Extent::Sample => op[place % SHARE.min(op.len())..].iter().step_by(SHARE),
+    });
+    (pairs.copied().collect(), extent == Extent::All)
 }
 
 /// Notes what is under test.
@@ -189,10 +218,10 @@ fn note(what: &dyn Display) {
     }
 }
 
-/// Compares the pairs of a family, of which there must be so many at least.
-fn compare(family: Family, least: usize) {
+/// Compares pairs of a family, of which there must be so many at least.
+fn compare(family: Family, extent: Extent, least: usize) {
     let Some(engines) = engines(family) else { return };
-    let (pairs, all) = asked(|pair| Family::of(pair) == family);
+    let (pairs, all) = asked(extent, least, |pair| Family::of(pair) == family);
     let mut findings = Findings::default();
     let groups = pairs.chunk_by(|a, b| a.def.code == b.def.code).flat_map(|same| same.chunks(TOGETHER));
     for (group, engine) in groups.zip(engines.iter().cycle()) {
@@ -207,22 +236,20 @@ fn compare(family: Family, least: usize) {
         }
         findings.add_all(engine, &made, Brought::Uploaded);
     }
-    findings.needs_all_exceptions();
-    let Findings { pairs, calls, failures, .. } = findings;
-    println!("{family:?}: {pairs} pairs, {calls} calls");
-    assert!(failures.is_empty(), "\n{failures}");
-    assert!(!all || pairs >= least, "{family:?}: only {pairs} pairs");
+    if all {
+        findings.needs_all_exceptions();
+    }
+    findings.judge(&format!("{family:?}"));
 }
 
 /// Most calls of a pair that are made with constants, and so many again whose operands are one number each: compiles are dear.
 const MOST_CONSTANT: usize = 2;
 
 /// XLA computes with constants while it compiles, by other code than what it generates.
-#[test]
-fn constants() {
+fn compare_constants(extent: Extent) {
     let folded = |pair: &Pair| !pair.def.exchanges();
     let Some(engine) = plugin(support::config()) else { return };
-    let (pairs, all) = asked(folded);
+    let (pairs, _) = asked(extent, 4_000, folded);
     let mut findings = Findings::default();
     // All types of an op in one region, since compiles are dear.
     for pairs in pairs.chunk_by(|a, b| a.def.code == b.def.code) {
@@ -245,10 +272,18 @@ fn constants() {
             findings.add_all(&engine, made, Brought::AsConstants);
         }
     }
-    let Findings { pairs, calls, failures, .. } = findings;
-    println!("constants: {pairs} pairs, {calls} calls");
-    assert!(failures.is_empty(), "\n{failures}");
-    assert!(!all || pairs >= 4_000, "only {pairs} pairs");
+    findings.judge("constants");
+}
+
+#[test]
+fn constants() {
+    compare_constants(Extent::Sample);
+}
+
+#[test]
+#[ignore = "exhaustive: `cargo xtask test full`"]
+fn full_constants() {
+    compare_constants(Extent::All);
 }
 
 /// An exception that no pair can need is noticed too.
@@ -263,21 +298,51 @@ fn exceptions_are_about_pairs() {
 }
 
 macro_rules! families {
-    ($($test:ident: $family:ident, at least $least:literal;)*) => {$(
+    ($($test:ident: $family:ident, $extent:ident, at least $least:literal;)*) => {$(
         #[test]
         fn $test() {
-            compare(Family::$family, $least);
+            compare(Family::$family, Extent::$extent, $least);
         }
     )*};
 }
 
 families! {
-    integers_by_themselves: Integers, at least 315;
-    floats_by_themselves: Floats, at least 725;
-    complex_numbers_by_themselves: Complex, at least 76;
-    converted_elements: Converted, at least 1464;
-    moved_elements: Moved, at least 659;
-    indexed_elements: Indexed, at least 168;
-    combined_elements: Combined, at least 536;
-    other_ops: Opaque, at least 489;
+    integers_by_themselves: Integers, All, at least 315;
+    floats_by_themselves: Floats, All, at least 725;
+    complex_numbers_by_themselves: Complex, All, at least 76;
+    converted_elements: Converted, Sample, at least 1464;
+    moved_elements: Moved, All, at least 659;
+    indexed_elements: Indexed, All, at least 168;
+    combined_elements: Combined, Sample, at least 536;
+    other_ops: Opaque, Sample, at least 489;
+}
+
+#[test]
+#[ignore = "exhaustive: `cargo xtask test full`"]
+fn full_converted_elements() {
+    compare(Family::Converted, Extent::All, 1464);
+}
+
+#[test]
+#[ignore = "exhaustive: `cargo xtask test full`"]
+fn full_combined_elements() {
+    compare(Family::Combined, Extent::All, 536);
+}
+
+#[test]
+#[ignore = "exhaustive: `cargo xtask test full`"]
+fn full_other_ops() {
+    compare(Family::Opaque, Extent::All, 489);
+}
+
+/// Every op is in the sample, and each of its pairs would be in one of [`SHARE`] samples.
+#[test]
+fn the_sample_has_every_op() {
+    let (all, _) = asked(Extent::All, 0, |_| true);
+    let (sample, _) = asked(Extent::Sample, 0, |_| true);
+    let ops = |pairs: &[Pair]| pairs.iter().map(|pair| pair.def.code).collect::<BTreeSet<OpCode>>();
+    assert_eq!(ops(&sample), ops(&all));
+    let types = |pairs: &[Pair]| pairs.iter().map(|pair| pair.dtype).collect::<BTreeSet<_>>();
+    assert_eq!(types(&sample), types(&all));
+    assert!(sample.len() < all.len() / 2, "{} of {}", sample.len(), all.len());
 }

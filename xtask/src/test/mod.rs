@@ -11,6 +11,7 @@
 mod abort;
 mod api;
 mod cargo;
+pub(crate) mod full;
 mod isolate;
 mod least;
 mod libtest;
@@ -142,13 +143,15 @@ impl Stage {
     fn minutes(self) -> u64 {
         match self {
             Stage::Fmt | Stage::Tidy | Stage::Deny => 0,
-            Stage::Doctest | Stage::Api | Stage::LoomWeakened => 1,
+            Stage::Doctest | Stage::Api => 1,
             Stage::Doc | Stage::Features | Stage::PanicAbort => 2,
+            // It builds the models, if the stage before has not.
+            Stage::LoomWeakened => 4,
             Stage::Loom | Stage::Shuttle => 5,
             Stage::Clippy | Stage::Tsan => 6,
             Stage::Asan => 8,
             Stage::Torch => 14,
-            Stage::Nextest => 28,
+            Stage::Nextest => 22,
         }
     }
 

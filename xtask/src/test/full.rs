@@ -1,0 +1,171 @@
+//! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a sample.
+//!
+//! Each of [`RUNS`] is an ignored test, cut into parts that take some minutes each. A part that has passed is noted below `target/full`, by commit and name, so that
+//! a run that was cut off goes on where it ended, and machines that share the parts (`--shard K/N`) put their notes into one folder. When every
+//! part has passed, the record in `tests/full.txt` is written anew, to be committed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::host::Host;
+use crate::soak::{Ended, commit_of, day, judge, spoken};
+use crate::time;
+
+/// An exhaustive form of a test.
+struct Run {
+    /// The test in the binary `ops` of the root package.
+    test: &'static str,
+    parts: usize,
+    vars: &'static [(&'static str, &'static str)],
+}
+
+const fn run_of(test: &'static str, parts: usize) -> Run {
+    Run { test, parts, vars: &[] }
+}
+
+const RUNS: &[Run] = &[
+    run_of("conformance::full_every_case_alone_in_every_mode", 4),
+    run_of("pairs::full_constants", 4),
+    run_of("pairs::full_combined_elements", 2),
+    run_of("pairs::full_converted_elements", 2),
+    run_of("pairs::full_other_ops", 2),
+];
+
+/// What is committed.
+const RECORD: &str = "tests/full.txt";
+
+/// A part of a run.
+#[derive(Clone, Copy)]
+struct Part {
+    run: &'static Run,
+    /// From 1.
+    number: usize,
+}
+
+impl Part {
+    fn name(self) -> String {
+        format!("{} {}/{}", self.run.test, self.number, self.run.parts)
+    }
+
+    /// Where it is noted that it has passed, and what it said.
+    fn note(self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.{}-{}", self.run.test.replace("::", "."), self.number, self.run.parts))
+    }
+}
+
+fn parts() -> impl Iterator<Item = Part> {
+    RUNS.iter().flat_map(|run| (1..=run.parts).map(move |number| Part { run, number }))
+}
+
+/// `--shard K/N` of the command line: K from 1, and N.
+fn parse(arguments: &[OsString]) -> anyhow::Result<(usize, usize)> {
+    let shard = match arguments {
+        [] => return Ok((1, 1)),
+        [flag, shard] if flag == "--shard" => shard.to_string_lossy(),
+        _ => bail!("test full takes --shard K/N, or nothing"),
+    };
+    let parsed = shard.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+    parsed.filter(|(k, n)| (1..=*n).contains(k)).with_context(|| format!("{shard} is no shard K/N"))
+}
+
+/// Runs the parts of a shard that have not passed yet at this commit.
+pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let (shard, shards) = parse(arguments)?;
+    let commit = commit_of(host).context("the checkout has changes, or git does not say its commit")?;
+    crate::set_up(host)?;
+    let folder = host.target_dir().join("full").join(&commit);
+    fs::create_dir_all(&folder)?;
+    let mut failed = Vec::new();
+    for (_, part) in parts().enumerate().filter(|(place, _)| place % shards == shard - 1) {
+        let note = part.note(&folder);
+        if note.exists() {
+            println!("{} has passed before", part.name());
+            continue;
+        }
+        println!("\n=== {}", part.name());
+        let start = Instant::now();
+        match test(host, part) {
+            Ended::Passed(figures) => {
+                let line = format!("{:.0} s; {}", start.elapsed().as_secs_f64(), figures.join("; "));
+                println!("--- {}: {line}", part.name());
+                fs::write(&note, line)?;
+            }
+            Ended::Skipped(why) | Ended::Failed(why) => failed.push(format!("{}: {why}", part.name())),
+        }
+    }
+    let missing: Vec<String> = parts().filter(|part| !part.note(&folder).exists()).map(Part::name).collect();
+    if missing.is_empty() {
+        write_record(host, &commit, &folder)?;
+    } else {
+        println!("\nnot passed yet at {commit}, so that {RECORD} stays: {}", missing.join(", "));
+    }
+    failed.iter().for_each(|failure| println!("FAILED {failure}"));
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn test(host: &Host, part: Part) -> Ended {
+    let mut command = host.cargo();
+    // The build of the stage `nextest`.
+    command.args(["test", "--locked", "--workspace", "--all-features", "--test", "ops", "--"]);
+    command.args(["--ignored", "--exact", part.run.test, "--nocapture"]);
+    command.env("FUSELINE_PART", format!("{}/{}", part.number, part.run.parts));
+    command.envs(part.run.vars.iter().copied());
+    match spoken(command) {
+        Ok((true, lines)) => judge(&lines),
+        Ok((false, lines)) => Ended::Failed(lines.last().cloned().unwrap_or_default()),
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+/// The record: which commit, when, where, and what each part said.
+fn write_record(host: &Host, commit: &str, folder: &Path) -> anyhow::Result<()> {
+    let mut text = format!("The last whole run of `cargo xtask test full`: {}, commit {commit}, ", day(host));
+    text += &format!("{}, {} cores\n\n", host.platform(), std::thread::available_parallelism()?);
+    let mut seconds = 0;
+    for part in parts() {
+        let note = part.note(folder);
+        let said = fs::read_to_string(&note).with_context(|| format!("{} is gone", note.display()))?;
+        seconds += said.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        text += &format!("{}: {said}\n", part.name());
+    }
+    text += &format!("\nall: {} parts in {}\n", parts().count(), time::human(Duration::from_secs(seconds)));
+    fs::write(host.root.join(RECORD), &text)?;
+    println!("\n{text}\nwritten to {RECORD}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_one_of_some() {
+        let parsed = |line: &str| parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(parsed("").unwrap(), (1, 1));
+        assert_eq!(parsed("--shard 2/3").unwrap(), (2, 3));
+        for wrong in ["--shard", "--shard 0/3", "--shard 4/3", "--shard 2", "--part 1/2", "--shard 1/2 x"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// What was renamed must not seem to be run.
+    #[test]
+    fn each_run_is_an_ignored_test_and_each_such_test_is_run() {
+        let root = Host::detect().expect("this machine").root;
+        let mut there = Vec::new();
+        for (module, file) in [("conformance", "conformance.rs"), ("pairs", "pairs/mod.rs")] {
+            let code = fs::read_to_string(root.join("tests/ops").join(file)).expect("a file of tests");
+            let marks = code.split("#[ignore = \"exhaustive: `cargo xtask test full`\"]\nfn ").skip(1);
+            there.extend(marks.map(|rest| format!("{module}::{}", rest.split('(').next().unwrap_or(rest))));
+        }
+        let mut wanted: Vec<&str> = RUNS.iter().map(|run| run.test).collect();
+        there.sort();
+        wanted.sort_unstable();
+        assert_eq!(there, wanted);
+    }
+}
