@@ -195,11 +195,11 @@ fn check_default_engines() {
     for classes in [ShapeClasses::Unmasked, ShapeClasses::Masked] {
         let config = EngineConfig::new().shape_classes(classes);
         let Some(engine) = plugin_for("the programs on the default engine", config) else { return };
-        let batch = Batch { programs: 125, ops: 8, modes: &[Mode::Fused], rounds: 14, is_counted: false };
+        let batch = Batch { programs: 250, ops: 8, modes: &[Mode::Fused], rounds: 14, is_counted: false };
         on_engine(&engine, &[batch], 50);
         let counters = engine.counters();
         println!("figures: {classes:?}: {counters:?}");
-        assert!(counters.interpreted > 125 && counters.executions > 125, "{counters:?}");
+        assert!(counters.interpreted > 250 && counters.executions > 250, "{counters:?}");
         assert_eq!((counters.fallbacks, counters.poisoned, counters.panics), (0, 0, 0), "{counters:?}");
     }
 }

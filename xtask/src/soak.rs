@@ -68,7 +68,7 @@ const SOAKS: &[Soak] = &[
         package: "fuseline",
         binary: "ops",
         test: "numerics::tiers::soak_special_values_in_every_tier",
-        vars: &[("FUSELINE_PROGRAMS", "20")],
+        vars: &[("FUSELINE_PROGRAMS", "10")],
     },
     Soak {
         name: "default-engine",
@@ -76,7 +76,7 @@ const SOAKS: &[Soak] = &[
         package: "fuseline",
         binary: "ops",
         test: "programs::soak_programs_on_the_default_engine",
-        vars: &[("FUSELINE_PROGRAMS", "80")],
+        vars: &[("FUSELINE_PROGRAMS", "40")],
     },
     Soak {
         name: "hostile-sizes",

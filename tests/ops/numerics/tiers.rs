@@ -169,7 +169,7 @@ impl Calls {
 }
 
 /// How many programs are run. `FUSELINE_PROGRAMS` multiplies it.
-const PROGRAMS: u64 = 1_000;
+const PROGRAMS: u64 = 2_000;
 
 #[test]
 fn special_values_mean_the_same_in_every_tier() {
