@@ -85,9 +85,10 @@ def cargo():
         fail("the engine is built with cargo, which is not on PATH; install Rust")
     environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
     run("cargo", "xtask", "setup", cwd=ROOT, env=environment)
-    # Tests take what is built anyway: the whole workspace with all features. For one package cargo would build its dependencies with fewer features, anew.
+    # Tests take what `cargo test` of the whole workspace has built. For one package, or without tests, cargo would build the
+    # dependencies anew, with fewer features.
     profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
-    packages = ["--workspace", "--all-features"] if profile == "dev" else ["-p", "fuseline-torch"]
+    packages = ["--workspace", "--all-features", "--lib", "--tests"] if profile == "dev" else ["-p", "fuseline-torch"]
     run("cargo", "build", "--locked", "--profile", profile, *packages, cwd=ROOT, env=environment)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / ("debug" if profile == "dev" else profile) / "libfuseline_torch.so"
