@@ -1,7 +1,10 @@
-"""How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py [COUNT]``.
+"""How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py [--fork] [COUNT]``.
 
-Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are the ends whose status or output is another than on the
-CPU, and how long an end takes: from the last line of the program until its process is gone.
+Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are the ends whose status
+or output is another than on the CPU, and how long an end takes: from the last line of the program until its process is gone.
+
+A program takes seconds to import PyTorch. With ``--fork`` a process that has imported it forks one for each end, and nothing
+else has happened in it. A process that does not use the device is not forked, since it differs by what it imports.
 """
 
 import os
@@ -39,15 +42,47 @@ def end(way, device):
     return (process.returncode, out, rest), (now - int(told)) / 1e9 if said else None
 
 
-def main():
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+class Forked(BaseException):
+    """Leaves the program of the parent in a process that was forked."""
+
+
+def forked_end(way, device):
+    """As ``end``, in a fork of this process."""
+    pipes = [os.pipe(), os.pipe()]
+    child = os.fork()
+    if child == 0:
+        for (reader, writer), stream in zip(pipes, (1, 2)):
+            os.dup2(writer, stream)
+            os.close(reader)
+            os.close(writer)
+        raise Forked(way, device)
+    for _, writer in pipes:
+        os.close(writer)
+    # What a program prints fits into a pipe.
+    _, status = os.waitpid(child, 0)
+    now = time.monotonic_ns()
+    texts = []
+    for reader, _ in pipes:
+        with os.fdopen(reader, "rb") as file:
+            texts.append(file.read())
+    out, errors = texts
+    before, said, after = errors.partition(b"@")
+    told, _, rest = after.partition(b"@")
+    return (os.waitstatus_to_exitcode(status), out, rest), (now - int(told)) / 1e9 if said else None
+
+
+def main(arguments):
+    forks = "--fork" in arguments
+    numbers = [int(argument) for argument in arguments if argument != "--fork"]
+    count = numbers[0] if numbers else 10
     different = 0
     for way in WAYS:
+        run = forked_end if forks and way != "unused" else end
         took = {"cpu": [], DEVICE: []}
         for turn in range(count):
             ends = {}
             for device in ("cpu", DEVICE) if turn % 2 else (DEVICE, "cpu"):
-                ends[device], seconds = end(way, device)
+                ends[device], seconds = run(way, device)
                 took[device].append(seconds if seconds is not None else float("inf"))
             if ends["cpu"] != ends[DEVICE]:
                 different += 1
@@ -61,4 +96,12 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = None
+    try:
+        status = main(sys.argv[1:])
+    except Forked as forked:
+        program = forked.args
+    if program is None:
+        sys.exit(status)
+    sys.argv = ["-c", *program]
+    exec(compile(WAYS[program[0]], "<string>", "exec"), {"__name__": "__main__"})
