@@ -340,7 +340,12 @@ fn after(lines: &[String], mark: &str) -> Vec<String> {
 
 /// What a test that passed said. One that is not there passes too, and says nothing.
 pub(crate) fn judge(lines: &[String]) -> Ended {
-    if let Some(why) = after(lines, "skipped: ").into_iter().next() {
+    // At the beginning of a line, or behind the name of the test: a counter may be called so too.
+    let reason = |line: &String| {
+        let behind_name = line.split_once(" ... ").map_or(line.as_str(), |(_, rest)| rest);
+        behind_name.strip_prefix("skipped: ").map(str::to_owned)
+    };
+    if let Some(why) = lines.iter().find_map(reason) {
         return Ended::Skipped(why);
     }
     let figures = after(lines, "figures: ");
@@ -467,6 +472,9 @@ mod tests {
         assert_eq!(figures, Ended::Passed(vec!["3 of 3".to_owned()]));
         let skipped = judge(&lines(&["skipped: no plugin", "test a ... ok"]));
         assert_eq!(skipped, Ended::Skipped("no plugin".to_owned()));
+        let counted = judge(&lines(&["test a ... figures: skipped: 0, hits: 3", "Counters { skipped: 0 }"]));
+        assert_eq!(counted, Ended::Passed(vec!["skipped: 0, hits: 3".to_owned()]));
+        assert!(matches!(judge(&lines(&["test a ... skipped: no plugin"])), Ended::Skipped(_)));
         // What was renamed must not seem to pass.
         assert!(matches!(judge(&lines(&["running 0 tests"])), Ended::Failed(_)));
     }

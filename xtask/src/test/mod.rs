@@ -151,7 +151,7 @@ impl Stage {
             Stage::Clippy | Stage::Tsan => 6,
             Stage::Asan => 8,
             Stage::Torch => 14,
-            Stage::Nextest => 22,
+            Stage::Nextest => 26,
         }
     }
 
