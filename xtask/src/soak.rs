@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::host::Host;
+use crate::test::skip_reason;
 use crate::time;
 
 /// A long run of an ignored test.
@@ -340,13 +341,8 @@ fn after(lines: &[String], mark: &str) -> Vec<String> {
 
 /// What a test that passed said. One that is not there passes too, and says nothing.
 pub(crate) fn judge(lines: &[String]) -> Ended {
-    // At the beginning of a line, or behind the name of the test: a counter may be called so too.
-    let reason = |line: &String| {
-        let behind_name = line.split_once(" ... ").map_or(line.as_str(), |(_, rest)| rest);
-        behind_name.strip_prefix("skipped: ").map(str::to_owned)
-    };
-    if let Some(why) = lines.iter().find_map(reason) {
-        return Ended::Skipped(why);
+    if let Some(why) = lines.iter().find_map(|line| skip_reason(line)) {
+        return Ended::Skipped(why.to_owned());
     }
     let figures = after(lines, "figures: ");
     let ran = lines.iter().any(|line| line.contains("test result: ok. 1 passed"));
