@@ -88,7 +88,8 @@ def cargo():
     # Tests take what `cargo test` of the whole workspace has built. For one package, or without tests, cargo would build the
     # dependencies anew, with fewer features.
     profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
-    packages = ["--workspace", "--all-features", "--lib", "--tests"] if profile == "dev" else ["-p", "fuseline-torch"]
+    tests = ["--workspace", "--all-features", "--lib", "--tests"]
+    packages = tests if profile == "dev" else ["-p", "fuseline-torch"]
     run("cargo", "build", "--locked", "--profile", profile, *packages, cwd=ROOT, env=environment)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / ("debug" if profile == "dev" else profile) / "libfuseline_torch.so"

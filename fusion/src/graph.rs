@@ -119,8 +119,8 @@ impl Graph {
         self.push_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
     }
 
-    /// As [`Graph::push`], for what ops are lowered as: bodies may nest one deeper than those that users record, since a loop that
-    /// calls a body by a branch does, and the graph is never full: [`crate::lower::lower_for`] checks the size of the whole.
+    /// As [`Graph::push`], for what ops are lowered to. Bodies may nest one deeper than those that users record, since a loop
+    /// that calls a body by a branch does. The graph is never full: [`crate::lower::fits_module`] checks the region before.
     pub(crate) fn push_lowered(
         &mut self,
         op: OpCode,
@@ -216,7 +216,7 @@ impl Graph {
         })
     }
 
-    /// Number of ops, those of bodies included at each place that has the body; `None` if there are more than `most`.
+    /// Number of ops; a body counts at each op that has it. `None` if there are more than `most`.
     pub(crate) fn ops_within(&self, most: usize) -> Option<usize> {
         self.nodes.iter().try_fold(0usize, |sum, node| {
             let sum = (sum < most).then_some(sum + 1)?;

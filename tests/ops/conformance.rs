@@ -20,7 +20,7 @@ use crate::support::{self, check_program, plugin_for};
 
 const MODES: [Mode; 3] = [Mode::Fused, Mode::Strict, Mode::Debug];
 
-/// Cases in one region where they do not run alone: most of a small compile is what every compile takes.
+/// Cases in one region where they do not run alone. A compile takes 20 ms however small the module is.
 const TOGETHER: usize = 16;
 
 /// One case of so many runs alone, in every mode.
@@ -136,8 +136,8 @@ fn agree_in_one_region(device: &Engine, cases: &[&Case]) -> bool {
     with_mode(Mode::Fused, run).unwrap_or(false)
 }
 
-/// What comes of each case on the plugin: whether it needed no allowance. Cases of a region that does not agree
-/// run alone, which says which of them is wrong, and how.
+/// The outcome of each case on the plugin: whether it needed no allowance. If a region does not agree, its cases run
+/// alone, which shows which of them is wrong, and how.
 fn on_plugin(device: &Engine, cases: &[Case], all_alone: bool) -> Vec<Result<bool, String>> {
     // Names as they come, to find the one that takes the process down.
     let verbose = std::env::var_os("FUSELINE_VERBOSE").is_some();
@@ -180,7 +180,7 @@ struct Tally {
     failed: usize,
 }
 
-/// The cases of a folder of which the name has this in it, and those that were not read, by the reason.
+/// The cases of a folder whose names contain `only`, and how many were not read, by reason.
 fn read(dir: &Path, only: Option<&str>) -> (Vec<Case>, BTreeMap<String, usize>) {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
         .expect("the directory of cases can be read")
@@ -207,7 +207,7 @@ fn read(dir: &Path, only: Option<&str>) -> (Vec<Case>, BTreeMap<String, usize>) 
     (cases, skips)
 }
 
-/// Runs the cases on the interpreter, and on the plugin if there is one, and prints what came of them by class.
+/// Runs the cases on the interpreter, and on the plugin if there is one, and prints the counts by class.
 fn run(all_alone: bool) {
     let Some((dir, least)) = cases() else {
         println!("skipped: no conformance cases (set FUSELINE_CONFORMANCE to their directory)");

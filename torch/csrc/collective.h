@@ -38,7 +38,7 @@ class Coming {
 // How far a call is, for those who ask its Work.
 class Progress {
  public:
-  // `settle` gives the results their data or their error. Whoever has read a result and then asks finds the call done.
+  // `settle` gives the results their data or their error. Who has read a result finds the call done.
   template <typename F>
   void end(F settle, std::string error, int source = -1) {
     std::scoped_lock lock(mutex_);

@@ -193,7 +193,7 @@ def between_two(rank, world):
 
 
 def in_the_stream(rank, world):
-    """The program goes on past a collective whose peers have not come, and what it records behind is right once they have."""
+    """The program goes on while peers are missing, and what it records after the collective is right."""
     dist.barrier()
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:

@@ -1,13 +1,14 @@
-//! How many ops a region is lowered to, before any of them is made.
+//! The number of ops that a region is lowered to, computed before the lowering.
 //!
-//! One op of the table may be lowered to hundreds, so a region within its budget of ops can make a module that no compiler gets through.
+//! One op of the table may be lowered to hundreds. So a region within its budget of ops can make a module that no
+//! compiler finishes.
 
 use crate::graph::Graph;
 use crate::limits::MAX_GRAPH_OPS;
 use crate::op::{Lowered, Signature};
 
-/// Whether what a graph is lowered to has at most [`MAX_GRAPH_OPS`] ops, those of bodies included. What an exact or a narrow region has
-/// besides is at most a small multiple of them, and not counted.
+/// Whether a graph is lowered to at most [`MAX_GRAPH_OPS`] ops, bodies included. The fences of an exact region and the
+/// conversions of a narrow one, at most a small multiple of that, are not counted.
 #[must_use]
 pub fn fits_module(graph: &Graph) -> bool {
     lowered_ops(graph, MAX_GRAPH_OPS).is_some()

@@ -189,11 +189,12 @@ enum Extent {
     Sample,
 }
 
-/// Of so many pairs of an op, one is in the sample. The first of them follows from the op, so that all element types are there.
+/// Of so many pairs of an op, one is in the sample. The first of them follows from the op, so that the sample has all
+/// element types.
 const SHARE: usize = 3;
 
-/// The pairs to compare, of which there must be so many at least before some are chosen, and whether those are all of their ops. Ops can be
-/// asked for by name, and by a part of the run ([`support::part`]).
+/// The pairs to compare, and whether those are all pairs of their ops. There must be `least` wanted pairs at least, before
+/// any are left out. `FUSELINE_PAIRS` asks for ops by name, and `FUSELINE_PART` for a part of them.
 fn asked(extent: Extent, least: usize, wanted: impl Fn(&Pair) -> bool) -> (Vec<Pair>, bool) {
     let pairs: Vec<Pair> = pairs().into_iter().filter(wanted).collect();
     assert!(pairs.len() >= least, "only {} pairs", pairs.len());

@@ -1,8 +1,8 @@
 //! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a sample.
 //!
-//! Each of [`RUNS`] is an ignored test, cut into parts that take some minutes each. A part that has passed is noted below `target/full`, by commit and name, so that
-//! a run that was cut off goes on where it ended, and machines that share the parts (`--shard K/N`) put their notes into one folder. When every
-//! part has passed, the record in `tests/full.txt` is written anew, to be committed.
+//! Each of [`RUNS`] is an ignored test in parts of about a minute. `target/full/COMMIT` has a file for each part that has
+//! passed, so that a run that was cut off goes on where it ended. Machines that share the parts (`--shard K/N`) put their
+//! files into one folder. When every part has passed, the record `tests/full.txt` is written, to be committed.
 
 use std::ffi::OsString;
 use std::fs;
