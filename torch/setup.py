@@ -85,8 +85,8 @@ def cargo():
         fail("the engine is built with cargo, which is not on PATH; install Rust")
     environment = {**os.environ, "CARGO_INCREMENTAL": "0"}
     run("cargo", "xtask", "setup", cwd=ROOT, env=environment)
-    # Tests take what `cargo test` of the whole workspace has built. For one package, or without tests, cargo would build the
-    # dependencies anew, with fewer features.
+    # Tests take what `cargo test` of the whole workspace has built. For one package, or without
+    # tests, cargo would build the dependencies anew, with fewer features.
     profile = os.environ.get("FUSELINE_TORCH_PROFILE", "release")
     tests = ["--workspace", "--all-features", "--lib", "--tests"]
     packages = tests if profile == "dev" else ["-p", "fuseline-torch"]

@@ -119,8 +119,9 @@ impl Graph {
         self.push_within(MAX_BODY_DEPTH, op, attrs, bodies, operands)
     }
 
-    /// As [`Graph::push`], for what ops are lowered to. Bodies may nest one deeper than those that users record, since a loop
-    /// that calls a body by a branch does. The graph is never full: [`crate::lower::fits_module`] checks the region before.
+    /// As [`Graph::push`], for what ops are lowered to. Bodies may nest one deeper than those that
+    /// users record, since a loop that calls a body by a branch does. The number of ops has no limit
+    /// here: [`crate::lower::fits_module`] checks the region first.
     pub(crate) fn push_lowered(
         &mut self,
         op: OpCode,
@@ -213,17 +214,6 @@ impl Graph {
     pub fn any_op(&self, test: &mut dyn FnMut(&Signature) -> bool) -> bool {
         self.nodes.iter().any(|node| {
             test(&node.signature) || node.signature.bodies().iter().any(|body| body.graph.any_op(test))
-        })
-    }
-
-    /// Number of ops; a body counts at each op that has it. `None` if there are more than `most`.
-    pub(crate) fn ops_within(&self, most: usize) -> Option<usize> {
-        self.nodes.iter().try_fold(0usize, |sum, node| {
-            let sum = (sum < most).then_some(sum + 1)?;
-            let bodies = node.signature.bodies().iter();
-            bodies
-                .map(|body| &body.graph)
-                .try_fold(sum, |sum, graph| Some(sum + graph.ops_within(most - sum)?))
         })
     }
 

@@ -18,7 +18,7 @@ use fuseline_fusion::canon::EnvFingerprint;
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};
 use crate::config::EngineConfig;
-use crate::device::{Compiler, Machine, aliases, check_size, fingerprint};
+use crate::device::{Compiler, Machine, aliases, check_module_size, fingerprint};
 use crate::engine::open_plugin;
 use crate::error::{Error, Result};
 use crate::event::Events;
@@ -202,7 +202,7 @@ impl Elsewhere {
             Joined::Made(_) => return Ok(Ahead::Present),
         };
         let since = Instant::now();
-        check_size(canon).map_err(|error| error.message)?;
+        check_module_size(canon).map_err(|error| error.message)?;
         let module = self.compiler.module(canon, &outputs, &aliases, how).map_err(|error| error.message)?;
         let options = self.compiler.options(canon, how.quick);
         let mark = self.store.mark(Tried::Make, suspect, asked.name());

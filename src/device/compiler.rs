@@ -382,7 +382,7 @@ impl Compiler {
 ///
 /// # Errors
 /// When its module would have too many ops.
-pub(crate) fn check_size(region: &CanonRegion) -> Result<()> {
+pub(crate) fn check_module_size(region: &CanonRegion) -> Result<()> {
     if lower::fits_module(region.graph()) {
         return Ok(());
     }

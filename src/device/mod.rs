@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 
 use self::buffer::Data;
 pub(crate) use self::buffer::{Buffer, Each, Remains, after};
-pub(crate) use self::compiler::{Compiler, Machine, check_size};
+pub(crate) use self::compiler::{Compiler, Machine, check_module_size};
 pub(crate) use self::habit::{Choice, Fixed, Habit};
 pub(crate) use self::memory::Holdings;
 pub use self::memory::MemoryPlan;

@@ -34,7 +34,7 @@ use fuseline_fusion::{Bytes, lower};
 
 use super::landing::{Land, Landing};
 use super::stored::{Obtained, Source};
-use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases, check_size};
+use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases, check_module_size};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
@@ -260,7 +260,7 @@ impl Compile {
         let is_special = !self.how.fixed.is_empty();
         let compiled = guarded(|| {
             engine.has_room_for_code(region.ops)?;
-            check_size(&info.canon)?;
+            check_module_size(&info.canon)?;
             self.tell_lowered(info, engine);
             if !is_special {
                 engine.emit(|| Event::CompileStarted { region });

@@ -1,10 +1,12 @@
 """How programs end behind a backward pass, with compiles under way that nobody waits for: ``ends.py [--fork] [COUNT]``.
 
-Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are the ends whose status
-or output is another than on the CPU, and how long an end takes: from the last line of the program until its process is gone.
+Each of the ways to end is taken COUNT times (10) on the device and on the CPU, in turns. Printed are
+the ends whose status or output differs from the CPU's, and how long an end takes: from the last line
+of the program until its process is gone.
 
-A program takes seconds to import PyTorch. With ``--fork`` a process that has imported it forks one for each end, and nothing
-else has happened in it. A process that does not use the device is not forked, since it differs by what it imports.
+A program takes seconds to import PyTorch. With ``--fork`` a process that has only imported it forks a
+child for each end. Programs that do not use the device are not forked, since they differ in what they
+import.
 """
 
 import os
@@ -27,7 +29,7 @@ WAYS = {
 
 
 def end(way, device):
-    """Status, output without the time, and seconds that the end took."""
+    """The ``outcome`` of a program in a new process."""
     environment = dict(os.environ)
     if way == "unused" and device == "cpu":
         environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -35,19 +37,23 @@ def end(way, device):
         [sys.executable, "-c", WAYS[way], way, device], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
     out, errors = process.communicate()
-    now = time.monotonic_ns()
+    return outcome(process.returncode, out, errors, time.monotonic_ns())
+
+
+def outcome(status, out, errors, now):
+    """Status, output without the time, and seconds that the end took."""
     before, said, after = errors.partition(b"@")
     told, _, rest = after.partition(b"@")
     # Places in the traceback are those of one program.
-    return (process.returncode, out, rest), (now - int(told)) / 1e9 if said else None
+    return (status, out, rest), (now - int(told)) / 1e9 if said else None
 
 
-class Forked(BaseException):
-    """Leaves the program of the parent in a process that was forked."""
+class ChildProcess(BaseException):
+    """Unwinds the stack of the parent in a child; its arguments are those of the program."""
 
 
 def forked_end(way, device):
-    """As ``end``, in a fork of this process."""
+    """The ``outcome`` of a program in a fork of this process."""
     pipes = [os.pipe(), os.pipe()]
     child = os.fork()
     if child == 0:
@@ -55,7 +61,7 @@ def forked_end(way, device):
             os.dup2(writer, stream)
             os.close(reader)
             os.close(writer)
-        raise Forked(way, device)
+        raise ChildProcess(way, device)
     for _, writer in pipes:
         os.close(writer)
     # What a program prints fits into a pipe.
@@ -65,10 +71,7 @@ def forked_end(way, device):
     for reader, _ in pipes:
         with os.fdopen(reader, "rb") as file:
             texts.append(file.read())
-    out, errors = texts
-    before, said, after = errors.partition(b"@")
-    told, _, rest = after.partition(b"@")
-    return (os.waitstatus_to_exitcode(status), out, rest), (now - int(told)) / 1e9 if said else None
+    return outcome(os.waitstatus_to_exitcode(status), *texts, now)
 
 
 def main(arguments):
@@ -99,8 +102,8 @@ if __name__ == "__main__":
     program = None
     try:
         status = main(sys.argv[1:])
-    except Forked as forked:
-        program = forked.args
+    except ChildProcess as child:
+        program = child.args
     if program is None:
         sys.exit(status)
     sys.argv = ["-c", *program]

@@ -15,7 +15,7 @@ usage: cargo xtask COMMAND
   capi --prefix FOLDER          set up, build the C library, and put it there with its headers
   test [STAGE...] [--quick]     set up, then run all stages, the named ones, or the quick ones
   test --list                   list the stages
-  test full [--shard K/N]       run the exhaustive forms of tests of which the stages run a sample; goes on where it ended
+  test full [--shard K/N]       run the exhaustive forms of sampled tests; goes on where it ended
   soak [--minutes N] [NAME...]  run the long runs, or the named ones, N minutes each where they go by time
   soak --list                   list the long runs
   setup                         set up only: provide libclang, protoc and the CPU plugin for plain cargo commands";

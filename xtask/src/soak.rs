@@ -279,27 +279,30 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What a program says in one line; nothing if it fails.
-fn said(host: &Host, program: &str, arguments: &[&str]) -> Option<String> {
+/// The output of a program, if it succeeds.
+fn output_of(host: &Host, program: &str, arguments: &[&str]) -> Option<String> {
     let output = host.command(program).args(arguments).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The day, as `2026-11-27`.
 pub(crate) fn day(host: &Host) -> String {
-    said(host, "date", &["-u", "+%Y-%m-%d"]).unwrap_or_default()
+    output_of(host, "date", &["-u", "+%Y-%m-%d"]).unwrap_or_default()
+}
+
+fn commit(host: &Host) -> Option<String> {
+    output_of(host, "git", &["rev-parse", "--short", "HEAD"])
 }
 
 /// The commit of a checkout without changes.
-pub(crate) fn commit_of(host: &Host) -> Option<String> {
-    let is_clean = said(host, "git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
-    said(host, "git", &["rev-parse", "--short", "HEAD"]).filter(|_| is_clean)
+pub(crate) fn clean_commit(host: &Host) -> Option<String> {
+    let changes = output_of(host, "git", &["status", "--porcelain", "--untracked-files=no"])?;
+    commit(host).filter(|_| changes.is_empty())
 }
 
 /// The date, and which commit was run.
 fn today(host: &Host) -> String {
-    let commit = said(host, "git", &["rev-parse", "--short", "HEAD"]).unwrap_or_default();
-    format!("{}, commit {commit}, {}", day(host), host.platform())
+    format!("{}, commit {}, {}", day(host), commit(host).unwrap_or_default(), host.platform())
 }
 
 fn table(rows: &[(String, Duration, Ended)]) -> String {
@@ -327,6 +330,11 @@ fn test(host: &Host, soak: &Soak, minutes: Option<f64>) -> Ended {
     if let Some(minutes) = minutes {
         command.env("FUSELINE_MINUTES", minutes.to_string());
     }
+    run_test(command)
+}
+
+/// Runs a command that runs one test.
+pub(crate) fn run_test(command: Command) -> Ended {
     match spoken(command) {
         Ok((true, lines)) => judge(&lines),
         Ok((false, lines)) => Ended::Failed(lines.last().cloned().unwrap_or_default()),
@@ -340,7 +348,7 @@ fn after(lines: &[String], mark: &str) -> Vec<String> {
 }
 
 /// What a test that passed said. One that is not there passes too, and says nothing.
-pub(crate) fn judge(lines: &[String]) -> Ended {
+fn judge(lines: &[String]) -> Ended {
     if let Some(why) = lines.iter().find_map(|line| skip_reason(line)) {
         return Ended::Skipped(why.to_owned());
     }
@@ -423,7 +431,7 @@ fn executions(lines: &[String]) -> Option<u64> {
 }
 
 /// Runs a command, passes on what it says, and keeps it: whether it succeeded, and its lines.
-pub(crate) fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
+fn spoken(mut command: Command) -> std::io::Result<(bool, Vec<String>)> {
     let (reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;

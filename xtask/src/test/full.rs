@@ -1,8 +1,9 @@
 //! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a sample.
 //!
-//! Each of [`RUNS`] is an ignored test in parts of about a minute. `target/full/COMMIT` has a file for each part that has
-//! passed, so that a run that was cut off goes on where it ended. Machines that share the parts (`--shard K/N`) put their
-//! files into one folder. When every part has passed, the record `tests/full.txt` is written, to be committed.
+//! Each of [`RUNS`] is an ignored test in parts of about a minute. `target/full/COMMIT` has a file for
+//! each part that has passed, so that a run that was cut off goes on where it ended. Machines that
+//! share the parts (`--shard K/N`) put their files into one folder. When every part has passed, the
+//! record `tests/full.txt` is written, to be committed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use crate::host::Host;
-use crate::soak::{Ended, commit_of, day, judge, spoken};
+use crate::soak::{Ended, clean_commit, day, run_test};
 use crate::time;
 
 /// An exhaustive form of a test.
@@ -21,22 +22,17 @@ struct Run {
     /// The test in the binary `ops` of the root package.
     test: &'static str,
     parts: usize,
-    vars: &'static [(&'static str, &'static str)],
-}
-
-const fn run_of(test: &'static str, parts: usize) -> Run {
-    Run { test, parts, vars: &[] }
 }
 
 const RUNS: &[Run] = &[
-    run_of("conformance::full_every_case_alone_in_every_mode", 4),
-    run_of("pairs::full_constants", 4),
-    run_of("pairs::full_combined_elements", 2),
-    run_of("pairs::full_converted_elements", 2),
-    run_of("pairs::full_other_ops", 2),
+    Run { test: "conformance::full_every_case_alone_in_every_mode", parts: 4 },
+    Run { test: "pairs::full_constants", parts: 4 },
+    Run { test: "pairs::full_combined_elements", parts: 2 },
+    Run { test: "pairs::full_converted_elements", parts: 2 },
+    Run { test: "pairs::full_other_ops", parts: 2 },
 ];
 
-/// What is committed.
+/// The record, relative to the workspace.
 const RECORD: &str = "tests/full.txt";
 
 /// A part of a run.
@@ -52,8 +48,8 @@ impl Part {
         format!("{} {}/{}", self.run.test, self.number, self.run.parts)
     }
 
-    /// Where it is noted that it has passed, and what it said.
-    fn note(self, folder: &Path) -> PathBuf {
+    /// The file that is there when it has passed; it holds what the test printed as figures.
+    fn result_file(self, folder: &Path) -> PathBuf {
         folder.join(format!("{}.{}-{}", self.run.test.replace("::", "."), self.number, self.run.parts))
     }
 }
@@ -76,14 +72,14 @@ fn parse(arguments: &[OsString]) -> anyhow::Result<(usize, usize)> {
 /// Runs the parts of a shard that have not passed yet at this commit.
 pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let (shard, shards) = parse(arguments)?;
-    let commit = commit_of(host).context("the checkout has changes, or git does not say its commit")?;
+    let commit = clean_commit(host).context("the checkout has changes, or git does not say its commit")?;
     crate::set_up(host)?;
     let folder = host.target_dir().join("full").join(&commit);
     fs::create_dir_all(&folder)?;
     let mut failed = Vec::new();
     for (_, part) in parts().enumerate().filter(|(place, _)| place % shards == shard - 1) {
-        let note = part.note(&folder);
-        if note.exists() {
+        let file = part.result_file(&folder);
+        if file.exists() {
             println!("{} has passed before", part.name());
             continue;
         }
@@ -93,16 +89,20 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
             Ended::Passed(figures) => {
                 let line = format!("{:.0} s; {}", start.elapsed().as_secs_f64(), figures.join("; "));
                 println!("--- {}: {line}", part.name());
-                fs::write(&note, line)?;
+                fs::write(&file, line)?;
             }
             Ended::Skipped(why) | Ended::Failed(why) => failed.push(format!("{}: {why}", part.name())),
         }
     }
-    let missing: Vec<String> = parts().filter(|part| !part.note(&folder).exists()).map(Part::name).collect();
+    let missing: Vec<String> =
+        parts().filter(|part| !part.result_file(&folder).exists()).map(Part::name).collect();
     if missing.is_empty() {
         write_record(host, &commit, &folder)?;
     } else {
-        println!("\nnot passed yet at {commit}, so that {RECORD} stays: {}", missing.join(", "));
+        println!(
+            "\n{RECORD} is unchanged, because these have not passed at {commit}: {}",
+            missing.join(", ")
+        );
     }
     failed.iter().for_each(|failure| println!("FAILED {failure}"));
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -114,12 +114,7 @@ fn test(host: &Host, part: Part) -> Ended {
     command.args(["test", "--locked", "--workspace", "--all-features", "--test", "ops", "--"]);
     command.args(["--ignored", "--exact", part.run.test, "--nocapture"]);
     command.env("FUSELINE_PART", format!("{}/{}", part.number, part.run.parts));
-    command.envs(part.run.vars.iter().copied());
-    match spoken(command) {
-        Ok((true, lines)) => judge(&lines),
-        Ok((false, lines)) => Ended::Failed(lines.last().cloned().unwrap_or_default()),
-        Err(error) => Ended::Failed(error.to_string()),
-    }
+    run_test(command)
 }
 
 /// The record: which commit, when, where, and what each part said.
@@ -128,8 +123,8 @@ fn write_record(host: &Host, commit: &str, folder: &Path) -> anyhow::Result<()> 
     text += &format!("{}, {} cores\n\n", host.platform(), std::thread::available_parallelism()?);
     let mut seconds = 0;
     for part in parts() {
-        let note = part.note(folder);
-        let said = fs::read_to_string(&note).with_context(|| format!("{} is gone", note.display()))?;
+        let file = part.result_file(folder);
+        let said = fs::read_to_string(&file).with_context(|| format!("{} is gone", file.display()))?;
         seconds += said.split(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
         text += &format!("{}: {said}\n", part.name());
     }

@@ -42,8 +42,8 @@ const LARGEST_ORDER: f64 = 32.0;
 /// Largest angle in a portable program: reducing it to one turn loses no more than the op rounds.
 const LARGEST_ANGLE: f64 = 100.0;
 
-/// How many times as far from the interpreter's result as its shadows a correct executor's may be. The shadows are rounded
-/// up or down throughout; an executor that keeps short floats in longer ones may be off by what several ops are rounded by.
+/// A correct executor's result may be this many times as far from the interpreter's as the shadows
+/// are. An executor that keeps short floats in longer ones skips the roundings of several ops.
 const MARGIN: f64 = 8.0;
 
 /// How far from the interpreter's result `x` a correct executor's may be in a portable program, as a part of
@@ -103,10 +103,10 @@ impl SampledValue {
         self.tolerance == 0.0
     }
 
-    /// How far a result may be off, as a part of `1 + |x|`: [`MARGIN`] times what its shadows are, where that is less than
-    /// the tolerance. Longer floats have at least the tolerance of their type, because executors compute sums and functions
-    /// in their own ways.
-    fn share(&self) -> f64 {
+    /// How far a result may be off, as a part of `1 + |x|`: [`MARGIN`] times the distance of its
+    /// shadows, and at most the tolerance. For longer floats it is at least [`tolerance`] of the type,
+    /// because executors compute sums and functions in different ways.
+    fn relative_bound(&self) -> f64 {
         let dtype = self.data.dtype().part();
         let least = if dtype.size() <= 2 { 2.0 * unit(dtype) } else { tolerance(dtype) };
         let off = |shadow: &Arc<Literal>| {
@@ -117,7 +117,8 @@ impl SampledValue {
         self.tolerance.min(least.max(MARGIN * farthest))
     }
 
-    /// Whether an executor's result is close enough: the same numbers for an exact value, a share of each for another.
+    /// Whether an executor's result is close enough: the same numbers for an exact value, and within the
+    /// bound for another.
     ///
     /// # Errors
     /// With the first element that is not.
@@ -128,9 +129,9 @@ impl SampledValue {
         if actual.ty() != self.data.ty() {
             return Err(format!("the output is {}, expected {}", actual.ty(), self.data.ty()));
         }
-        let share = self.share();
+        let bound = self.relative_bound();
         for (index, (a, b)) in floats(actual).zip(floats(&self.data)).enumerate() {
-            let most = share * (1.0 + b.abs());
+            let most = bound * (1.0 + b.abs());
             let distance = (a - b).abs();
             if distance > most || distance.is_nan() {
                 return Err(format!("element {index} is {a:?}, expected {b:?} give or take {most:e}"));
@@ -423,7 +424,7 @@ fn is_near(shadow: &Literal, data: &Literal, most: f64) -> bool {
 
 fn loosest_check(value: &SampledValue) -> Check {
     let largest = floats(&value.data).map(f64::abs).fold(0.0, f64::max);
-    match Check::almost(value.share() * (1.0 + largest)) {
+    match Check::almost(value.relative_bound() * (1.0 + largest)) {
         Some(check) if !value.is_exact() => check,
         _ => Check::Exact,
     }
@@ -702,7 +703,7 @@ mod tests {
     use super::*;
     use crate::op::Seeded;
 
-    /// A tolerance that lets anything pass tests nothing: zeros in place of small numbers are found in short floats too.
+    /// The bound is tight enough that zeros in place of small numbers fail, in short floats too.
     #[test]
     fn zeros_are_not_close_to_small_numbers() {
         for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
