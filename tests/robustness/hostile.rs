@@ -297,6 +297,29 @@ fn files_that_promise_too_much_are_refused_without_memory() {
     }
 }
 
+/// A file that names one tuple often costs a multiple of its own length, not a copy for each name.
+#[test]
+fn a_tuple_that_is_named_often_is_not_copied() {
+    const ELEMENTS: usize = 2_000;
+    let elements = vec![r#"{"shape": [], "dtype": "i32"}"#; ELEMENTS].join(", ");
+    let tuple = |operands: &str, elements: &str, id: usize| {
+        format!(
+            r#"{{"op": "stablehlo.tuple", "operands": [{operands}], "attrs": {{}},
+                "results": [{{"id": {id}, "shape": [], "dtype": "tuple", "elements": [{elements}]}}]}}"#
+        )
+    };
+    let text = format!(
+        r#"{{"values": [{{"id": 0, "role": "const", "shape": [], "dtype": "i32", "data": "AwAAAA=="}}],
+            "ops": [{}, {}], "outputs": [0]}}"#,
+        tuple(&vec!["0"; ELEMENTS].join(", "), &elements, 1),
+        tuple(&vec!["1"; ELEMENTS].join(", "), "", 2),
+    );
+    let (read, most) = peak(|| Program::parse(&text));
+    let error = read.map(drop).expect_err("the second tuple has no elements by its type").to_string();
+    assert!(error.contains("the declared type"), "{error}");
+    assert!(most <= 32 << 20, "{most} bytes for {} of text", text.len());
+}
+
 // ----- names -----
 
 /// What an op, a function or a module may be called by who means harm.

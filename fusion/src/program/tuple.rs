@@ -4,6 +4,7 @@
 //! `get_tuple_element` make no ops, and an id that they define stands for the tensor or the tensors it was made from.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::json::At;
 use super::parse::{id, ty};
@@ -17,7 +18,11 @@ type Result<T, E = ProgramError> = std::result::Result<T, E>;
 #[derive(Clone, Debug)]
 enum Item {
     Tensor(ProgramId, TensorType),
-    Tuple(Vec<Item>),
+    /// Shared: a file of a megabyte can name one tuple of thousands of elements as often.
+    Tuple {
+        items: Arc<[Item]>,
+        depth: usize,
+    },
 }
 
 impl Item {
@@ -26,8 +31,8 @@ impl Item {
         let is_tuple = at.get("dtype")?.string()? == "tuple";
         match self {
             Item::Tensor(_, tensor) => Ok(!is_tuple && ty(at)? == *tensor),
-            Item::Tuple(_) if !is_tuple => Ok(false),
-            Item::Tuple(items) => {
+            Item::Tuple { .. } if !is_tuple => Ok(false),
+            Item::Tuple { items, .. } => {
                 let types = at.get("elements")?.list()?;
                 let mut same = types.len() == items.len();
                 for (item, ty) in items.iter().zip(&types) {
@@ -41,7 +46,7 @@ impl Item {
     fn depth(&self) -> usize {
         match self {
             Item::Tensor(..) => 0,
-            Item::Tuple(items) => 1 + items.iter().map(Item::depth).max().unwrap_or(0),
+            Item::Tuple { depth, .. } => *depth,
         }
     }
 }
@@ -68,7 +73,7 @@ impl Tuples {
         match self.0.get(&id) {
             None => Ok(id),
             Some(Item::Tensor(id, _)) => Ok(*id),
-            Some(Item::Tuple(_)) => {
+            Some(Item::Tuple { .. }) => {
                 Err(at.error(format!("id {} is a tuple, which only tuple and get_tuple_element take", id.0)))
             }
         }
@@ -89,9 +94,12 @@ impl Tuples {
             );
         }
         let item = match at.get("op")?.string()? {
-            "stablehlo.tuple" => Item::Tuple(items),
+            "stablehlo.tuple" => {
+                let depth = 1 + items.iter().map(Item::depth).max().unwrap_or(0);
+                Item::Tuple { items: items.into(), depth }
+            }
             _ => {
-                let [Item::Tuple(parts)] = items.as_slice() else {
+                let [Item::Tuple { items: parts, .. }] = items.as_slice() else {
                     return Err(at.error("get_tuple_element takes one operand, a tuple"));
                 };
                 let index = at.get("attrs")?.get("index")?;
