@@ -6,10 +6,12 @@ mod support;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseline_cache::Secret;
 use fuseline_cache::disk::{
-    DiskCache, DiskConfig, Joined, Off, Output, SecretSource, Stage, Why, open_given, write_given,
+    DiskCache, DiskConfig, Joined, Off, Output, SecretSource, Stage, Why, open_given, resolve_new,
+    write_given,
 };
 use rustix::fs::{FileType, Mode};
 
@@ -256,10 +258,44 @@ fn links_that_another_user_made_are_not_followed() {
     refused(open_given(&file).expect_err("read"));
     refused(write_given(&file, b"x").expect_err("written"));
     refused(Output::append(&file).expect_err("written"));
+    refused(resolve_new(&folder.join("new")).expect_err("made"));
     assert_eq!(fs::read(&key).unwrap(), [7; 32]);
     // In a folder of one's own a link is what one's own programs have put there, such as a mounted secret.
     set_mode(&open, 0o755);
     assert!(open_given(&file).is_ok());
+}
+
+/// Nor is a link that takes the place of a file between the look at it and the write.
+#[test]
+fn a_link_that_appears_meanwhile_is_not_written_through() {
+    if !is_root() {
+        return;
+    }
+    let root = Root::new();
+    let open = root.dir.path().join("open");
+    fs::create_dir(&open).unwrap();
+    // Without the sticky bit, with which Linux itself follows no such link.
+    set_mode(&open, 0o777);
+    let victim = root.dir.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let target = open.join("target");
+    let is_over = AtomicBool::new(false);
+    let writes = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let (link, file) = (open.join("link"), open.join("file"));
+                symlink(&victim, &link).unwrap();
+                std::os::unix::fs::lchown(&link, Some(SOMEBODY_ELSE), None).unwrap();
+                fs::rename(&link, &target).unwrap();
+                fs::write(&file, "").unwrap();
+                fs::rename(&file, &target).unwrap();
+            }
+        });
+        let writes = (0..3_000).filter(|_| write_given(&target, b"x").is_ok()).count();
+        is_over.store(true, Ordering::Relaxed);
+        writes
+    });
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{writes} writes");
 }
 
 /// A group that others may be in may not write to folders above; one's own may.

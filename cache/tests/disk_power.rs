@@ -97,7 +97,7 @@ impl Files for Recorder {
         System.stat_link(path)
     }
 
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+    fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)> {
         System.read_link(path)
     }
     fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat> {

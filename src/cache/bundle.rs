@@ -66,6 +66,7 @@ impl BundleKey {
         let failed =
             |error: std::io::Error| Error::setup(format!("{} cannot be written: {error}", path.display()));
         let key = disk::random_key().map_err(failed)?;
+        let path = &disk::resolve_new(path).map_err(failed)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
         Output::new(file).write_all(&key).map_err(|error| {
             // A part of a key is none, and would be in the way of the next attempt.
@@ -126,6 +127,7 @@ pub fn export(
     };
     let mut exported = Exported::default();
     let mut environments = BTreeSet::new();
+    let path = &disk::resolve_new(path).map_err(failed)?;
     let (partial, file) = create_beside(path).map_err(failed)?;
     let mut file = Output::new(file);
     let written = (|| {

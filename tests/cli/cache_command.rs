@@ -378,6 +378,39 @@ fn exporting_touches_nothing_else() {
     home.cache(&["import", bundle.to_str().unwrap(), "--key-file", key.to_str().unwrap()]).ends_with(0);
 }
 
+/// Neither a bundle nor its key is made in a folder that somebody else's link leads to.
+#[test]
+fn exporting_follows_no_link_of_others() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: no root: the owner of a link is changed");
+        return;
+    }
+    let Some(home) = warm() else { return };
+    let (open, other) = (home.path("open"), home.path("other"));
+    std::fs::create_dir(&open).unwrap();
+    std::fs::create_dir(&other).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let link = open.join("link");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    let (within, own) = (link.join("x"), home.path("own"));
+    for is_somebody_elses in [true, false] {
+        let owner = if is_somebody_elses { 65534 } else { 0 };
+        std::os::unix::fs::lchown(&link, Some(owner), None).unwrap();
+        for (bundle, key) in [(&within, &own), (&own, &within)] {
+            let line = ["export", bundle.to_str().unwrap(), "--key-file", key.to_str().unwrap()];
+            let answer = home.cache(&line);
+            if is_somebody_elses {
+                answer.ends_with(1).mentions(&["it is not followed"]);
+                assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0);
+            } else {
+                answer.ends_with(0);
+                std::fs::remove_file(&within).unwrap();
+            }
+            drop(std::fs::remove_file(&own));
+        }
+    }
+}
+
 /// A limit of file sizes (`ulimit -f`) is a full disk for what the tool writes: an error, and nothing left by halves.
 #[test]
 fn a_limit_of_file_sizes_is_told() {

@@ -174,13 +174,13 @@ pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf
         }
         let next = at.join(&name);
         match files.read_link(&next) {
-            Ok(target) => {
+            Ok((target, link)) => {
                 links += 1;
                 if links > MOST_LINKS {
                     return Err(broken(path, rustix::io::Errno::LOOP.into()));
                 }
                 if may_others_add(files, &within) {
-                    let owner = files.stat_link(&next).map_err(|error| broken(&next, error))?.owner;
+                    let owner = link.owner;
                     if owner != files.user() && owner != ROOT {
                         return Err(Off { path: next, why: Why::Link(owner) });
                     }

@@ -3,6 +3,7 @@
 //! One trait, so that tests can let any call fail, tear or be the last one of the process, and let time pass. All paths but the root's are names
 //! in an open folder: what somebody does to a path meanwhile changes nothing.
 
+use std::ffi::CString;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -125,11 +126,11 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn stat_link(&self, path: &Path) -> io::Result<Stat>;
 
-    /// Where a link leads.
+    /// Where a link leads, and what is known of that link.
     ///
     /// # Errors
     /// The operating system's; `InvalidInput` for what is no link.
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
+    fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)>;
 
     /// Whether nobody but the user is in a group, as far as can be told. Who runs with a group of their own lets it write to their folders.
     fn is_private_group(&self, group: u32) -> bool {
@@ -223,6 +224,30 @@ fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
             Err(Errno::INTR) => {}
             result => return Ok(result?),
         }
+    }
+}
+
+/// The target of a link and the link itself, of one moment: others may exchange what is under the path.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn reread_link(path: &Path, _: CString) -> io::Result<(CString, Stat)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let link = again(|| fs::open(path, flags, Mode::empty()))?;
+    let stat = again(|| fs::fstat(&link)).map(|stat| stat_of(&stat))?;
+    if stat.is_file || stat.is_dir {
+        return Err(Errno::INVAL.into());
+    }
+    let target = again(|| fs::readlinkat(&link, "", Vec::new()));
+    // Linux says that what is opened and no link is not there.
+    target.map(|target| (target, stat)).map_err(|_| Errno::INVAL.into())
+}
+
+/// The same where a link cannot be opened: it is read twice, and has to be the same link.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn reread_link(path: &Path, target: CString) -> io::Result<(CString, Stat)> {
+    let stat = again(|| fs::lstat(path)).map(|stat| stat_of(&stat))?;
+    match again(|| fs::readlink(path, Vec::new()))? == target {
+        true => Ok((target, stat)),
+        false => Err(Errno::LOOP.into()),
     }
 }
 
@@ -338,9 +363,10 @@ impl Files for System {
         again(|| fs::lstat(path)).map(|stat| stat_of(&stat))
     }
 
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+    fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)> {
         let target = again(|| fs::readlink(path, Vec::new()))?;
-        Ok(std::ffi::OsString::from_vec(target.into_bytes()).into())
+        let (target, stat) = reread_link(path, target)?;
+        Ok((std::ffi::OsString::from_vec(target.into_bytes()).into(), stat))
     }
 
     fn stat_at(&self, at: &OwnedFd, name: &str) -> io::Result<Stat> {

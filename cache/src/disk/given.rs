@@ -7,22 +7,23 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 use super::dirs::{Way, follow};
 use super::files::{System, check_limit, check_limit_of};
 
+/// How often a file is opened again that others have replaced meanwhile.
+const MAX_ATTEMPTS: u32 = 8;
+
 /// Opens a regular file to read, and says how long it is.
 ///
 /// # Errors
 /// The operating system's; when it is no regular file; when the way to it is a link that somebody else made.
 pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
-    let mut options = OpenOptions::new();
-    check_way(path)?;
-    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let file = open(OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32), path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -35,20 +36,53 @@ pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
 /// # Errors
 /// The operating system's; when the way to it is a link that somebody else made.
 pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    check_way(path)?;
-    if !std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+    let file = open(OpenOptions::new().write(true).create(true).truncate(false), path)?;
+    if file.metadata()?.is_file() {
         // Before what was there is gone.
         check_limit(bytes.len() as u64)?;
+        file.set_len(0)?;
     }
-    Output::new(File::create(path)?).write_all(bytes)
+    Output::new(file).write_all(bytes)
 }
 
-/// Refuses a link on the way that somebody else made.
-fn check_way(path: &Path) -> io::Result<()> {
-    follow(&System, path, Way::Links).map(drop).map_err(|off| match off.why {
+/// The path without links of a file that is to be made.
+///
+/// # Errors
+/// The operating system's; when the way to its folder is a link that somebody else made.
+pub fn resolve_new(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Ok(resolve(folder.unwrap_or(Path::new(".")))?.join(name))
+}
+
+/// The path without links.
+///
+/// # Errors
+/// The operating system's; when somebody else made a link on the way.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    follow(&System, path, Way::Links).map_err(|off| match off.why {
         super::Why::Io { error, .. } => error,
         _ => io::Error::new(io::ErrorKind::PermissionDenied, off.to_string()),
     })
+}
+
+/// Opens a file, unless the way to it is a link that somebody else made, or makes meanwhile.
+fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    resolve(path)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let file = options.open(path)?;
+        let opened = file.metadata()?;
+        // Terminals and pipes have no path of their own behind `/dev/stdout`.
+        if !opened.is_file() {
+            return Ok(file);
+        }
+        let is_same = std::fs::symlink_metadata(resolve(path)?)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (opened.dev(), opened.ino()));
+        if is_same {
+            return Ok(file);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "others replace the file while it is opened"))
 }
 
 /// A file that is written to. What would end behind `ulimit -f` is an error.
@@ -69,8 +103,7 @@ impl Output {
     pub fn append(path: &Path) -> io::Result<Output> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
-        check_way(path)?;
-        let file = options.open(path)?;
+        let file = open(&options, path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }

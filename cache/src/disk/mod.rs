@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::files::check_limit;
 pub use self::files::{Files, Stat, System};
 pub use self::flight::{Flight, Joined};
-pub use self::given::{Output, open_given, write_given};
+pub use self::given::{Output, open_given, resolve_new, write_given};
 pub use self::look::{Listed, Litter, Unusable};
 pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
 pub use self::secret::read_key;

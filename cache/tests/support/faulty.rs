@@ -217,7 +217,7 @@ impl Files for Faulty {
         System.stat_link(path)
     }
 
-    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+    fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)> {
         self.call(Call::ReadLink)?;
         System.read_link(path)
     }
