@@ -239,6 +239,11 @@ impl Compiler {
         Ok(Compiler { machine, numerics, target, options, has_quick })
     }
 
+    /// The flags of compiles, as they are for a region without special needs.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = (&str, &pjrt::Flag)> {
+        self.options[0].flags()
+    }
+
     pub(crate) fn numerics(&self) -> Numerics {
         self.numerics
     }

@@ -59,6 +59,7 @@ mod exit;
 mod ffi;
 mod host;
 mod kv;
+pub(crate) mod named_files;
 mod options;
 mod origin;
 mod plugin;

@@ -5,8 +5,8 @@
 //! opens it and stays open: `pip install -U` puts another file under the path, and this one can be
 //! read all the same. Variables are read before the plugin is loaded. XLA reads its flags once, at
 //! some call before the first compile has returned, so until then they are compared: if they have
-//! changed meanwhile, nobody knows what the plugin has read. Variables may name files; what is in
-//! these belongs to them.
+//! changed meanwhile, nobody knows what the plugin has read. Variables may name files
+//! (`named_files.rs`); what is in these belongs to them.
 //!
 //! Input: a file, and the environment of the process. Output: identity and digest of what is
 //! mapped; variables as parts of a key; or why that cannot be known, and then nothing is kept.
@@ -15,16 +15,17 @@
 //! - P12: a digest is of the bytes that were mapped when the library was loaded, or there is none.
 //! - P13: variables are those that the plugin has read or will read, or there are none.
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read as _};
+use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseline_fusion::encode::Writer;
+
+use super::named_files::{NamedFiles, Setting, open};
 
 /// Variables that change what XLA and its plugins compile, or how what they compile computes: flags
 /// of XLA, of its use in TensorFlow, and of TPUs; in how many parts XLA's CPU compiler splits work;
@@ -33,24 +34,15 @@ const VARIABLES: [&str; 5] =
     ["PJRT_NPROC", "NPROC", "OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "TF_XLA_FLAGS"];
 
 /// Beginnings of the names of such variables.
-const FAMILIES: [&str; 4] = ["XLA_", "LIBTPU_", "ONEDNN_", "DNNL_"];
-
-/// Most bytes of a file that a variable names, and most files; more are not known.
-const MOST_BYTES: u64 = 64 << 20;
-const MOST_FILES: usize = 64;
-
-/// Most files in a folder that a variable names.
-const MOST_IN_FOLDER: usize = 20_000;
-
-/// What XLA's flags have for it to read them anew each time.
-const READ_ANEW: &str = "xla_flags_reset";
+const FAMILIES: [&str; 8] =
+    ["XLA_", "LIBTPU_", "ONEDNN_", "DNNL_", "CUDNN_", "CUBLAS_", "TF_CUDNN_", "TF_CUBLAS_"];
 
 /// A name and what it is.
 pub(crate) type Part = (String, String);
 
 /// Which file it is, and which version of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+pub(super) struct Identity {
     device: u64,
     number: u64,
     size: u64,
@@ -61,7 +53,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(metadata: &Metadata) -> Identity {
+    pub(super) fn of(metadata: &Metadata) -> Identity {
         Identity {
             device: metadata.dev(),
             number: metadata.ino(),
@@ -119,7 +111,7 @@ impl Loading {
         };
         let file = if is_mapped { Ok((self.file, self.identity)) } else { Err(replaced()) };
         let variables = self.variables.and_then(|now| match initial().map(relevant) {
-            Some(initial) if now.files.is_empty() && initial == now.values => Ok(now),
+            Some(initial) if now.files.parts().next().is_none() && initial == now.values => Ok(now),
             _ => Err("the plugin was loaded by another part of the program, with variables that may have been others".to_owned()),
         });
         Origin::new(file, variables)
@@ -201,7 +193,7 @@ impl Origin {
                     .to_owned(),
             );
         }
-        Ok(())
+        variables.files.check()
     }
 
     /// The plugin may be about to read its flags, or may just have.
@@ -217,7 +209,7 @@ impl Origin {
             && !self.is_settled.load(Ordering::Relaxed)
         {
             self.look(variables);
-            self.is_settled.store(!variables.are_read_anew, Ordering::Relaxed);
+            self.is_settled.store(!variables.files.are_flags_read_anew(), Ordering::Relaxed);
         }
     }
 
@@ -232,9 +224,7 @@ impl Origin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Variables {
     values: Vec<(OsString, OsString)>,
-    /// Which variable names it, and what is in it.
-    files: Vec<Part>,
-    are_read_anew: bool,
+    files: NamedFiles,
 }
 
 /// Those of an environment that are of interest, by name.
@@ -256,45 +246,11 @@ impl Variables {
 
     fn of(all: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Variables, String> {
         let mut variables = Variables { values: relevant(all), ..Variables::default() };
-        for (name, value) in variables.values.clone() {
-            variables.add_files(&name, &value)?;
+        for (name, value) in &variables.values {
+            let name = format!("variable {}", name.to_string_lossy());
+            variables.files.add(&name, value.as_bytes(), Setting::Variable)?;
         }
         Ok(variables)
-    }
-
-    /// The files that a value names: as a whole (XLA's variables may be the name of a file with
-    /// flags), as a word, or as what a flag is set to; and those that are named in them.
-    fn add_files(&mut self, name: &OsStr, value: &OsStr) -> Result<(), String> {
-        let mut left = VecDeque::from([(value.as_bytes().to_vec(), Text::Value)]);
-        let mut seen: Vec<PathBuf> = Vec::new();
-        while let Some((text, kind)) = left.pop_front() {
-            self.are_read_anew |= text.windows(READ_ANEW.len()).any(|part| part == READ_ANEW.as_bytes());
-            for path in named(&text, kind) {
-                let Ok(metadata) = std::fs::metadata(&path) else { continue };
-                if seen.contains(&path) || path == Path::new("/dev/null") {
-                    continue;
-                }
-                let unknown =
-                    |why: &str| format!("{} names {}, which {why}", name.to_string_lossy(), path.display());
-                if seen.len() == MOST_FILES {
-                    return Err(unknown("is one file more than can be looked at"));
-                }
-                let hash = if metadata.is_dir() {
-                    let hash = folder_digest(&path);
-                    hash.map_err(|error| unknown(&format!("cannot be looked at: {error}")))?
-                } else {
-                    let bytes = contents(&path);
-                    let bytes = bytes.map_err(|error| unknown(&format!("cannot be read: {error}")))?;
-                    let hash = blake3::hash(&bytes);
-                    left.push_back((bytes, Text::File));
-                    hash
-                };
-                let place = format!("{}, file {}", name.to_string_lossy(), seen.len());
-                self.files.push((place, hash.to_hex().to_string()));
-                seen.push(path);
-            }
-        }
-        Ok(())
     }
 
     fn parts(&self) -> Vec<Part> {
@@ -306,92 +262,8 @@ impl Variables {
             };
             (format!("variable {}", name.to_string_lossy()), text)
         });
-        let files = self.files.iter().map(|(name, hash)| (format!("variable {name}"), hash.clone()));
-        values.chain(files).collect()
+        values.chain(self.files.parts()).collect()
     }
-}
-
-/// Where a text with flags is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Text {
-    Value,
-    File,
-}
-
-/// What in a text may be the name of a file: of a value all of it, and each word; of a file what
-/// flags are set to.
-fn named(text: &[u8], kind: Text) -> Vec<PathBuf> {
-    let mut names: Vec<&[u8]> = Vec::new();
-    if kind == Text::Value {
-        names.push(text);
-    }
-    for word in text.split(u8::is_ascii_whitespace) {
-        match kind {
-            Text::Value => names.push(word),
-            Text::File if !word.starts_with(b"-") => continue,
-            Text::File => {}
-        }
-        let flag = word.split(|byte| *byte == b'=').next().unwrap_or_default();
-        // Where the compiler is to write what it does.
-        if flag.windows(4).any(|part| part == b"dump") {
-            continue;
-        }
-        if let Some(value) = word.get(flag.len() + 1..) {
-            names.push(value);
-            names.extend(value.split(|byte| *byte == b','));
-        }
-    }
-    // A value in quotes may have spaces.
-    let has_flags = kind == Text::Value || text.trim_ascii_start().starts_with(b"-");
-    for quote in [b'"', b'\''].into_iter().filter(|_| has_flags) {
-        names.extend(text.split(|byte| *byte == quote));
-    }
-    let is_name = |name: &&[u8]| !name.is_empty() && name.len() < 4096 && !name.contains(&0);
-    let mut paths: Vec<PathBuf> =
-        names.into_iter().filter(is_name).map(|name| OsStr::from_bytes(name).into()).collect();
-    paths.dedup();
-    paths
-}
-
-/// Opens a file without waiting for the other end of a pipe.
-fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
-}
-
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
-}
-
-/// What is in a folder: names, lengths and times. Its files may be large, as those of a CUDA
-/// toolkit are.
-fn folder_digest(path: &Path) -> io::Result<blake3::Hash> {
-    let mut files = Vec::new();
-    let mut left = vec![path.to_owned()];
-    while let Some(folder) = left.pop() {
-        for entry in std::fs::read_dir(folder)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() {
-                left.push(entry.path());
-            }
-            files.push((entry.path(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()));
-            if files.len() > MOST_IN_FOLDER {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
-        }
-    }
-    files.sort_unstable();
-    let mut out = Writer::new();
-    for (path, size, seconds, nanos) in files {
-        out.bytes(path.as_os_str().as_bytes());
-        out.uint(size);
-        out.int(seconds);
-        out.int(nanos);
-    }
-    Ok(blake3::hash(&out.into_vec()))
 }
 
 /// The number of the file that is mapped at an address, if it still has its name.
@@ -437,6 +309,10 @@ mod tests {
             "NVIDIA_TF32_OVERRIDE",
             "ONEDNN_MAX_CPU_ISA",
             "DNNL_MAX_CPU_ISA",
+            "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT",
+            "CUBLAS_WORKSPACE_CONFIG",
+            "TF_CUDNN_USE_FRONTEND",
+            "TF_CUBLAS_WORKSPACE_CONFIG",
         ];
         for name in names {
             let parts = |value| of(&[(name, value), ("HOME", "/h")]).expect("no file").parts();
@@ -514,11 +390,12 @@ mod tests {
             assert!(error.contains("XLA_FLAGS names") && error.contains("regular"), "{error}");
         }
         let large = folder.path().join("large");
-        File::create(&large).and_then(|file| file.set_len(MOST_BYTES + 1)).expect("a file of nothing");
+        File::create(&large).and_then(|file| file.set_len((64 << 20) + 1)).expect("a file of nothing");
         assert!(of(&[("XLA_FLAGS", &large.display().to_string())]).is_err());
         assert!(of(&[("XLA_FLAGS", "/dev/null")]).is_ok());
         assert!(
-            of(&[("XLA_FLAGS", "--xla_flags_reset=true")]).is_ok_and(|variables| variables.are_read_anew)
+            of(&[("XLA_FLAGS", "--xla_flags_reset=true")])
+                .is_ok_and(|variables| variables.files.are_flags_read_anew())
         );
     }
 

@@ -12,6 +12,7 @@ use fuseline_fusion::encode::{Reader, Writer};
 use fuseline_fusion::lower::LOWERING;
 
 use crate::device::Compiler;
+use crate::pjrt::named_files::NamedFiles;
 
 /// A part of an environment: its name and what it is.
 pub(crate) type Part = (String, String);
@@ -23,11 +24,13 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// That of what a compiler is for, whose plugin has this digest; or why it cannot be known.
+    /// That of what a compiler is for, whose plugin has this digest and whose options name these
+    /// files; or why it cannot be known.
     pub(crate) fn of(
         compiler: &Compiler,
         plugin: &blake3::Hash,
         client_options: &str,
+        files: &NamedFiles,
     ) -> Result<Environment, String> {
         let mut parts = vec![
             ("fuseline".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
@@ -48,6 +51,7 @@ impl Environment {
             // XLA's CPU compiler splits work into as many parts as there are threads.
             parts.push(("threads".to_owned(), compiler.threads().to_owned()));
         }
+        parts.extend(files.parts());
         parts.extend(compiler.plugin().origin().variables()?);
         Ok(Environment { parts })
     }

@@ -41,7 +41,8 @@ use self::shared::Shared;
 use crate::config::EngineConfig;
 use crate::device::{Compiler, How};
 use crate::event::{Event, Events};
-use crate::pjrt::{ClientOptions, CrashNote, Plugin};
+use crate::pjrt::named_files::{NamedFiles, Setting};
+use crate::pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
 use crate::sync::{Condvar, Mutex, Rank};
 
 /// The version of what requests and artifacts consist of.
@@ -59,6 +60,8 @@ struct Here {
     fingerprint: Fingerprint,
     environment: Environment,
     plugin: Plugin,
+    /// The files that options name.
+    files: NamedFiles,
 }
 
 /// The tiers outside of the process: the disk's, and that of a fleet.
@@ -203,7 +206,7 @@ impl Store {
 
     fn here(&self) -> Option<&Here> {
         let here = self.here.get()?.as_ref().ok()?;
-        if let Err(why) = here.plugin.origin().check() {
+        if let Err(why) = here.plugin.origin().check().and_then(|()| here.files.check()) {
             if self.lost.set(why).is_ok() {
                 self.tell_unknown();
             }
@@ -252,8 +255,10 @@ impl Store {
             is_new = true;
             let plugin = compiler.plugin();
             let digest = self.plugin_digest(plugin)?;
-            let environment = Environment::of(compiler, &digest, &format!("{:?}", client_options.values()))?;
-            Ok(Here { fingerprint: environment.fingerprint(), environment, plugin })
+            let files = files_of_options(compiler, client_options)?;
+            let options = format!("{:?}", client_options.values());
+            let environment = Environment::of(compiler, &digest, &options, &files)?;
+            Ok(Here { fingerprint: environment.fingerprint(), environment, plugin, files })
         });
         if !is_new {
             return;
@@ -386,6 +391,27 @@ fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>
         });
     };
     DiskCache::open(place, Arc::new(observer)).map(Some).map_err(|off| off.to_string())
+}
+
+/// The files that options of the client and of compiles name.
+///
+/// # Errors
+/// If the contents of one cannot be known.
+fn files_of_options(compiler: &Compiler, client: &ClientOptions) -> Result<NamedFiles, String> {
+    let mut files = NamedFiles::default();
+    // Where the compiler is to write what it does.
+    let is_input = |name: &str| !name.contains("dump");
+    for (name, value) in client.values() {
+        if let (Value::String(text), true) = (value, is_input(name)) {
+            files.add(&format!("client option {name}"), text.as_bytes(), Setting::Option)?;
+        }
+    }
+    for (name, value) in compiler.flags() {
+        if let (Flag::String(text), true) = (value, is_input(name)) {
+            files.add(&format!("compiler flag {name}"), text.as_bytes(), Setting::Option)?;
+        }
+    }
+    Ok(files)
 }
 
 /// What asks for the digest of a plugin's file of this identity.
