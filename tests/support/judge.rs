@@ -30,6 +30,20 @@ pub(crate) struct Float {
 }
 
 impl Float {
+    /// The floats among the elements of a literal; two for a complex number.
+    pub(crate) fn all(dtype: DType, bytes: &[u8]) -> Vec<Float> {
+        let dtype = dtype.part();
+        if !dtype.is_float() {
+            return Vec::new();
+        }
+        let float = |raw: &[u8]| {
+            let mut wide = [0; 8];
+            wide[..raw.len()].copy_from_slice(raw);
+            Float { dtype, bits: u64::from_le_bytes(wide) }
+        };
+        bytes.chunks_exact(dtype.size()).map(float).collect()
+    }
+
     fn format(self) -> FloatFormat {
         self.dtype.float_format().expect("a float")
     }
@@ -42,7 +56,7 @@ impl Float {
         self.bits & !self.format().sign()
     }
 
-    fn is_negative(self) -> bool {
+    pub(crate) fn is_negative(self) -> bool {
         self.bits != self.magnitude()
     }
 
@@ -69,6 +83,12 @@ impl Float {
             _ => None,
         }
     }
+}
+
+/// Units in the last place that an op which rounds may be off by: short floats are computed in longer
+/// ones and rounded once, the longer ones by approximations.
+pub(crate) fn steps(dtype: DType) -> u64 {
+    if dtype.size() <= 2 { 1 } else { 4 }
 }
 
 /// What an op may do with its results.

@@ -15,7 +15,7 @@ use super::cascade::{self, BLOCK, Cascade};
 use super::index::Walk;
 use super::kernel::{self, Kernel};
 use super::reuse::room;
-use super::subnormal::flushed_f32;
+use super::subnormal::{flushed_f32, flushed_wide};
 use super::{EvalCall, Sums};
 use crate::dtype::DType;
 use crate::graph::Ref;
@@ -222,7 +222,7 @@ pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option
     let mut results = vec![f32::from_le_bytes(init); call.result().elems().get()];
     if flushes {
         known!(op, OP => {
-            let f = |x, y| flushed_f32(kernel::binary_f64(OP, flushed_f32(x).into(), flushed_f32(y).into()) as f32);
+            let f = |x, y| flushed_wide(kernel::binary_f64(OP, flushed_f32(x).into(), flushed_f32(y).into()));
             reduce_by(inputs, &mut results, walk(), f)
         }, [Add Multiply Maximum Minimum])?;
     } else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::kernel::Kernel;
 use super::number::{Bits, Elements, Store};
-use super::subnormal::{self, flushed_bits};
+use super::subnormal::{self, flushed_bits, flushed_least};
 use super::{Arithmetic, EvalError, run_body};
 use crate::dtype::{DType, DTypeSet};
 use crate::graph::{Body, Node, Ref};
@@ -28,6 +28,9 @@ enum Step {
 /// Types of a step's operands and of its result that are flushed.
 #[derive(Clone, Copy)]
 struct Flushes {
+    op: OpCode,
+    /// Those of the first and the last operand.
+    types: [DType; 2],
     operands: [Option<DType>; 3],
     result: Option<DType>,
 }
@@ -42,14 +45,21 @@ impl Flushes {
         }
         let result = of(&signature.results()[0]);
         let is_any = result.is_some() || operands.iter().any(Option::is_some);
-        is_any.then_some(Flushes { operands, result })
+        let types = signature.operands();
+        let types = [types.first()?.dtype(), types.last()?.dtype()];
+        is_any.then_some(Flushes { op: signature.op(), types, operands, result })
     }
 
     fn apply(&self, kernel: Kernel, operands: [Bits; 3]) -> Bits {
         let flush = |dtype: Option<DType>, bits| dtype.map_or(bits, |dtype| flushed_bits(dtype, bits));
         let [a, b, c] = operands;
         let [x, y, z] = self.operands;
-        flush(self.result, kernel.apply([flush(x, a), flush(y, b), flush(z, c)]))
+        let operands = [flush(x, a), flush(y, b), flush(z, c)];
+        let result = flush(self.result, kernel.apply(operands));
+        match self.result {
+            Some(dtype) => flushed_least(self.op, self.types, [operands[0], operands[1]], dtype, result),
+            None => result,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 
 use super::calls::{Call, element};
 
-use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict};
+use crate::support::judge::{Float, NEAR_ZERO, Rule, Verdict, steps};
 
 /// An element of a result that is not what it should be.
 pub(crate) struct Case {
@@ -39,23 +39,9 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-/// The floats that bytes of a type hold, two per complex number; none where it is no type of floats.
-fn floats(dtype: DType, bytes: &[u8]) -> Vec<Float> {
-    let dtype = dtype.part();
-    if !dtype.is_float() {
-        return Vec::new();
-    }
-    let float = |raw: &[u8]| {
-        let mut wide = [0; 8];
-        wide[..raw.len()].copy_from_slice(raw);
-        Float { dtype, bits: u64::from_le_bytes(wide) }
-    };
-    bytes.chunks_exact(dtype.size()).map(float).collect()
-}
-
 /// The parts of an element; none of an integer.
 fn parts(literal: &Literal, index: usize) -> Vec<Float> {
-    floats(literal.dtype(), element(literal, index))
+    Float::all(literal.dtype(), element(literal, index))
 }
 
 fn words(literal: &Literal, index: usize) -> String {
@@ -65,12 +51,6 @@ fn words(literal: &Literal, index: usize) -> String {
         return format!("0x{}", bytes.map(|byte| format!("{byte:02x}")).collect::<String>());
     }
     parts.iter().map(|part| format!("{:e}", part.value())).collect::<Vec<_>>().join(" + i ")
-}
-
-/// Units in the last place that an op which rounds may be off by: short floats are computed in longer ones and rounded
-/// once, the longer ones by approximations.
-fn steps(dtype: DType) -> u64 {
-    if dtype.size() <= 2 { 1 } else { 4 }
 }
 
 /// The largest part of itself that a number of a type is rounded by, in one step.
@@ -91,13 +71,13 @@ fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     } else {
         rounding(signature, &call.operands, &wanted)
     };
-    let mut numbers = call.operands.iter().flat_map(|data| floats(data.dtype(), data.bytes()));
+    let mut numbers = call.operands.iter().flat_map(|data| Float::all(data.dtype(), data.bytes()));
     let has_finite_operands = numbers.all(|number| number.value().is_finite());
     let mut cases = Vec::new();
     for (result, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
         assert_eq!(found.ty(), wanted.ty(), "{signature:?}");
         let count = if wanted.dtype().is_complex() { 2 } else { 1 };
-        let all = [found, wanted].map(|data| floats(data.dtype(), data.bytes()));
+        let all = [found, wanted].map(|data| Float::all(data.dtype(), data.bytes()));
         let dtype = wanted.dtype().part();
         for index in 0..wanted.ty().elems().get() {
             let mut rule = Rule {

@@ -27,7 +27,8 @@ pub(in crate::op) fn unary(call: &Call<'_>) -> Lowered {
         _ if dtype.is_complex() => complex::unary(call),
         OpCode::Conj => expanded(unchanged(call)),
         OpCode::Sinh => expanded(hyperbolic_sine(call)),
-        OpCode::Acos | OpCode::Acosh | OpCode::Asin | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
+        OpCode::Asin => expanded(arc_sine(call)),
+        OpCode::Acos | OpCode::Acosh | OpCode::Asinh | OpCode::Atanh if dtype.size() <= 2 => {
             expanded(in_f32(call, dtype))
         }
         // The plugins legalise the dialect for floats of 16 bits and more.
@@ -49,6 +50,38 @@ fn angle_over_one(call: &Call<'_>) -> Result<Lowered, OpError> {
     let one = graph.plain(OpCode::OptimizationBarrier, &[one])?;
     let angle = graph.plain(OpCode::Atan2, &[params[0], one])?;
     Ok(graph.returning(&[angle]))
+}
+
+/// `asin` as `2 atan2(x, 1 + sqrt((1 - x) (1 + x)))`, as the plugins legalise it, and as its operand
+/// near zero, where the half underflows.
+fn arc_sine(call: &Call<'_>) -> Result<Lowered, OpError> {
+    let (given, shape) = (call.operand(0).dtype(), call.operand(0).shape());
+    let dtype = if given.size() <= 2 { DType::F32 } else { given };
+    // A sixth of the square of the first is less than half a unit in the last place. Below the second
+    // a number counts as zero where the plugin's arithmetic says so, and the formula holds.
+    let (near, least) = match dtype {
+        DType::F64 => (f64::exp2(-27.0), f64::MIN_POSITIVE),
+        _ => (f64::exp2(-13.0), f64::from(f32::MIN_POSITIVE)),
+    };
+    let (mut graph, params) = Builder::of(call);
+    let x = graph.convert(params[0], given, dtype)?;
+    let [one, two, near, least] = [1.0, 2.0, near, least].map(|number| graph.splat(number, dtype, shape));
+    let (one, two, near, least) = (one?, two?, near?, least?);
+    let below = graph.plain(OpCode::Subtract, &[one, x])?;
+    let above = graph.plain(OpCode::Add, &[one, x])?;
+    let cosine = graph.plain(OpCode::Multiply, &[below, above])?;
+    let cosine = graph.plain(OpCode::Sqrt, &[cosine])?;
+    let adjacent = graph.plain(OpCode::Add, &[one, cosine])?;
+    let half = graph.plain(OpCode::Atan2, &[x, adjacent])?;
+    let angle = graph.plain(OpCode::Multiply, &[half, two])?;
+    let magnitude = graph.plain(OpCode::Abs, &[x])?;
+    let is_near = graph.op(OpCode::Compare, attrs::compare_for(Comparison::Lt, dtype), &[magnitude, near])?;
+    let is_normal =
+        graph.op(OpCode::Compare, attrs::compare_for(Comparison::Ge, dtype), &[magnitude, least])?;
+    let is_itself = graph.plain(OpCode::And, &[is_near, is_normal])?;
+    let result = graph.plain(OpCode::Select, &[is_itself, x, angle])?;
+    let result = graph.convert(result, dtype, given)?;
+    Ok(graph.returning(&[result]))
 }
 
 /// The operand. A conversion to the type that it has is what says so in a module.
