@@ -1,11 +1,14 @@
 //! Engines of several replicas: collectives, and everything else that has data on each replica, held to the interpreter.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fuseline::embed::{Call, Session};
-use fuseline::fusion::op::{Aim, Dialect, OPS, OpDef, Replicas, SampleOperand, Sampler, Seeded, attrs, fill};
+use fuseline::fusion::op::{
+    Aim, Dialect, OPS, OpDef, Replicas, Rounding, SampleOperand, Sampler, Seeded, attrs, fill, rounding_class,
+};
 use fuseline::fusion::program::Check;
-use fuseline::fusion::{DTypeSet, Signature, interp};
+use fuseline::fusion::{DTypeSet, Node, Signature, interp};
 use fuseline::{
     Attrs, Body, DType, Engine, EngineConfig, Event, Fault, FaultPoint, Groups, Literal, Mode, OpCode,
     Result, Stage, Stream, Tensor, TensorType, with_mode,
@@ -79,36 +82,77 @@ fn wanted(signature: &Signature, operands: &[Vec<Arc<Literal>>], replicas: usize
     interp::call_replicated(interp::Arithmetic::REFERENCE, signature, &operands).expect("runs")
 }
 
-/// The largest magnitude of a float among the elements.
-fn largest(literal: &Literal) -> f64 {
-    let part = literal.dtype().part();
-    if !part.is_float() {
-        return 0.0;
+/// The op by which a call combines elements of the replicas, if that rounds.
+fn rounding_op(signature: &Signature) -> Option<OpCode> {
+    let [body] = signature.bodies() else { return None };
+    match body.graph().nodes() {
+        [only] => Some(only.signature().op()).filter(|op| matches!(op, OpCode::Add | OpCode::Multiply)),
+        nodes if nodes.iter().any(|node| node.signature().op() == OpCode::Reduce) => Some(OpCode::Add),
+        nodes => {
+            let is_exact = |node: &Node| rounding_class(node.signature()) != Rounding::Rounded;
+            assert!(nodes.iter().all(is_exact), "unknown body: {signature:?}");
+            None
+        }
     }
-    let value = |raw: &[u8]| {
-        let mut wide = [0; 8];
-        wide[..raw.len()].copy_from_slice(raw);
-        Float { dtype: part, bits: u64::from_le_bytes(wide) }.value().abs()
-    };
-    literal.bytes().chunks_exact(part.size()).map(value).filter(|x| x.is_finite()).fold(0.0, f64::max)
 }
 
-/// How far a short float may be off that replicas combine: one executor rounds each time, another one
-/// at the end. No sum on the way is larger than the sum of the largest elements, no product or
-/// extremum larger than the result, and each time half a step of that is lost.
-fn rounded(part: DType, operands: &[Vec<Arc<Literal>>], wanted: &Literal) -> f64 {
-    let format = part.float_format().expect("a float");
-    let half = f64::from(format.mantissa + 1).exp2().recip();
-    let all = |each: &Vec<Arc<Literal>>| each.iter().map(|data| largest(data)).sum::<f64>();
-    let sum = operands.iter().map(all).fold(0.0, f64::max);
-    let replicas = operands.iter().map(Vec::len).max().unwrap_or(1) as f64;
-    replicas * half * (sum + largest(wanted))
+/// How results may differ from those of the interpreter, which rounds each time it combines two.
+#[derive(Clone, Copy)]
+enum Tolerance<'a> {
+    None,
+    /// Of long floats, that are combined in the same order: what a fused multiplication and addition
+    /// may make of it.
+    Fused,
+    /// Of short floats: another executor rounds only at the end. It has this result before that.
+    Unrounded(&'a Literal),
+}
+
+impl Tolerance<'_> {
+    fn mismatch(self, found: &Literal, wanted: &Literal) -> Option<String> {
+        match self {
+            Tolerance::None => Check::Exact.compare(found, wanted).err().map(|mismatch| mismatch.to_string()),
+            Tolerance::Fused => {
+                Check::Close { ulp: 2 }.compare(found, wanted).err().map(|mismatch| mismatch.to_string())
+            }
+            Tolerance::Unrounded(unrounded) => {
+                if found.ty() != wanted.ty() {
+                    return Some(format!("the type is {:?}", found.ty()));
+                }
+                let [found, wanted, unrounded] =
+                    [found, wanted, unrounded].map(|data| Float::all(data.dtype(), data.bytes()));
+                (0..wanted.len()).find_map(|place| {
+                    let (found, stepwise) = (found[place], wanted[place]);
+                    let format = stepwise.dtype.float_format().expect("a float");
+                    let once = Float { bits: format.encode(unrounded[place].value()), ..stepwise };
+                    let (a, b) = (stepwise.value(), once.value());
+                    let is_between = (a.min(b)..=a.max(b)).contains(&found.value());
+                    let is_near = |other| found.steps(other).is_some_and(|steps| steps <= 1);
+                    (!is_between && !is_near(stepwise) && !is_near(once)).then(|| {
+                        format!("element {place} is {}, between {a} and {b} is right", found.value())
+                    })
+                })
+            }
+        }
+    }
+}
+
+/// What the replicas have before anything is rounded, for calls that combine short floats.
+fn unrounded(call: &Sampled, op: OpCode, replicas: usize) -> Option<Vec<Vec<Literal>>> {
+    let signature = &call.signature;
+    let is_short = |dtype: DType| dtype.is_float() && !matches!(dtype, DType::F32 | DType::F64);
+    if !signature.results().iter().all(|ty| is_short(ty.dtype())) {
+        return None;
+    }
+    let wide = Arc::new(Body::binary(op, TensorType::scalar(DType::F64)).expect("an op of floats"));
+    let attrs = Attrs::clone(signature.attrs());
+    let wide = Signature::infer(signature.op(), attrs, &[wide], signature.operands()).expect("fits as well");
+    Some(wanted(&wide, &call.operands, replicas))
 }
 
 /// How the results of the replicas differ from what is wanted by more than rounding.
 fn difference(
     engine: &Engine,
-    operands: &[Vec<Arc<Literal>>],
+    call: &Sampled,
     found: &Result<Vec<Literal>>,
     wanted: &[Vec<Literal>],
     index: usize,
@@ -118,19 +162,45 @@ fn difference(
         Ok(found) => return Some(format!("{} replicas", found.len())),
         Err(error) => return Some(error.to_string()),
     };
+    // The reference device is the interpreter.
+    let op = rounding_op(&call.signature).filter(|_| engine.pjrt_device().is_some());
+    let unrounded = op.and_then(|op| unrounded(call, op, wanted.len()));
     found.iter().zip(wanted).enumerate().find_map(|(replica, (found, wanted))| {
         let wanted = &wanted[index];
-        let part = wanted.dtype().part();
-        let check = match part {
-            // The reference device is the interpreter.
-            _ if engine.pjrt_device().is_none() || !part.is_float() => Check::Exact,
-            // Combined in the same order, so no more than a fused multiplication and addition may make of it.
-            DType::F32 | DType::F64 => Check::Close { ulp: 2 },
-            _ => Check::almost(rounded(part, operands, wanted)).unwrap(),
+        let tolerance = match (&unrounded, op) {
+            (Some(unrounded), _) => Tolerance::Unrounded(&unrounded[replica][index]),
+            (None, Some(_)) if wanted.dtype().part().is_float() => Tolerance::Fused,
+            _ => Tolerance::None,
         };
-        let mismatch = check.compare(found, wanted).err()?;
+        let mismatch = tolerance.mismatch(found, wanted)?;
         Some(format!("replica {replica}: {mismatch}; {found:?}, expected {wanted:?}"))
     })
+}
+
+/// The comparison finds zeros in the place of numbers, in every type and for every op.
+#[test]
+fn zeros_are_told_from_the_results_of_collectives() {
+    let replicas = 4;
+    let Some(engine) = plugin(config(replicas)) else { return };
+    for def in OPS.iter().filter(|def| matches!(def.replicas, Replicas::Together(_))) {
+        let mut entropy = Seeded::new(5);
+        let mut told = BTreeMap::new();
+        for _ in 0..200 {
+            let kind = (DTypeSet::FLOAT, Aim::Portable);
+            let Some((call, _)) = sample(def, &mut entropy, &[], kind, replicas) else { continue };
+            let wanted = wanted(&call.signature, &call.operands, replicas);
+            for (index, ty) in call.signature.results().iter().enumerate() {
+                let zeros = Ok(vec![Literal::zeros(ty.clone()); replicas]);
+                let is_told = difference(&engine, &call, &zeros, &wanted, index).is_some();
+                *told.entry(ty.dtype()).or_insert(false) |= is_told;
+            }
+        }
+        // The place of a replica is a number without operands.
+        assert!(told.len() > 8 || def.code == OpCode::ReplicaId, "{}: {told:?}", def.name);
+        let blind: Vec<DType> =
+            told.into_iter().filter_map(|(dtype, told)| (!told).then_some(dtype)).collect();
+        assert!(blind.is_empty(), "{}: zeros pass for {blind:?}", def.name);
+    }
 }
 
 #[test]
@@ -162,7 +232,7 @@ fn every_collective_agrees_with_the_interpreter() {
                         for (index, result) in results.iter().enumerate() {
                             let attrs = signature.attrs();
                             failures.extend(
-                                difference(&engine, &call.operands, &result.read_replicas(), &wanted, index)
+                                difference(&engine, &call, &result.read_replicas(), &wanted, index)
                                     .map(|found| format!("{mode:?}: {signature:?} {attrs:?}: {found}")),
                             );
                         }
