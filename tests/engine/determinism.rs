@@ -1,5 +1,6 @@
 //! Regions and keys are a function of what is recorded: whatever the load, the threads, the memory and the order in which handles are dropped.
-//! `FUSELINE_RUNS` sets the number of runs (1,000 if it is not set; on the plugin a 160th of that, at least 6), `FUSELINE_SEED` varies the programs.
+//! `FUSELINE_RUNS` sets the number of runs (1,000 if it is not set; on the plugin two of each program, or a
+//! 500th of that), `FUSELINE_SEED` varies the programs. Several streams: `tests/ops/programs.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};

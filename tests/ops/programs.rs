@@ -8,7 +8,8 @@
 use std::env;
 
 use fuseline::fusion::DTypeSet;
-use fuseline::fusion::op::{Aim, Choices, ProgramOptions, ProgramSampler, Sampled};
+use fuseline::fusion::op::{Aim, Choices, ProgramOptions, ProgramSampler, Sampled, Seeded};
+use fuseline::fusion::program::ProgramId;
 use fuseline::{
     Complex, Counters, DType, Engine, EngineConfig, Literal, Mode, Numerics, ShapeClasses, Stream, with_mode,
 };
@@ -213,6 +214,71 @@ fn programs_on_the_default_engine() {
 #[ignore = "soak: `cargo xtask soak default-engine`"]
 fn soak_programs_on_the_default_engine() {
     check_default_engines();
+}
+
+/// What a program reads in each of its rounds on an engine, or which value is wrong.
+fn reads(
+    engine: &Engine,
+    streams: &[Stream],
+    (sampled, steps): (&Sampled, &[Step]),
+    rounds: usize,
+) -> Result<Vec<Vec<(ProgramId, Literal)>>, String> {
+    let round = |_| {
+        let outcome = run(sampled, steps, streams, &mut Refused::default())?;
+        engine.synchronize().map_err(|error| error.to_string())?;
+        Ok(outcome.data)
+    };
+    (0..rounds).map(round).collect()
+}
+
+/// With `reproducible`, each read of two runs of a program on several streams gives the same bits,
+/// while regions are interpreted, compiled and joined, whatever threads the engine has and whatever
+/// else it is asked for.
+#[test]
+fn programs_with_several_streams_are_reproducible() {
+    const ROUNDS: usize = 13;
+    let config = || EngineConfig::new().reproducible(true);
+    let what = "the reproducible programs";
+    let Some(alone) = plugin_for(what, config().drive_threads(1).compile_threads(1)) else { return };
+    let Some(busy) = plugin_for(what, config().drive_threads(3).compile_threads(3)) else { return };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stream = busy.new_stream();
+            for size in (1..=50).cycle() {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                let x = stream.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+                (&x + &x).unwrap().tanh().unwrap().to_vec::<f32>().unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let streams = [&alone, &busy].map(|engine| [(); STREAMS].map(|()| engine.new_stream()));
+        let mut entropy = Seeded::new(number("FUSELINE_SEED").unwrap_or(3));
+        let mut several = 0;
+        let outcome = (0..20).try_for_each(|program| {
+            let options = ProgramOptions { dtypes: DTypeSet::ANY, ..ProgramOptions::new(Aim::Portable) };
+            let sampled = ProgramSampler::sample(options, &mut entropy, 16);
+            let steps = script(&sampled, &mut entropy);
+            several += usize::from(steps.iter().any(|step| matches!(step, Step::Op(_, 1.., _))));
+            let program = |error| format!("program {program}: {error}\n{}", describe(&sampled, &steps));
+            let [first, second] = [(&alone, &streams[0]), (&busy, &streams[1])]
+                .map(|(engine, streams)| reads(engine, streams, (&sampled, &steps), ROUNDS));
+            let (first, second) = (first.map_err(program)?, second.map_err(program)?);
+            match (0..ROUNDS).find(|&round| first[round] != second[round]) {
+                None => Ok(()),
+                Some(round) => Err(program(format!("round {round} differs"))),
+            }
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        outcome.unwrap_or_else(|error| panic!("{error}"));
+        assert!(several > 6, "{several} programs use several streams");
+    });
+    for counters in [alone.counters(), busy.counters()] {
+        println!("{counters:?}");
+        assert!(counters.interpreted > 100 && counters.compiles > 20, "{counters:?}");
+    }
 }
 
 /// Programs compiled as stopgaps are (`src/execute/quick.rs`): with what LLVM leaves undone, they give the same.

@@ -110,6 +110,8 @@ pub(crate) struct Refused(pub(crate) BTreeMap<String, usize>);
 
 /// What came of running a script.
 pub(crate) struct Outcome {
+    /// What was read, in order.
+    pub(crate) data: Vec<(ProgramId, Literal)>,
     pub(crate) reads: u64,
     pub(crate) ops: u64,
     pub(crate) refused: bool,
@@ -150,7 +152,7 @@ pub(crate) fn run_failing(
     failed: &mut dyn FnMut(Error) -> Result<(), String>,
 ) -> Result<Outcome, String> {
     let mut values: HashMap<ProgramId, Tensor> = HashMap::new();
-    let mut outcome = Outcome { reads: 0, ops: 0, refused: false };
+    let mut outcome = Outcome { data: Vec::new(), reads: 0, ops: 0, refused: false };
     for step in steps {
         match *step {
             Step::Bring(id, origin, stream) => {
@@ -210,6 +212,7 @@ pub(crate) fn run_failing(
                 match tensor.to_literal() {
                     Ok(data) => {
                         sampled.value(id).check(&data).map_err(|error| format!("value {id}: {error}"))?;
+                        outcome.data.push((id, data));
                     }
                     Err(error) => failed(error)?,
                 }
