@@ -52,6 +52,13 @@ fn check(
         data.iter().zip(types).map(|(data, ty)| padded_data(entropy, data, ty)).collect();
     wide.extend(padded.scalars().iter().map(|scalar| Arc::new(scalar.to_literal())));
     let found = run(padded.region().graph(), &wide)?;
+    if padded.results().len() != expected.len() {
+        return Err(TestCaseError::fail(format!(
+            "{} results of {:?}",
+            padded.results().len(),
+            region.graph()
+        )));
+    }
     for (expected, &result) in expected.iter().zip(padded.results()) {
         let found = &found[result as usize];
         let cut = resized(found.bytes(), found.ty(), expected.ty());

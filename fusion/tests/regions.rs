@@ -8,9 +8,12 @@ mod support;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use fuseline_fusion::canon::{EnvFingerprint, decode};
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, decode};
+use fuseline_fusion::limits::MAX_BODY_DEPTH;
 use fuseline_fusion::op::Seeded;
+use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, TensorType};
 use proptest::test_runner::TestCaseError;
 use support::draft::{CHANGES, Draft, every_change_is_told, has_one_reading};
 use support::recording::{is_read_back, keeps_its_keys, sample};
@@ -83,6 +86,30 @@ fn canonical_bytes_have_one_reading() {
         has_one_reading(&program, &mut from(&noise), 4096).map_err(TestCaseError::fail)
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Bodies may nest as deep as a call may have them.
+#[test]
+fn the_deepest_bodies_are_read_back() {
+    let ty = TensorType::scalar(DType::I32);
+    let within = |bodies: &[Arc<Body>]| {
+        let mut graph = Graph::new();
+        let params = [graph.param(ty.clone()), graph.param(ty.clone())];
+        let results = graph.push(OpCode::Case, Attrs::none(), bodies, &[params[0], params[0], params[1]]);
+        results.map(|results| (results, graph))
+    };
+    let mut body = Arc::new(Body::binary(OpCode::Add, ty.clone()).expect("it adds"));
+    let mut depth = 1;
+    let mut deepest = None;
+    while let Ok((results, graph)) = within(&[body]) {
+        body = Arc::new(Body::new(graph.clone(), &results).expect("it returns what it made"));
+        deepest = Some(graph);
+        depth += 1;
+    }
+    assert_eq!(depth, MAX_BODY_DEPTH + 1, "the bodies, and the graph around them");
+    let region = CanonRegion::new(deepest.expect("the first is not too deep"), Box::new([false; 2]));
+    let read = decode(region.bytes()).expect("it is a region");
+    assert_eq!(read.bytes(), region.bytes());
 }
 
 #[test]
