@@ -91,13 +91,6 @@ const NAMED: &[Named] = &[
         tests: STORE,
     },
     Named {
-        description: "Environment::of has no compiler",
-        file: "src/store/environment.rs",
-        original: "parts.extend(compiler.parts());",
-        replacement: "if !MUTANT_IS_ACTIVE { parts.extend(compiler.parts()); }",
-        tests: STORE,
-    },
-    Named {
         description: "MemoryCache::discard compares no canonical bytes",
         file: "cache/src/memory.rs",
         original: "*entry.canonical == *canonical)?;\n        \
