@@ -8,8 +8,10 @@
 //
 // Invariants:
 // - KN1: results have the types and sizes that PyTorch infers; the engine is checked for it (TB1).
-// - KN2: what decides over the types of results is in the key they are remembered under: the overload, types and sizes of tensors, and all other
-//   arguments by value. Numbers beside tensors (`x * 2`) count by their kind and sign only. No two lists of arguments that differ in these have one key (Tag).
+// - KN2: the key of remembered results contains everything that decides over their types: the
+//   overload, the default dtype, types and sizes of tensors, and all other arguments by value.
+//   Numbers beside tensors (`x * 2`) count by their kind and sign only. Lists of arguments that
+//   differ in these have different keys (Tag).
 
 #include "kernel.h"
 
@@ -435,8 +437,9 @@ const char* Kernel::record(const c10::OperatorHandle& op, Stack* stack) {
                 arg.toTensor().device(), "! (in ", op.operator_name(), ")");
   }
 
-  // check_types makes fewer checks for the calls of a decomposition.
-  Key key{is_decomposing()};
+  // check_types makes fewer checks for the calls of a decomposition. The default dtype is that of
+  // results of integers.
+  Key key{is_decomposing(), static_cast<int64_t>(c10::get_default_dtype_as_scalartype())};
   if (!key_of(args, key)) return "an argument of a kind that is not passed";
   IValue dtype;
   // A factory makes what it writes to.

@@ -128,12 +128,12 @@ const Table<Unsupported>& unsupported() {
        {TypeSource::Promoted, types_of("hc")}},
       {"abs addbmm addmm addmv argmax argmin baddbmm bmm dot linalg_cross mm mv neg "
        "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
-       "replication_pad2d replication_pad3d topk trace vdot addcmul",
+       "replication_pad2d replication_pad3d topk trace vdot addcmul kthvalue",
        {TypeSource::First, types_of("b")}},
       {"ceil floor geometric hardtanh index_reduce max_pool2d_with_indices "
-       "max_pool3d_with_indices median nanmedian relu round scatter_reduce threshold trunc",
+       "max_pool3d_with_indices median nanmedian relu round threshold trunc",
        {TypeSource::First, types_of("bc")}},
-      {"bincount", {TypeSource::First, types_of("bhc")}},
+      {"bincount repeat_interleave.Tensor", {TypeSource::First, types_of("bhfc")}},
       {"_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d "
        "upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d "
        "upsample_nearest3d",
@@ -360,6 +360,9 @@ void check_cdist(const c10::OperatorHandle&, Args args) {
     TORCH_CHECK(at::isFloatingType(args[at].toTensor().scalar_type()),
                 "cdist only supports floating-point dtypes, X", at + 1,
                 " got: ", args[at].toTensor().scalar_type());
+  const ScalarType other = args[1].toTensor().scalar_type();
+  TORCH_CHECK(args[0].toTensor().scalar_type() == other, "expected scalar type ",
+              args[0].toTensor().scalar_type(), " but found ", other);
   TORCH_CHECK(args[2].toDouble() >= 0, "cdist only supports non-negative p values");
   const ScalarType type = args[0].toTensor().scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(type == at::kFloat || type == at::kDouble,

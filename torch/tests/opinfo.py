@@ -32,7 +32,8 @@ RANDOM = {
 }
 # Ops whose results are up to signs or more: compared is what PyTorch's list makes of them.
 OPEN = ("svd", "linalg.svd", "linalg.eigh", "linalg.eig", "linalg.lu_factor", "lu")
-# Ops that say the place of one of several equal elements, which is any of them: places are compared in float32, where samples have none.
+# Ops that give the place of one of several equal elements, which is any of them. Samples of float32
+# have no equal elements, so places are compared there; elsewhere the elements at the places are.
 PLACES = ("sort", "argsort", "topk", "mode", "kthvalue", "median", "nanmedian", "msort")
 # Ops that have statistics in float32 on devices, and in the type of their operands on the CPU.
 WIDE = ("native_layer_norm", "native_batch_norm")
@@ -118,8 +119,33 @@ def is_as_near(ours, theirs, exact):
     return rms(ours, exact) <= 2 * rms(theirs, exact) + 1e-3 * rms(exact, torch.zeros_like(exact))
 
 
-def compare(found, wanted, case, exact=None):
-    """``exact()`` is the same of longer floats, for what is not equal in short ones."""
+def taken(source, places, dim):
+    """The elements at places along a dimension, or None where the shapes do not fit."""
+    if source.dim() == 0:
+        source, places = source.reshape(1), places.reshape(1)
+    if places.dim() == source.dim() - 1:
+        places = places.unsqueeze(dim)
+    if places.dim() != source.dim() or any(a != b for at, (a, b) in enumerate(zip(places.shape, source.shape)) if at != dim):
+        return None
+    if places.numel() and not (0 <= places.min() and places.max() < source.shape[dim]):
+        return None
+    return source.gather(dim, places)
+
+
+def compare_places(ours, theirs, source):
+    """Places hold the same elements, and one place is not given twice where a dimension has as many as another."""
+    for dim in range(max(source.dim(), 1)):
+        found, wanted = taken(source, ours, dim), taken(source, theirs, dim)
+        if found is not None and wanted is not None and torch.allclose(found, wanted, rtol=0, atol=0, equal_nan=True):
+            if ours.dim() == source.dim() > 0:
+                order = ours.sort(dim).values
+                assert (order.diff(dim=dim) != 0).all(), f"a place is given twice: {ours}"
+            return
+    raise AssertionError(f"other elements are at {ours} than at {theirs}")
+
+
+def compare(found, wanted, case, exact=None, source=None):
+    """``exact()`` is the same of longer floats, for what is not equal in short ones; ``source`` is the operand that places are in."""
     assert len(found) == len(wanted), f"{len(found)} results and not {len(wanted)}"
     # Samples of float32 have no two equal elements that matter, those of other types have many.
     has_places = case.op.name in PLACES and case.dtype != torch.float32
@@ -128,6 +154,8 @@ def compare(found, wanted, case, exact=None):
         is_place = has_places and theirs.dtype == torch.int64 and at == len(wanted) - 1 and (at > 0 or case.op.name == "argsort")
         if case.is_drawn or is_place:
             assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), f"{ours.dtype} {ours.shape}"
+            if is_place:
+                compare_places(ours.cpu(), theirs, source)
             continue
         ours, theirs = ours.detach().cpu(), theirs.detach()
         if case.op.name in WIDE:
@@ -196,7 +224,7 @@ def check_in_place(op, sample, case):
         long = longer(arguments(sample))
         return tensors(change(long[0], *long[1], **long[2]))
 
-    compare(tensors(there[0]), tensors(given[0]), case, exact)
+    compare(tensors(there[0]), tensors(given[0]), case, exact, sample.input)
     return len(tensors(given[0]))
 
 
@@ -220,7 +248,7 @@ def check_out(op, sample, case):
             continue
         targets = over_all(torch.Tensor, lambda x: over(lay(x)), plain)
         found = op(there[0], *there[1], **there[2], out=targets)
-        compare(tensors(targets), tensors(outs), case, lambda: exact_of(op, sample))
+        compare(tensors(targets), tensors(outs), case, lambda: exact_of(op, sample), sample.input)
         assert all(ours is target for ours, target in zip(tensors(found), tensors(targets))), "out= is not what is returned"
         compared += len(tensors(outs))
     return compared
@@ -251,7 +279,7 @@ def check_forward(op, sample, case, has_gradients):
                                    equal_nan=True)
         return 1
     found = tensors(shown(result))
-    compare(found, wanted, case, lambda: exact_of(op, sample))
+    compare(found, wanted, case, lambda: exact_of(op, sample), sample.input)
     if has_gradients:
         leaves = [tensor for tensor in tensors(there) if tensor.requires_grad]
         pairs = list(zip(gradients(found, leaves), wanted_gradients))

@@ -216,6 +216,35 @@ class Values(Case):
         with self.assertRaisesRegex(RuntimeError, "negative integer powers"):
             torch.ones(2, dtype=torch.int64, device=DEVICE) ** -1
 
+    def test_numbers_far_from_zero_have_a_variance(self):
+        """They vary by less than a mean that is rounded is off by."""
+        for count in (50, 1000, 4096):
+            x = torch.arange(float(count)) % 2 + 1e6
+            exact = x.double().var().item()
+            for _ in range(2):
+                for name, found in {
+                    "var": x.to(DEVICE).var(),
+                    "std": x.to(DEVICE).std() ** 2,
+                    "var_mean": torch.var_mean(x.to(DEVICE))[0],
+                    "rows": x.reshape(-1, 50).to(DEVICE).var(1).mean() if count % 50 == 0 else x.to(DEVICE).var(),
+                }.items():
+                    self.assertAlmostEqual(found.item() / exact, 1, delta=0.03, msg=f"{name} of {count}")
+            normed = F.layer_norm(x.to(DEVICE), (count,)).cpu()
+            self.assertLess((normed.abs() - 1).abs().max().item(), 0.05, count)
+        self.alike(lambda device: torch.tensor([1.0, INF], device=device).mean(), "mean of infinity")
+        self.alike(lambda device: torch.var_mean(torch.tensor([1.0, INF], device=device))[1], "var_mean of infinity")
+
+    def test_conversion_to_short_floats_that_have_no_infinity(self):
+        numbers = torch.tensor([500.0, 447, 456, 464, 465, 1e4, 6e4, -500, INF, -INF, NAN, 0.0, -0.0, 1e-9])
+        for source in FLOATS:
+            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+                self.alike(lambda device: numbers.to(source).to(device).to(dtype).float(), f"{source} to {dtype}")
+
+    def test_products_that_count_nothing(self):
+        ones, nan = torch.ones(3, 3), torch.full((3, 3), NAN)
+        self.alike(lambda device: torch.addmm(ones.to(device), nan.to(device), ones.to(device), alpha=0), "addmm")
+        self.alike(lambda device: torch.addmv(ones[0].to(device), nan.to(device), ones[0].to(device), alpha=0), "addmv")
+
     def test_search_and_order_with_nan(self):
         for dtype in FLOATS:
             places = torch.tensor([-INF, -1.0, 0.0, 1.0, 2.0, INF, NAN, NAN], dtype=dtype)
@@ -299,6 +328,9 @@ class Arguments(Case):
             "index_add_": lambda d: (lambda x: x.index_add_(0, torch.arange(6, device=d), x))(_line(d)),
             "addcmul_": lambda d: (lambda x: x[1:].addcmul_(x[:-1], x[:-1]))(_line(d)),
             "foreach": lambda d: (lambda x: torch._foreach_add_([x[1:]], [x[:-1]]))(_line(d)),
+            "addmm_ to what is repeated": lambda d: one(d).expand(2, 2).addmm_(_line(d, 4).view(2, 2), _line(d, 4).view(2, 2)),
+            "out of mm": lambda d: torch.mm(_line(d, 4).view(2, 2), _line(d, 4).view(2, 2), out=one(d).expand(2, 2)),
+            "addmm_ of itself": lambda d: (lambda x: x.addmm_(x, x))(_line(d, 4).view(2, 2)),
         }.items():
             self.alike(call, name)
 
@@ -325,6 +357,76 @@ class Arguments(Case):
             # Nothing is read.
             with self.assertRaises((RuntimeError, IndexError, ValueError), msg=name):
                 call(DEVICE)
+
+    def test_masks_that_do_not_fit_are_refused(self):
+        def mask(device, *flags, shape=None):
+            return torch.tensor(flags, device=device).reshape(shape or (len(flags),))
+
+        for name, call in {
+            "short": lambda d: _line(d, 3)[mask(d, True, False)],
+            "long": lambda d: _line(d, 3)[mask(d, True, False, True, True)],
+            "of one": lambda d: _line(d, 3)[mask(d, True)],
+            "empty": lambda d: _line(d, 3)[torch.ones(0, dtype=torch.bool, device=d)],
+            "on the CPU": lambda d: _line(d, 3)[mask("cpu", True, False)],
+            "a list": lambda d: _line(d, 3)[[True, False]],
+            "bytes": lambda d: _line(d, 3)[mask(d, 1, 0).byte()],
+            "behind": lambda d: _line(d).view(2, 3)[:, mask(d, True, False)],
+            "one row": lambda d: _line(d).view(2, 3)[mask(d, True, False, True, shape=(1, 3))],
+            "too many dimensions": lambda d: _line(d, 3)[mask(d, True, False, True, shape=(3, 1))],
+            "with an index": lambda d: _line(d).view(2, 3)[torch.tensor([0], device=d), mask(d, True, False)],
+            "a write": lambda d: _line(d, 3).__setitem__(mask(d, True, False), torch.ones(1, device=d)),
+            "index_put_": lambda d: _line(d, 3).index_put_((mask(d, True, False),), torch.ones(1, device=d), accumulate=True),
+            "that fits": lambda d: _line(d).view(2, 3)[mask(d, True, False)],
+            "that fits behind": lambda d: _line(d).view(2, 3)[:, mask(d, True, False, True)],
+        }.items():
+            self.alike(call, name)
+        with self.assertRaisesRegex(RuntimeError, "Number of elements of source"):
+            torch.zeros(4, device=DEVICE).masked_scatter(mask(DEVICE, True, True, True, False), torch.ones(2, device=DEVICE)).cpu()
+        self.alike(lambda d: _line(d, 4).masked_scatter(mask(d, True, False, True, False), torch.ones(2, device=d)), "masked_scatter")
+
+    def test_numbers_that_the_element_type_does_not_hold(self):
+        for dtype, most in ((torch.uint8, 256), (torch.int8, 128), (torch.float16, 2049), (torch.bfloat16, 257)):
+            self.assertEqual(torch.randperm(most, dtype=dtype, device=DEVICE).cpu().unique().numel(), most)
+            with self.assertRaisesRegex(RuntimeError, "n cannot be greater"):
+                torch.randperm(most + 1, dtype=dtype, device=DEVICE)
+        for name, op in {"//": lambda a, b: a // b, "%": lambda a, b: a % b, "fmod": torch.fmod}.items():
+            for dtype in (torch.uint8, torch.int8):
+                self.alike(lambda device: op(torch.arange(3, dtype=dtype, device=device), 256), f"{name} {dtype}")
+        for name, call in {
+            "uniform_": lambda d: torch.ones(3, device=d).uniform_(0, INF),
+            "bincount": lambda d: torch.bincount(torch.ones(3, device=d)),
+            "repeat_interleave": lambda d: torch.repeat_interleave(torch.ones(3, device=d), torch.ones(3, device=d)),
+            "cdist": lambda d: torch.cdist(torch.ones(2, 2, device=d), torch.ones(2, 2, dtype=torch.float64, device=d)),
+            "kthvalue": lambda d: torch.ones(3, dtype=torch.bool, device=d).kthvalue(1),
+            "index_fill": lambda d: _line(d, 3).index_fill(0, torch.tensor([-1], device=d), 9.0),
+            "index_fill_": lambda d: _line(d, 3).index_fill_(0, torch.tensor([-1, 0], device=d), torch.tensor(9.0, device=d)),
+        }.items():
+            self.alike(call, name)
+        flags = torch.tensor([True, False, True])
+        for how in ("sum", "prod", "amax", "amin"):
+            self.alike(lambda d: torch.zeros(2, dtype=torch.bool, device=d).scatter_reduce(0, torch.tensor([0, 1, 1], device=d), flags.to(d), how), how)
+
+    def test_the_default_dtype_decides_over_results_of_integers(self):
+        calls = {
+            "exp": lambda x: x.exp(),
+            "sigmoid": lambda x: x.sigmoid(),
+            "div": lambda x: x / 3,
+            "div of two": lambda x: x / x,
+            "mul": lambda x: x * 2.5,
+            "add": lambda x: torch.add(x, x, alpha=2) + 0.5,
+            "where": lambda x: torch.where(x > 1, 1.5, 2.5),
+            "full": lambda x: torch.full((2,), 1.5, device=x.device),
+            "linspace": lambda x: torch.linspace(0, 1, 3, device=x.device),
+            "mul of bool": lambda x: (x > 1).logical_not() * 0.25,
+        }
+        try:
+            # Each call is known from the round before.
+            for dtype in (torch.float32, torch.float64, torch.float32, torch.bfloat16):
+                torch.set_default_dtype(dtype)
+                for name, call in calls.items():
+                    self.alike(lambda device: call(torch.arange(1, 4, device=device)), f"{name}, {dtype}")
+        finally:
+            torch.set_default_dtype(torch.float32)
 
     def test_arguments_that_look_alike_are_told_apart(self):
         """What is remembered of a call is found for the same arguments only, whichever came first."""

@@ -35,7 +35,13 @@ def native(dtype):
     return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and not row["fallbacks"]]
 
 
-def work(names, dtype, forms, most, is_compiled, pipe):
+def assisted(dtype):
+    """Names and variants of the ops that passed with some of it computed by the CPU."""
+    rows = table(dtype)["rows"]
+    return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and row["fallbacks"]]
+
+
+def work(names, dtype, forms, most, is_compiled, is_native, pipe):
     from torch.testing._internal.common_methods_invocations import op_db
 
     if is_compiled:
@@ -47,7 +53,7 @@ def work(names, dtype, forms, most, is_compiled, pipe):
         outcome, _, why = opinfo.check(ops[name], getattr(torch, dtype), samples, not forms, forms, most)
         if outcome != "PASS":
             told.append(f"{dtype} {' '.join(name)}: {why or 'nothing was compared'}")
-        elif sum(torch.fuseline.fallbacks().values()) != before:
+        elif is_native and sum(torch.fuseline.fallbacks().values()) != before:
             told.append(f"{dtype} {' '.join(name)}: the CPU computed some of it: {torch.fuseline.fallbacks()}")
     counters = torch.fuseline.counters()
     if is_compiled and (counters["interpreted"] or not counters["compiles"]):
@@ -55,15 +61,15 @@ def work(names, dtype, forms, most, is_compiled, pipe):
     pipe.send(told)
 
 
-class Native(unittest.TestCase):
-    def passes(self, names, dtype, forms=(), most=None, is_compiled=False):
+class Table(unittest.TestCase):
+    def passes(self, names, dtype, forms=(), most=None, is_compiled=False, is_native=True):
         # Forked from a process that has no engine yet: this one may, and an engine does not follow into a child.
         server, told = multiprocessing.get_context("forkserver"), []
         server.set_forkserver_preload(["torch", "torch.testing._internal.common_methods_invocations"])
         groups = [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]
 
         def run(group):
-            some, why = opinfo.in_a_process(server, work, (group, dtype, forms, most, is_compiled), 10 * opinfo.LIMIT)
+            some, why = opinfo.in_a_process(server, work, (group, dtype, forms, most, is_compiled, is_native), 10 * opinfo.LIMIT)
             return [f"of {group[0]} and those behind it: {why}"] if some is None else some
 
         # An op at a time leaves a second core with little to do.
@@ -77,6 +83,11 @@ class Native(unittest.TestCase):
         slow = [name for name in names if name[0].startswith(SLOW)]
         self.assertGreater(len(names), 500)
         self.passes([name for name in names if name not in slow] + slow[:: 1 if IS_ALL else SKIP], "float32")
+
+    def test_ops_that_need_the_cpu_pass(self):
+        names = assisted("float32")
+        self.assertGreater(len(names), 40)
+        self.passes(names if IS_ALL else names[::SKIP], "float32", is_native=False)
 
     def test_ops_whose_regions_are_compiled_pass(self):
         names = native("float32")

@@ -470,7 +470,9 @@ class Exchange(unittest.TestCase):
                     import torch
                     import torch.multiprocessing as mp
 
-                    def child(there, back):
+                    def child(there, back, given, layer):
+                        assert given[0].tolist() == [1.0, 2.0, 3.0] and given[1].tolist() == [2.0, 3.0], given
+                        assert given[0].device.type == layer.weight.device.type == "fuseline" and not given[2].numel()
                         tensors = there.get()
                         base, view = tensors
                         view.add_(1)
@@ -480,7 +482,10 @@ class Exchange(unittest.TestCase):
                     if __name__ == "__main__":
                         spawn = mp.get_context("spawn")
                         there, back = spawn.Queue(), spawn.Queue()
-                        process = spawn.Process(target=child, args=(there, back))
+                        ours = torch.arange(1.0, 4.0, device="fuseline")
+                        given = [ours, ours[1:], torch.ones(0, device="fuseline")]
+                        layer = torch.nn.Linear(300, 300, device="fuseline")
+                        process = spawn.Process(target=child, args=(there, back, given, layer))
                         process.start()
                         x = torch.arange(4.0, device="fuseline")
                         there.put([x, x[1:3]])

@@ -74,18 +74,27 @@ def _masked_select(x, mask):
 @_ours("masked_scatter")
 def _masked_scatter(x, mask, source):
     whole, mask = torch.broadcast_tensors(x, mask)
+    flags = mask.reshape(-1)
+    if source.numel() < flags.numel():
+        torch._assert_async(flags.sum() <= source.numel(), "Number of elements of source < number of ones in mask")
     if source.numel() == 0:
         return whole.clone()
-    flags = mask.reshape(-1)
     turns = (flags.cumsum(0) - 1).clamp(0, source.numel() - 1)
     return torch.where(flags, source.reshape(-1)[turns], whole.reshape(-1)).reshape(whole.shape)
 
 
-def _as_numbers(indices):
-    """Indices with truth values as the places where they are true."""
+def _as_numbers(x, indices):
+    """Indices of ``x`` with truth values as the places where they are true."""
     numbers = []
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
+            first = len(numbers)
+            if first + index.dim() > x.dim():
+                raise IndexError(f"too many indices for tensor of dimension {x.dim()}")
+            for axis, size in enumerate(index.shape):
+                if size != x.shape[first + axis]:
+                    raise IndexError(f"The shape of the mask {list(index.shape)} at index {axis} does not match the shape of the indexed tensor "
+                                     f"{list(x.shape)} at index {first + axis}")
             numbers.extend(index.nonzero().unbind(1))
         else:
             numbers.append(index)
@@ -94,12 +103,12 @@ def _as_numbers(indices):
 
 @_ours("index.Tensor")
 def _index_tensor(x, indices):
-    return torch.ops.aten.index.Tensor(x, _as_numbers(indices))
+    return torch.ops.aten.index.Tensor(x, _as_numbers(x, indices))
 
 
 @_ours("_index_put_impl")
 def _index_put_impl(x, indices, values, accumulate=False, unsafe=False):
-    return torch.ops.aten._index_put_impl(x, _as_numbers(indices), values, accumulate, unsafe)
+    return torch.ops.aten._index_put_impl(x, _as_numbers(x, indices), values, accumulate, unsafe)
 
 
 def _unique_of_sorted(rows, order):
@@ -148,6 +157,14 @@ def _nonzero_static(x, size, fill_value=-1):
     rows = torch.nn.functional.pad(rows, (0, 0, 0, size - count))
     is_place = torch.arange(size, device=x.device).unsqueeze(1) < flags.sum()
     return torch.where(is_place, rows, fill_value)
+
+
+def _index_fill(x, dim, index, value):
+    size = x.shape[dim] if x.dim() else 1
+    return torch._refs.index_fill(x, dim, torch.where(index < 0, index + size, index), value)
+
+
+_OURS["index_fill.int_Scalar"] = _OURS["index_fill.int_Tensor"] = _index_fill
 
 
 @_ours("put")

@@ -4,9 +4,11 @@ A storage of the device has no address that anybody else could use. So DLPack's 
 there; PyTorch itself gets the tensor, with its storage shared, as from any device. Another process gets the elements, in shared memory of the host.
 """
 
+import ctypes
 import importlib.abc
 import importlib.util
 import sys
+from multiprocessing import context
 
 import torch
 from torch.multiprocessing import reductions
@@ -72,13 +74,23 @@ def _rebuild_storage(on_cpu, device):
     return on_cpu.to(device=device)
 
 
+def _rebuild_storage_of_bytes(elements, device):
+    on_cpu = torch.frombuffer(elements, dtype=torch.uint8).untyped_storage() if elements else torch.UntypedStorage(0)
+    return on_cpu.to(device=device)
+
+
 def _adapt_processes():
     """Has storages go to other processes by value. PyTorch's tensors are pickled as a storage and what they see of it, so views stay views."""
     plain = reductions.reduce_storage
 
     def reduce_storage(storage):
         if storage.device.type == "fuseline":
-            return _rebuild_storage, (storage.cpu(), torch.device("fuseline"))
+            on_cpu, device = storage.cpu(), torch.device("fuseline")
+            if context.get_spawning_popen() is not None:
+                # An argument of a process: what it gets of shared memory is a file descriptor, which
+                # is passed on when the process starts. By then the copy is gone.
+                return _rebuild_storage_of_bytes, (bytearray(ctypes.string_at(on_cpu.data_ptr(), on_cpu.nbytes())), device)
+            return _rebuild_storage, (on_cpu, device)
         return plain(storage)
 
     reductions.reduce_storage = reduce_storage

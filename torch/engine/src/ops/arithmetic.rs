@@ -465,7 +465,8 @@ fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
             }
             false
         }
-        _ => call.int(1)? == 0,
+        // The number counts as one of the element type, in which 256 may be 0.
+        _ => (call.int(1)? as u64) << (64 - b.dtype().bits().min(64)) == 0,
     };
     if is_zero { wrong(BY_ZERO) } else { Ok(()) }
 }
@@ -627,12 +628,13 @@ fn cat(call: &Call<'_>) -> Result<Results> {
 fn added(call: &Call<'_>, product: Binary) -> Result<Results> {
     let ty = call.out(0)?;
     let part = |at| -> Result<Tensor> { stretched(&as_type(call, at, ty.dtype())?, ty.dims()) };
-    let mut product = product(&call.tensor(1)?, &call.tensor(2)?)?;
-    if !call.is_none(4) && call.float(4)? != 1.0 {
-        product = product.mul(&part(4)?)?;
-    }
-    let beta = if call.is_none(3) { 1.0 } else { call.float(3)? };
     // Nothing of what counts nothing, not even its NaN.
+    let product = match if call.is_none(4) { 1.0 } else { call.float(4)? } {
+        0.0 => call.stream.zeros(ty.dtype(), ty.dims())?,
+        1.0 => product(&call.tensor(1)?, &call.tensor(2)?)?,
+        _ => product(&call.tensor(1)?, &call.tensor(2)?)?.mul(&part(4)?)?,
+    };
+    let beta = if call.is_none(3) { 1.0 } else { call.float(3)? };
     if beta == 0.0 {
         return result(call, product);
     }

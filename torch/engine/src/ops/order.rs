@@ -5,7 +5,7 @@ use fuseline::{Order, Tensor, unchecked};
 use smallvec::SmallVec;
 
 use super::arithmetic::{accumulated, reduced};
-use super::{at_least_1d, axis, cast, fitted, flat, number, result, stretched};
+use super::{at_least_1d, axis, cast, centred, fitted, flat, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -335,12 +335,10 @@ fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     let axes = reduced(call, 1)?;
     let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let correction = if call.is_none(2) { 1.0 } else { call.float(2)? };
-    let others: Vec<i64> = (0..x.rank() as i64).filter(|axis| !axes.contains(axis)).collect();
-    let by = |sum: &Tensor, count: f64| -> Result<Tensor> { Ok(sum.div(&number(call, count, sum)?)?) };
-    let mean = by(&x.sum(&axes)?, count as f64)?;
-    let centred = x.sub(&mean.broadcast_in_dim(x.dims(), &others)?)?;
+    let (mean, centred) = centred(call, &x, &axes)?;
+    let squares = centred.square()?.sum(&axes)?;
     // Of too few elements it is NaN or infinite, never negative.
-    let mut value = by(&centred.square()?.sum(&axes)?, (count as f64 - correction).max(0.0))?;
+    let mut value = squares.div(&number(call, (count as f64 - correction).max(0.0), &squares)?)?;
     if is_root {
         value = value.sqrt()?;
     }

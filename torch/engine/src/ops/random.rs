@@ -4,7 +4,7 @@
 //! numbers than the CPU's generator gives for the same seed, as on every device.
 
 use fuseline::Tensor;
-use fuseline::fusion::{DType, Scalar};
+use fuseline::fusion::{DType, DTypeClass, Scalar};
 use fuseline::random::Generator;
 
 use super::{as_type, cast, fitted, number, result, stretched};
@@ -18,6 +18,13 @@ pub(crate) static ROWS: &[Row] = &[
         lower: |call| {
             let ty = call.out(0)?;
             let (start, end) = (call.float(1)?, call.float(2)?);
+            let is_bound = |number: f64| match ty.dtype() {
+                DType::F64 => number.is_finite(),
+                _ => (number as f32).is_finite(),
+            };
+            holds(is_bound(start) && is_bound(end), || {
+                format!("from={start} or to={end} is out of bounds for {}", ty.dtype())
+            })?;
             holds(start <= end, || {
                 format!("uniform_ expects to return a [from, to) range, but found from={start} > to={end}")
             })?;
@@ -70,10 +77,7 @@ pub(crate) static ROWS: &[Row] = &[
             whole(call, Some(call.int(1)?), end, 3)
         },
     },
-    Row {
-        name: "randperm.generator",
-        lower: |call| result(call, generator(call, 1)?.permutation(call.out(0)?.elems().0)?),
-    },
+    Row { name: "randperm.generator", lower: permutation },
     Row {
         name: "exponential",
         lower: |call| {
@@ -101,6 +105,23 @@ pub(crate) static ROWS: &[Row] = &[
         },
     },
 ];
+
+/// The numbers below another in some order, which the element type has to tell apart.
+fn permutation(call: &Call<'_>) -> Result<Results> {
+    let ty = call.out(0)?;
+    let (count, dtype) = (ty.elems().0, ty.dtype());
+    if dtype == DType::Bool {
+        return unsupported("permutations of truth values");
+    }
+    let most = match dtype.float_format() {
+        Some(format) => (1 << (format.mantissa + 1)) + 1,
+        None => 1u64 << (dtype.bits() - u32::from(dtype.class() == DTypeClass::Signed)).min(63),
+    };
+    holds(count <= most, || {
+        format!("n cannot be greater than {most} for a result of {dtype}, but is {count}")
+    })?;
+    result(call, generator(call, 1)?.permutation(count)?)
+}
 
 /// Draws of different calls are 2^32 blocks apart.
 pub(crate) const APART: u64 = 1 << 32;
