@@ -1,6 +1,6 @@
 //! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a sample.
 //!
-//! Each of [`RUNS`] is an ignored test in parts of about a minute. `target/full/COMMIT` has a file for
+//! Each of [`RUNS`] has parts of a minute or some. `target/full/COMMIT` has a file for
 //! each part that has passed, so that a run that was cut off goes on where it ended. Machines that
 //! share the parts (`--shard K/N`) put their files into one folder. When every part has passed, the
 //! record `tests/full.txt` is written, to be committed.
@@ -13,23 +13,37 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use super::torch;
 use crate::host::Host;
 use crate::soak::{Ended, clean_commit, day, run_test};
 use crate::time;
 
-/// An exhaustive form of a test.
+/// An exhaustive form of tests.
 struct Run {
-    /// The test in the binary `ops` of the root package.
-    test: &'static str,
+    name: &'static str,
+    suite: Suite,
     parts: usize,
 }
 
+enum Suite {
+    /// An ignored test of the binary `ops` of the root package.
+    Ops,
+    /// Modules of the tests of PyTorch's device, with variables.
+    Torch(&'static [&'static str], &'static [torch::Variable]),
+}
+
 const RUNS: &[Run] = &[
-    Run { test: "conformance::full_every_case_alone_in_every_mode", parts: 4 },
-    Run { test: "pairs::full_constants", parts: 4 },
-    Run { test: "pairs::full_combined_elements", parts: 2 },
-    Run { test: "pairs::full_converted_elements", parts: 2 },
-    Run { test: "pairs::full_other_ops", parts: 2 },
+    Run { name: "conformance::full_every_case_alone_in_every_mode", suite: Suite::Ops, parts: 4 },
+    Run { name: "pairs::full_constants", suite: Suite::Ops, parts: 4 },
+    Run { name: "pairs::full_combined_elements", suite: Suite::Ops, parts: 2 },
+    Run { name: "pairs::full_converted_elements", suite: Suite::Ops, parts: 2 },
+    Run { name: "pairs::full_other_ops", suite: Suite::Ops, parts: 2 },
+    Run { name: "torch::compiled", suite: Suite::Torch(&[], &[torch::COMPILED]), parts: 1 },
+    Run {
+        name: "torch::all_samples",
+        suite: Suite::Torch(&["test_opinfo", "test_generic"], &[("FUSELINE_TORCH_ALL", "1")]),
+        parts: 1,
+    },
 ];
 
 /// The record, relative to the workspace.
@@ -45,12 +59,12 @@ struct Part {
 
 impl Part {
     fn name(self) -> String {
-        format!("{} {}/{}", self.run.test, self.number, self.run.parts)
+        format!("{} {}/{}", self.run.name, self.number, self.run.parts)
     }
 
     /// The file that is there when it has passed; it holds what the test printed as figures.
     fn result_file(self, folder: &Path) -> PathBuf {
-        folder.join(format!("{}.{}-{}", self.run.test.replace("::", "."), self.number, self.run.parts))
+        folder.join(format!("{}.{}-{}", self.run.name.replace("::", "."), self.number, self.run.parts))
     }
 }
 
@@ -109,10 +123,18 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
 }
 
 fn test(host: &Host, part: Part) -> Ended {
+    if let Suite::Torch(modules, variables) = &part.run.suite {
+        let tally = torch::run_modules(host, &[(modules, variables)]);
+        return match tally.failed.first() {
+            Some(note) => Ended::Failed(format!("{}: {}: {}", tally.counts(), note.name, note.why)),
+            None if tally.passed == 0 => Ended::Skipped(tally.counts()),
+            None => Ended::Passed(vec![tally.counts()]),
+        };
+    }
     let mut command = host.cargo();
     // The build of the stage `nextest`.
     command.args(["test", "--locked", "--workspace", "--all-features", "--test", "ops", "--"]);
-    command.args(["--ignored", "--exact", part.run.test, "--nocapture"]);
+    command.args(["--ignored", "--exact", part.run.name, "--nocapture"]);
     command.env("FUSELINE_PART", format!("{}/{}", part.number, part.run.parts));
     run_test(command)
 }
@@ -158,7 +180,8 @@ mod tests {
             let marks = code.split("#[ignore = \"exhaustive: `cargo xtask test full`\"]\nfn ").skip(1);
             there.extend(marks.map(|rest| format!("{module}::{}", rest.split('(').next().unwrap_or(rest))));
         }
-        let mut wanted: Vec<&str> = RUNS.iter().map(|run| run.test).collect();
+        let mut wanted: Vec<&str> =
+            RUNS.iter().filter(|run| matches!(run.suite, Suite::Ops)).map(|run| run.name).collect();
         there.sort();
         wanted.sort_unstable();
         assert_eq!(there, wanted);

@@ -21,38 +21,52 @@ struct Version {
     requirements: &'static str,
     /// Where, below the target directory.
     folder: &'static str,
-    /// Modules of tests; all if there is none.
-    tests: &'static [&'static str],
 }
 
-const NEWEST: Version = Version { requirements: "requirements.txt", folder: "torch-tests", tests: &[] };
+const NEWEST: Version = Version { requirements: "requirements.txt", folder: "torch-tests" };
 
 /// Half a gigabyte and some minutes more, so only where it is asked for.
-const OLDER: Version = Version {
-    requirements: "requirements-2.14.txt",
-    folder: "torch-tests-2.14",
-    tests: &["test_device", "test_programs", "test_compile"],
-};
+const OLDER: Version = Version { requirements: "requirements-2.14.txt", folder: "torch-tests-2.14" };
+
+/// Modules of tests that it passes.
+const OLDER_MODULES: &[&str] = &["test_device", "test_programs", "test_compile"];
 
 /// Asks for the older one.
 const ASK_OLDER: &str = "FUSELINE_TORCH_OLDER";
 
+/// A variable for the tests, and its value.
+pub(crate) type Variable = (&'static str, &'static str);
+
+/// Without it the engine compiles each region when it first comes: a test whose regions run once
+/// would see the interpreter only.
+pub(crate) const COMPILED: Variable = ("FUSELINE_TORCH_INTERPRET_COLD", "0");
+
+/// Modules that are run a second time without the interpreter. `cargo xtask test full` runs all.
+const COMPILED_MODULES: &[&str] =
+    &["test_device", "test_module", "test_optimizers", "test_programs", "test_refusals"];
+
 /// Builds, installs and tests it.
 pub(crate) fn run(host: &Host) -> Tally {
+    run_modules(host, &[(&[], &[]), (COMPILED_MODULES, &[COMPILED])])
+}
+
+/// Builds and installs it, and runs modules of tests (all if none is named), each time with
+/// variables of their own.
+pub(crate) fn run_modules(host: &Host, runs: &[(&[&str], &[Variable])]) -> Tally {
     if host.which("c++").is_none() {
         return Tally::skipped("torch", "no C++ compiler (`c++`) to build the shim with");
     }
     let Some(python) = host.which("python3") else {
         return Tally::skipped("torch", "no python3");
     };
-    let mut tally = one(host, &python, &NEWEST);
+    let mut tally = one(host, &python, &NEWEST, runs);
     if std::env::var_os(ASK_OLDER).is_some() {
-        tally.add(&one(host, &python, &OLDER));
+        tally.add(&one(host, &python, &OLDER, &[(OLDER_MODULES, &[])]));
     }
     tally
 }
 
-fn one(host: &Host, python: &Path, version: &Version) -> Tally {
+fn one(host: &Host, python: &Path, version: &Version, runs: &[(&[&str], &[Variable])]) -> Tally {
     let environment = host.target_dir().join(version.folder);
     if let Err(why) = provide(host, python, &environment, version.requirements) {
         // What is missing is a reason to skip, and anything else is not: who judges skips tells.
@@ -65,7 +79,11 @@ fn one(host: &Host, python: &Path, version: &Version) -> Tally {
     if let Err(why) = install(host, python, &environment) {
         return Tally::failed("pip install ./torch", why);
     }
-    test(host, &environment, version.tests)
+    let mut tally = Tally::default();
+    for (modules, variables) in runs {
+        tally.add(&test(host, &environment, modules, variables));
+    }
+    tally
 }
 
 /// PyTorch, unless what is pinned is there. The error of what this machine lacks begins with `no`.
@@ -103,11 +121,15 @@ fn install(host: &Host, python: &Path, environment: &Path) -> Result<(), String>
     succeed(command.env("FUSELINE_TORCH_PROFILE", "dev"))
 }
 
-fn test(host: &Host, environment: &Path, tests: &[&str]) -> Tally {
+fn test(host: &Host, environment: &Path, modules: &[&str], variables: &[Variable]) -> Tally {
     let mut command = host.command(interpreter(environment));
-    command.arg(host.root.join("torch/tests/run.py")).args(tests).env("FUSELINE_SETUP_DIR", host.setup_dir());
+    command
+        .arg(host.root.join("torch/tests/run.py"))
+        .args(modules)
+        .env("FUSELINE_SETUP_DIR", host.setup_dir());
     // Not the user's; and XLA's own lines are no words of a test.
     command.env("FUSELINE_CACHE", "off").env("GLOG_minloglevel", "2");
+    command.envs(variables.iter().copied());
     let output = match command.stderr(Stdio::inherit()).output() {
         Ok(output) => output,
         Err(error) => return Tally::failed("torch/tests", error.to_string()),
