@@ -59,6 +59,8 @@ fn build(source: &str, library: Library, folder: &Path) -> Option<PathBuf> {
     } else {
         "-std=gnu11"
     });
+    let flags = std::env::var(if is_cpp { "CXXFLAGS" } else { "CFLAGS" }).unwrap_or_default();
+    command.args(flags.split_whitespace());
     command.arg("-I").arg(root().join("include")).arg(root().join(source)).arg("-o").arg(&program);
     match library {
         Library::Shared => {

@@ -1,16 +1,17 @@
 //! Buffers, and the values in them, which come later.
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use fuseline_fusion::{Literal, TensorType};
+use parking_lot::Mutex;
 
 use crate::client::Client;
 use crate::event::{HostMemory, Promise, Status};
 use crate::plan::{Failure, INTERNAL};
 use crate::points::{COPY_IN, COPY_OUT};
 use crate::registry::{Handle, Kind, insert};
-use crate::world::{Fault, enter, lock};
+use crate::world::{Fault, enter};
 
 /// Data that is there when its promise has been kept well.
 pub(crate) struct Value {
@@ -156,32 +157,32 @@ impl Buffer {
 
     /// The value, if it has not been deleted or donated.
     pub(crate) fn value(&self) -> Result<Arc<Value>, Failure> {
-        lock(&self.state).value.clone().ok_or_else(|| Failure::invalid("the buffer was deleted or donated"))
+        self.state.lock().value.clone().ok_or_else(|| Failure::invalid("the buffer was deleted or donated"))
     }
 
     pub(crate) fn is_deleted(&self) -> bool {
-        lock(&self.state).value.is_none()
+        self.state.lock().value.is_none()
     }
 
     pub(crate) fn delete(&self) {
-        drop(lock(&self.state).value.take());
+        drop(self.state.lock().value.take());
     }
 
     /// Whether an execution may have its memory.
     pub(crate) fn may_be_donated(&self) -> bool {
-        !self.is_borrowed && lock(&self.state).references == 0
+        !self.is_borrowed && self.state.lock().references == 0
     }
 
     /// Somebody else uses the memory from now on.
     pub(crate) fn borrow(&self) -> Result<(), Failure> {
         self.value()?;
-        lock(&self.state).references += 1;
+        self.state.lock().references += 1;
         Ok(())
     }
 
     /// Somebody does not any more.
     pub(crate) fn give_back(&self) -> Result<(), Failure> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let left = state.references.checked_sub(1);
         state.references = left.ok_or_else(|| Failure::invalid("more references given back than taken"))?;
         if state.references == 0 {
@@ -191,14 +192,14 @@ impl Buffer {
     }
 
     pub(crate) fn references(&self) -> usize {
-        lock(&self.state).references
+        self.state.lock().references
     }
 
     /// Where the data lies. Waits for it: there is no memory before.
     pub(crate) fn address(&self) -> Result<*mut c_void, Failure> {
         let data = self.value()?.wait()?;
         let address = data.bytes().as_ptr().cast_mut().cast();
-        lock(&self.state).lent = Some(data);
+        self.state.lock().lent = Some(data);
         Ok(address)
     }
 

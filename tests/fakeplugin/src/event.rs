@@ -7,15 +7,16 @@
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
+use crossbeam::channel::{Sender, unbounded};
+use parking_lot::{Condvar, Mutex};
 use pjrt_sys::{PJRT_Error, PJRT_Event};
 
 use crate::plan::{Failure, INTERNAL};
 use crate::registry::{Handle, Kind, die, insert};
-use crate::world::lock;
 
 /// How something ended.
 pub(crate) type Status = Result<(), Failure>;
@@ -50,7 +51,7 @@ impl Promise {
 
     pub(crate) fn keep(&self, status: Status) {
         let callbacks = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             assert!(state.done.is_none(), "bug: a promise was kept twice");
             state.done = Some(status.clone());
             std::mem::take(&mut state.callbacks)
@@ -62,22 +63,22 @@ impl Promise {
     }
 
     pub(crate) fn is_kept(&self) -> bool {
-        lock(&self.state).done.is_some()
+        self.state.lock().done.is_some()
     }
 
     pub(crate) fn wait(&self) -> Status {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             match &state.done {
                 Some(status) => return status.clone(),
-                None => state = self.kept.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.kept.wait(&mut state),
             }
         }
     }
 
     pub(crate) fn when_kept(&self, callback: impl FnOnce(&Status) + Send + 'static) {
         let status = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             match state.done.clone() {
                 Some(status) => status,
                 None => return state.callbacks.push(Box::new(callback)),
@@ -138,7 +139,7 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// A thread with a queue.
 pub(crate) struct Thread {
-    tasks: Mutex<Option<mpsc::Sender<Task>>>,
+    tasks: Mutex<Option<Sender<Task>>>,
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -151,7 +152,7 @@ pub(crate) fn threads() -> u64 {
 
 impl Thread {
     pub(crate) fn start(name: &str) -> Result<Thread, Failure> {
-        let (tasks, queue) = mpsc::channel::<Task>();
+        let (tasks, queue) = unbounded::<Task>();
         let run = move || queue.iter().for_each(|task| task());
         let handle = std::thread::Builder::new().name(name.into()).spawn(run);
         let handle = handle.map_err(|error| Failure::new(INTERNAL, format!("no thread: {error}")))?;
@@ -160,14 +161,14 @@ impl Thread {
     }
 
     pub(crate) fn push(&self, task: impl FnOnce() + Send + 'static) {
-        let sent = lock(&self.tasks).as_ref().is_some_and(|tasks| tasks.send(Box::new(task)).is_ok());
+        let sent = self.tasks.lock().as_ref().is_some_and(|tasks| tasks.send(Box::new(task)).is_ok());
         assert!(sent, "bug: work for a client that is gone");
     }
 
     /// Lets it do all that it was given, and ends it.
     pub(crate) fn finish(&self) {
-        drop(lock(&self.tasks).take());
-        let Some(handle) = lock(&self.handle).take() else { return };
+        drop(self.tasks.lock().take());
+        let Some(handle) = self.handle.lock().take() else { return };
         if handle.thread().id() == std::thread::current().id() {
             die("a client is destroyed on its own thread, which it would wait for");
         }

@@ -12,9 +12,9 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::world::lock;
+use parking_lot::Mutex;
 
 /// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub(crate) fn die(message: &str) -> ! {
 
 /// A handle for an object that the caller owns from now on; `client` is the one it was made with, 0 for none.
 pub(crate) fn insert<T: Any + Send + Sync>(kind: Kind, object: Arc<T>, client: Handle) -> Handle {
-    let mut registry = lock(&REGISTRY);
+    let mut registry = REGISTRY.lock();
     let handle = registry.next * STRIDE + kind as usize * 16;
     registry.next += 1;
     registry.created[kind.place()] += 1;
@@ -144,7 +144,7 @@ impl<T> Held<T> {
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
-        if let Some(slot) = lock(&REGISTRY).live.get_mut(&self.handle) {
+        if let Some(slot) = REGISTRY.lock().live.get_mut(&self.handle) {
             slot.users -= 1;
         }
     }
@@ -152,7 +152,7 @@ impl<T> Drop for Held<T> {
 
 /// The object of a handle, until the call is done with it.
 pub(crate) fn hold<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Handle) -> Held<T> {
-    let mut registry = lock(&REGISTRY);
+    let mut registry = REGISTRY.lock();
     if kind_of(handle) != Some(kind) || !registry.live.contains_key(&handle) {
         refuse(&registry, function, kind, handle);
     }
@@ -164,7 +164,7 @@ pub(crate) fn hold<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Han
 
 /// Takes a handle back, for good.
 pub(crate) fn remove<T: Any + Send + Sync>(function: &str, kind: Kind, handle: Handle) -> Arc<T> {
-    let mut registry = lock(&REGISTRY);
+    let mut registry = REGISTRY.lock();
     if kind_of(handle) != Some(kind) || !registry.live.contains_key(&handle) {
         refuse(&registry, function, kind, handle);
     }
@@ -196,7 +196,7 @@ pub(crate) fn remove<T: Any + Send + Sync>(function: &str, kind: Kind, handle: H
 
 /// Objects made so far, and those destroyed; of all kinds if `kind` is none.
 pub(crate) fn count(kind: Option<Kind>) -> (u64, u64) {
-    let registry = lock(&REGISTRY);
+    let registry = REGISTRY.lock();
     match kind {
         Some(kind) => (registry.created[kind.place()], registry.destroyed[kind.place()]),
         None => (registry.created.iter().sum(), registry.destroyed.iter().sum()),

@@ -1,13 +1,12 @@
 //! The function table, whole or as a plan says.
 
 use std::ffi::c_void;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use pjrt_sys::*;
 
 use crate::functions::*;
 use crate::registry::die;
-use crate::world::lock;
 
 /// Names the table that holds until another one is set.
 const TABLE_VARIABLE: &str = "FUSELINE_FAKE_TABLE";
@@ -158,13 +157,13 @@ fn choose(text: &str) -> Result<usize, String> {
     let table = make(text)?;
     // Never freed: whoever asked for it keeps it as long as the process lives.
     let address = table.map_or(0, |table| std::ptr::from_ref(Box::leak(Box::new(table))).expose_provenance());
-    *lock(&CHOSEN) = Some((text.to_owned(), address));
+    *CHOSEN.lock() = Some((text.to_owned(), address));
     Ok(address)
 }
 
 /// Sets the table that is given out from now on. Setting the same again gives the same table.
 pub(crate) fn set(text: &str) -> Result<(), String> {
-    if lock(&CHOSEN).as_ref().is_some_and(|(set, _)| set == text) {
+    if CHOSEN.lock().as_ref().is_some_and(|(set, _)| set == text) {
         return Ok(());
     }
     choose(text).map(drop)
@@ -172,7 +171,7 @@ pub(crate) fn set(text: &str) -> Result<(), String> {
 
 /// The table of now.
 pub(crate) fn now() -> *const c_void {
-    let chosen = lock(&CHOSEN).as_ref().map(|(_, address)| *address);
+    let chosen = CHOSEN.lock().as_ref().map(|(_, address)| *address);
     let address = chosen.unwrap_or_else(|| {
         let text = std::env::var(TABLE_VARIABLE).unwrap_or_default();
         choose(&text).unwrap_or_else(|why| die(&format!("{TABLE_VARIABLE}: {why}")))

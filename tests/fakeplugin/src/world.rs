@@ -2,8 +2,8 @@
 //!
 //! One for the process, as the library is. Its lock is held for a look-up only, never while something is delayed or hangs.
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::plan::{Action, Failure, Plan};
 use crate::registry::die;
@@ -11,9 +11,9 @@ use crate::registry::die;
 /// Names the plan that holds until another one is set.
 const PLAN_VARIABLE: &str = "FUSELINE_FAKE_PLAN";
 
-#[derive(Default)]
 struct World {
-    plan: Plan,
+    /// The plan of [`PLAN_VARIABLE`] until the first call reads it.
+    plan: Option<Plan>,
     calls: BTreeMap<&'static str, u64>,
     fired: BTreeMap<&'static str, u64>,
     hanging: u64,
@@ -21,16 +21,14 @@ struct World {
     releases: u64,
 }
 
-static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
-    let plan = std::env::var(PLAN_VARIABLE).unwrap_or_default();
-    let plan = Plan::parse(&plan).unwrap_or_else(|why| die(&format!("{PLAN_VARIABLE}: {why}")));
-    Mutex::new(World { plan, ..World::default() })
-});
+static WORLD: Mutex<World> =
+    Mutex::new(World { plan: None, calls: BTreeMap::new(), fired: BTreeMap::new(), hanging: 0, releases: 0 });
 static RELEASED: Condvar = Condvar::new();
 
-/// A lock whose holder panicked is as good as another.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The plan that the process starts with.
+fn first_plan() -> Plan {
+    let plan = std::env::var(PLAN_VARIABLE).unwrap_or_default();
+    Plan::parse(&plan).unwrap_or_else(|why| die(&format!("{PLAN_VARIABLE}: {why}")))
 }
 
 /// What is left to do of the fault that is planned for a call.
@@ -45,9 +43,9 @@ pub(crate) enum Fault {
 /// Counts a call, of a size where calls have one, and has it wait, hang, or end the process, if that is planned.
 pub(crate) fn enter(point: &'static str, size: u64) -> Fault {
     let (delay, action) = {
-        let mut world = lock(&WORLD);
+        let mut world = WORLD.lock();
         *world.calls.entry(point).or_default() += 1;
-        let (delay, action) = world.plan.next(point, size);
+        let (delay, action) = world.plan.get_or_insert_with(first_plan).next(point, size);
         if !delay.is_zero() || action.is_some() {
             *world.fired.entry(point).or_default() += 1;
         }
@@ -79,36 +77,36 @@ unsafe extern "C" {
 }
 
 fn hang() {
-    let mut world = lock(&WORLD);
+    let mut world = WORLD.lock();
     let releases = world.releases;
     world.hanging += 1;
     while world.releases == releases {
-        world = RELEASED.wait(world).unwrap_or_else(PoisonError::into_inner);
+        RELEASED.wait(&mut world);
     }
     world.hanging -= 1;
 }
 
 /// Lets everybody go on who hangs.
 pub(crate) fn release() {
-    lock(&WORLD).releases += 1;
+    WORLD.lock().releases += 1;
     RELEASED.notify_all();
 }
 
 pub(crate) fn hanging() -> u64 {
-    lock(&WORLD).hanging
+    WORLD.lock().hanging
 }
 
 /// Sets a plan; calls are counted from its first one again.
 pub(crate) fn set_plan(text: &str) -> Result<(), String> {
     let plan = Plan::parse(text)?;
-    lock(&WORLD).plan = plan;
+    WORLD.lock().plan = Some(plan);
     Ok(())
 }
 
 /// No plan, nobody hangs, nothing was called.
 pub(crate) fn reset() {
-    let mut world = lock(&WORLD);
-    world.plan = Plan::none();
+    let mut world = WORLD.lock();
+    world.plan = Some(Plan::none());
     world.calls.clear();
     world.fired.clear();
     drop(world);
@@ -116,9 +114,9 @@ pub(crate) fn reset() {
 }
 
 pub(crate) fn calls(point: &str) -> u64 {
-    lock(&WORLD).calls.get(point).copied().unwrap_or(0)
+    WORLD.lock().calls.get(point).copied().unwrap_or(0)
 }
 
 pub(crate) fn fired(point: &str) -> u64 {
-    lock(&WORLD).fired.get(point).copied().unwrap_or(0)
+    WORLD.lock().fired.get(point).copied().unwrap_or(0)
 }

@@ -36,12 +36,9 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
-/// What the thread sanitizer runs. It cannot run the tests' plugin: that library has an
-/// uninstrumented `std` of its own, so the sanitizer does not see its locks.
-const TSAN_TESTS: &[Chosen] = &[("fuseline", "stress_")];
-
-/// What the address sanitizer runs: the stress tests, the PJRT layer, and plugins that misbehave.
-const ASAN_TESTS: &[Chosen] = &[
+/// What both sanitizers run: the stress tests, the PJRT layer, plugins that misbehave, and programs
+/// on the C interface.
+const SANITIZED: &[Chosen] = &[
     ("fuseline", "stress_"),
     ("fuseline", "pjrt"),
     ("pjrt", "fake"),
@@ -49,6 +46,8 @@ const ASAN_TESTS: &[Chosen] = &[
     ("pjrt", "faults"),
     ("pjrt", "orders"),
     ("pjrt", "tables"),
+    ("programs", "the_whole_interface"),
+    ("programs", "the_example"),
 ];
 
 /// Explores the schedules of the models.
@@ -61,18 +60,16 @@ pub(crate) fn shuttle(host: &Host) -> Tally {
     run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
 }
 
-/// [`TSAN_TESTS`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
+/// [`SANITIZED`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
 /// selects it does not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
 pub(crate) fn tsan(host: &Host) -> Tally {
     let options = ("TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1");
-    sanitized(host, "tsan", "-Zsanitizer=thread", TSAN_TESTS, options)
+    sanitized(host, "thread", options)
 }
 
-/// [`ASAN_TESTS`] under the address sanitizer, and under the leak sanitizer, which is part of it.
+/// [`SANITIZED`] under the address sanitizer, and under the leak sanitizer, which is part of it.
 pub(crate) fn asan(host: &Host) -> Tally {
-    // The tests' own plugin finds the sanitizer in the program that loads it.
-    let flags = "-Zsanitizer=address -Clink-arg=-rdynamic";
-    sanitized(host, "asan", flags, ASAN_TESTS, ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
+    sanitized(host, "address", ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
 }
 
 /// Whether stable Rust has the sanitizers here.
@@ -80,34 +77,27 @@ pub(crate) fn has_sanitizers(host: &Host) -> bool {
     host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
 }
 
-/// Runs tests under a sanitizer. `settings` are the variable that holds its options, the file of
-/// its suppressions, and further options.
-fn sanitized(
-    host: &Host,
-    stage: &str,
-    flags: &str,
-    chosen: &[Chosen],
-    settings: (&str, &str, &str),
-) -> Tally {
+/// Runs [`SANITIZED`] under a sanitizer. `settings` are the variable that holds its options, the
+/// file of its suppressions, and further options.
+fn sanitized(host: &Host, sanitizer: &str, settings: (&str, &str, &str)) -> Tally {
     let (variable, suppressions, options) = settings;
     if !has_sanitizers(host) {
-        return Tally::skipped(
-            stage,
-            format!("no sanitizer for {}: Linux with glibc on x86_64 has one", host.platform()),
-        );
+        let platform = host.platform();
+        let why = format!("no sanitizer for {platform}: Linux with glibc on x86_64 has one");
+        return Tally::skipped(sanitizer, why);
     }
-    let flags = format!("{flags} -Cunsafe-allow-abi-mismatch=sanitizer");
+    // The tests' own plugin finds the sanitizer in the program that loads it.
+    let flags = format!("-Zsanitizer={sanitizer} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
     let command = test_build(host, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1");
-        let binaries = chosen.chunk_by(|a, b| a.0 == b.0).map(|chosen| chosen[0].0);
-        binaries
-            .filter(|binary| *binary != "fuseline")
-            .for_each(|binary| _ = command.args(["--test", binary]));
+        command.args(["--test", "pjrt", "--package", "fuseline-capi", "--test", "programs"]);
         command
     });
     let suppressions = host.root.join(suppressions);
     let options = format!("suppressions=\"{}\":{options}", suppressions.display());
-    run(host, chosen, command, &[(variable, &options)])
+    // The C compiler links the programs on the C interface with its own runtime of the sanitizer.
+    let compiler = format!("-fsanitize={sanitizer}");
+    run(host, SANITIZED, command, &[(variable, &options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)])
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
