@@ -15,6 +15,7 @@ use fuseline::fusion::op::Signature;
 use fuseline::fusion::region::{Cut, Mention, PendingStats};
 use fuseline::handler::{self, Config, Handler, HandlerCall, Target};
 use fuseline::pjrt::bytes_of;
+use fuseline::pjrt::discover::{Discovery, Sources};
 use fuseline::{
     BoundaryRule, Budgets, DType, Engine, EngineConfig, Event, Fault, FaultPoint, Mode, OpCode, Result,
     ShapeClasses, Tensor, TensorType, with_mode,
@@ -94,8 +95,13 @@ fn explode() -> ! {
 /// What is not there; the process ends well with a line that says so.
 fn or_skipped<T>(made: Result<T>) -> T {
     made.unwrap_or_else(|error| {
-        println!("skipped: no plugin: {error}");
-        process::exit(0)
+        if Discovery::look(&Sources::of_process()).candidates().is_empty() {
+            println!("skipped: no plugin: {error}");
+            process::exit(0)
+        }
+        // Neither a skip nor the abort that is waited for.
+        eprintln!("the plugin that is here cannot be used: {error}");
+        process::exit(3)
     })
 }
 
