@@ -112,14 +112,11 @@ pub mod pjrt;
 mod promised;
 pub mod random;
 mod record;
-mod result;
 mod run;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
-mod schedule;
 mod store;
 mod stream;
-mod sync;
 mod tensor;
 mod timeline;
 mod trace;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::Bytes;
+use fuseline_sync::atomic::{AtomicU64, Ordering};
 
 use crate::limits::{LEAST_SAVED_SHARE, MAX_MORE_SHARE};
 use crate::pjrt::CompiledMemoryStats;
-use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned it. Read once, when the region has been
 /// compiled and before it runs.

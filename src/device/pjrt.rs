@@ -6,6 +6,7 @@ use fuseline_cache::Record;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::{Aliases, Numerics, Target};
 use fuseline_fusion::{DType, Ref, TensorType};
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::buffer::Data;
@@ -16,7 +17,6 @@ use super::probe;
 use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
-use crate::sync::{Mutex, Rank};
 
 /// A device of a PJRT client, or one for each replica, and how to compile for it.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use fuseline_fusion::{DType, TensorType};
+use fuseline_sync::{Mutex, MutexGuard, Rank};
 use pjrt_sys::*;
 use smallvec::{SmallVec, smallvec};
 
@@ -23,7 +24,6 @@ use super::error::{Code, Error, count_destroy};
 use super::event::Event;
 use super::read::{self, HostCopy};
 use super::types::{dtype, tensor_type};
-use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What buffers share with their siblings: the client and the types, so that an execution's outputs cost no
 /// allocation each.

@@ -11,6 +11,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use fuseline_sync::rank::before;
+use fuseline_sync::thread;
 use pjrt_sys::*;
 
 use super::api::{Api, call, list, text};
@@ -23,8 +25,6 @@ use super::kv::{KeyValueStore, Store};
 use super::options::CompileOptions;
 use super::plugin::Plugin;
 use super::value::Value;
-use crate::sync::rank::before;
-use crate::sync::thread;
 
 /// Options for [`Plugin::client`]; names and types are the plugin's own.
 ///

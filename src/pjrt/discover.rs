@@ -19,9 +19,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fuseline_fusion::Printable;
+use fuseline_sync::thread;
 
 use super::plugin::{OpenError, Plugin, check_file};
-use crate::sync::thread;
 
 /// Variable with the path of the plugin to use.
 pub const PLUGIN_VARIABLE: &str = "FUSELINE_PJRT_PLUGIN";

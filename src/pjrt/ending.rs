@@ -11,10 +11,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuseline_sync::fork::is_forked;
+use fuseline_sync::{Condvar, Mutex, Rank, thread};
+
 use super::error::leak;
 use super::exit::Inside;
-use crate::sync::fork::is_forked;
-use crate::sync::{Condvar, Mutex, Rank, thread};
 
 /// Hears how long was waited in vain.
 type Tell = Arc<dyn Fn(Duration) + Send + Sync>;
@@ -26,7 +27,7 @@ pub(crate) struct Patience {
     tell: Tell,
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     /// This thread may be left in what it does.
     static IS_EXPENDABLE: Cell<bool> = const { Cell::new(false) };
 }

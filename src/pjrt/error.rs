@@ -1,15 +1,14 @@
 //! What PJRT calls can answer, and what was counted where no caller could be told.
 #![allow(
     clippy::disallowed_types,
-    reason = "the counters are crate::sync's atomics; clippy names the std types behind the re-export"
+    reason = "the counters are fuseline_sync's atomics; clippy names the std types behind the re-export"
 )]
 
 use std::fmt;
 use std::sync::LazyLock;
 
 use fuseline_fusion::Printable;
-
-use crate::sync::atomic::{AtomicU64, Ordering};
+use fuseline_sync::atomic::{AtomicU64, Ordering};
 
 /// Canonical status codes (those of abseil), as plugins report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

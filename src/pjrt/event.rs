@@ -12,13 +12,13 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use fuseline_sync::rank::before;
 use pjrt_sys::*;
 
 use super::api::{Api, call};
 use super::callback::shield;
 use super::client::Client;
 use super::error::{Error, count_destroy};
-use crate::sync::rank::before;
 
 /// Some asynchronous work, which finishes once, well or badly.
 ///

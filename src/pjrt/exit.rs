@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::sync::fork::is_forked;
+use fuseline_sync::fork::is_forked;
 
 /// Threads that may be inside a plugin.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use fuseline_fusion::Printable;
+use fuseline_sync::fork::note_plugin;
+use fuseline_sync::{Mutex, Rank};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use pjrt_sys::*;
 
@@ -28,8 +30,6 @@ use super::error::{Code, Error};
 use super::ffi;
 use super::origin::{Loading, Origin};
 use super::value::{Value, read_named_values};
-use crate::sync::fork::note_plugin;
-use crate::sync::{Mutex, Rank};
 
 /// A loaded and initialised plugin. Copies are the same plugin; it stays loaded until the process ends.
 #[derive(Clone, Copy)]

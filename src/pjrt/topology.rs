@@ -12,6 +12,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use fuseline_sync::rank::before;
 use pjrt_sys::*;
 
 use super::abi::Call;
@@ -22,7 +23,6 @@ use super::executable::{destroy, serialize};
 use super::options::CompileOptions;
 use super::plugin::Plugin;
 use super::value::Value;
-use crate::sync::rank::before;
 
 /// A device of a [`Topology`].
 #[derive(Clone, Debug, PartialEq, Eq)]

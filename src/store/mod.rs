@@ -29,6 +29,7 @@ use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::Aliases;
+use fuseline_sync::{Condvar, Mutex, Rank};
 
 pub(crate) use self::environment::Environment;
 pub use self::place::DiskCacheConfig;
@@ -42,7 +43,6 @@ use crate::config::EngineConfig;
 use crate::device::{Compiler, How};
 use crate::event::{Event, Events};
 use crate::pjrt::{ClientOptions, CrashNote, Plugin};
-use crate::sync::{Condvar, Mutex, Rank};
 
 /// The version of what requests and artifacts consist of.
 const REQUEST: u8 = 1;

@@ -23,7 +23,7 @@ mod real {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
-    use crate::sync::Living;
+    use crate::Living;
 
     /// What stays alive in a child.
     type Kept = Weak<dyn Send + Sync>;
@@ -58,7 +58,7 @@ mod real {
 
     /// Whether this process was forked from one that was using the library.
     #[inline(always)]
-    pub(crate) fn is_forked() -> bool {
+    pub fn is_forked() -> bool {
         FORKED.load(Ordering::Relaxed)
     }
 
@@ -70,13 +70,13 @@ mod real {
     }
 
     /// Has something stay alive in a child (B2).
-    pub(crate) fn keep_in_child(kept: Kept) {
+    pub fn keep_in_child(kept: Kept) {
         watch();
         list().0.kept.push(kept);
     }
 
     /// A plugin is open, and its threads stay.
-    pub(crate) fn note_plugin() {
+    pub fn note_plugin() {
         watch();
         list().0.has_plugin = true;
     }
@@ -127,14 +127,17 @@ mod real {
 mod real {
     use std::sync::Weak;
 
+    /// Never.
     #[inline(always)]
-    pub(crate) fn is_forked() -> bool {
+    pub fn is_forked() -> bool {
         false
     }
 
-    pub(crate) fn keep_in_child(_kept: Weak<dyn Send + Sync>) {}
+    /// No fork is noticed.
+    pub fn keep_in_child(_kept: Weak<dyn Send + Sync>) {}
 
-    pub(crate) fn note_plugin() {}
+    /// No fork is noticed.
+    pub fn note_plugin() {}
 }
 
-pub(crate) use real::{is_forked, keep_in_child, note_plugin};
+pub use real::{is_forked, keep_in_child, note_plugin};

@@ -23,8 +23,7 @@
 //!   the actor afterwards: the notifier's read-modify-write is `Release`; the runner's next one, in `start` or `finish`, is
 //!   `Acquire`, and cannot miss it, because all of them are read-modify-writes of one word.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::ordering;
+use crate::atomic::{AtomicU32, Ordering};
 
 const IDLE: u32 = 0;
 const QUEUED: u32 = 1;
@@ -33,12 +32,12 @@ const NOTIFIED: u32 = 3;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Actor(AtomicU32);
+pub struct Actor(AtomicU32);
 
 /// What [`Actor::notify`] leaves to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Notified {
+pub enum Notified {
     /// The caller has to hand the actor to a thread.
     Enqueue,
     /// Somebody will see to it.
@@ -48,17 +47,20 @@ pub(crate) enum Notified {
 /// What [`Actor::finish`] leaves to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Finished {
+pub enum Finished {
     /// Nothing: others may start.
     Idle,
     /// There is more to look at; the caller still runs.
     Again,
 }
 
-/// Dropped by a panic of whoever works on it, it leaves the actor as one that nobody works on, rather than one that runs for ever.
-pub(crate) struct Unwinding<'a>(pub(crate) &'a Actor);
+/// Dropped by a panic of whoever works on it, it leaves the actor as one that nobody works on, rather
+/// than one that runs for ever.
+#[derive(Debug)]
+pub struct Unwinding<'a>(pub &'a Actor);
 
 impl Drop for Unwinding<'_> {
+    #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
             while self.0.finish() == Finished::Again {}
@@ -67,12 +69,17 @@ impl Drop for Unwinding<'_> {
 }
 
 impl Actor {
-    pub(crate) fn new() -> Actor {
+    /// An actor that nobody works on.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "what is idle is said")]
+    pub fn new() -> Actor {
         Actor(AtomicU32::new(IDLE))
     }
 
     /// Asks for the actor to be worked on.
-    pub(crate) fn notify(&self) -> Notified {
+    #[inline]
+    pub fn notify(&self) -> Notified {
         let next = |state| match state {
             IDLE => QUEUED,
             RUNNING => NOTIFIED,
@@ -86,7 +93,8 @@ impl Actor {
     }
 
     /// Starts to work on it, if nobody does. If somebody does, they look once more.
-    pub(crate) fn start(&self) -> bool {
+    #[inline]
+    pub fn start(&self) -> bool {
         let next = |state| match state {
             IDLE | QUEUED => RUNNING,
             _ => NOTIFIED,
@@ -96,14 +104,16 @@ impl Actor {
     }
 
     /// Starts to work on it, if it is still waiting for a thread.
-    pub(crate) fn start_queued(&self) -> bool {
+    #[inline]
+    pub fn start_queued(&self) -> bool {
         self.0
             .compare_exchange(QUEUED, RUNNING, ordering!(Acquire, "actor_start_queued"), Ordering::Relaxed)
             .is_ok()
     }
 
     /// Stops working on it.
-    pub(crate) fn finish(&self) -> Finished {
+    #[inline]
+    pub fn finish(&self) -> Finished {
         let next = |state| if state == NOTIFIED { RUNNING } else { IDLE };
         match self.update(ordering!(AcqRel, "actor_finish"), next) {
             NOTIFIED => Finished::Again,
@@ -111,6 +121,7 @@ impl Actor {
         }
     }
 
+    #[inline]
     fn update(&self, success: Ordering, next: impl Fn(u32) -> u32) -> u32 {
         let mut state = self.0.load(Ordering::Relaxed);
         loop {
@@ -127,8 +138,8 @@ mod loom_tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::UnsafeCell;
     use crate::schedule::{Pool, Priority};
-    use crate::sync::UnsafeCell;
 
     /// An actor, what is asked of it, and what whoever works on it has seen. Demands are plain relaxed stores, as
     /// `StreamShared::demand` makes them, so only the actor's own word can make them visible.

@@ -22,15 +22,16 @@
 //! - N4: *A promise is always kept.* One that is dropped sets the value of [`Abandoned::abandoned`], so nobody waits for ever
 //!   for something that was given up.
 
+use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::sync::{UnsafeCell, ordering, thread};
+use crate::atomic::{AtomicPtr, Ordering};
+use crate::{UnsafeCell, thread};
 
 /// What a promise sets when it is dropped without being resolved.
-pub(crate) trait Abandoned {
+pub trait Abandoned {
     /// The value that stands for that.
     fn abandoned() -> Self;
 }
@@ -41,12 +42,13 @@ struct Waiter {
 }
 
 /// The address that stands for `DONE`. Nothing is ever stored there.
+#[inline(always)]
 fn done() -> *mut Waiter {
     ptr::without_provenance_mut(1)
 }
 
 /// A value that is set at most once. See the module's documentation.
-pub(crate) struct Once<T> {
+pub struct Once<T> {
     word: AtomicPtr<Waiter>,
     value: UnsafeCell<Option<T>>,
 }
@@ -59,22 +61,26 @@ unsafe impl<T: Send + Sync> Sync for Once<T> {}
 
 impl<T> Once<T> {
     /// A pending value. Only [`Promise::new`] makes use of it.
-    pub(crate) fn pending() -> Once<T> {
+    #[inline]
+    pub fn pending() -> Once<T> {
         Once { word: AtomicPtr::new(ptr::null_mut()), value: UnsafeCell::new(None) }
     }
 
     /// A value that is set from the start.
-    pub(crate) fn ready(value: T) -> Once<T> {
+    #[inline]
+    pub fn ready(value: T) -> Once<T> {
         Once { word: AtomicPtr::new(done()), value: UnsafeCell::new(Some(value)) }
     }
 
     /// Whether it is pending and nobody ever waited for it.
-    pub(crate) fn is_untouched(&self) -> bool {
+    #[inline]
+    pub fn is_untouched(&self) -> bool {
         self.word.load(Ordering::Relaxed).is_null()
     }
 
     /// The value, if it has been set.
-    pub(crate) fn get(&self) -> Option<&T> {
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
         if self.word.load(ordering!(Acquire, "once_get")) != done() {
             return None;
         }
@@ -84,7 +90,7 @@ impl<T> Once<T> {
 
     /// Calls `wake` once the value is set; at once if it is. `wake` runs on the thread that sets the value and must be
     /// short.
-    pub(crate) fn subscribe(&self, wake: impl FnOnce() + Send + 'static) {
+    pub fn subscribe(&self, wake: impl FnOnce() + Send + 'static) {
         let waiter = Box::into_raw(Box::new(Waiter { next: ptr::null_mut(), wake: Box::new(wake) }));
         // Relaxed: what `top` points to is not looked at here, and who is told of `DONE` reads the value through `get`.
         let mut top = self.word.load(Ordering::Relaxed);
@@ -107,7 +113,8 @@ impl<T> Once<T> {
     }
 
     /// Takes the value out, if it has been set; what is left is good for nothing but to be dropped.
-    pub(crate) fn take(&mut self) -> Option<T> {
+    #[inline]
+    pub fn take(&mut self) -> Option<T> {
         // SAFETY: holds because `&mut self` says that nobody else is here, neither a reader nor the promise.
         self.value.with_mut(|value| unsafe { (*value).take() })
     }
@@ -130,7 +137,8 @@ impl<T> Once<T> {
     }
 
     /// Waits until the value is set or `deadline` passes; `None` in the latter case. Parks, never spins.
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<&T> {
+    #[inline]
+    pub fn wait(&self, deadline: Option<Instant>) -> Option<&T> {
         if let Some(value) = self.get() {
             return Some(value);
         }
@@ -149,6 +157,12 @@ impl<T> Once<T> {
     }
 }
 
+impl<T> fmt::Debug for Once<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("is_set", &self.get().is_some()).finish_non_exhaustive()
+    }
+}
+
 impl<T> Drop for Once<T> {
     fn drop(&mut self) {
         let mut top = self.word.load(Ordering::Relaxed);
@@ -161,31 +175,31 @@ impl<T> Drop for Once<T> {
 }
 
 /// The right and duty to set the value of the [`Once`] inside `H` (N4). There is one per pending `Once`.
-pub(crate) struct Promise<T: Abandoned, H: AsRef<Once<T>>> {
+pub struct Promise<T: Abandoned, H: AsRef<Once<T>>> {
     holder: Option<Arc<H>>,
     value: std::marker::PhantomData<T>,
 }
 
 impl<T: Abandoned, H: AsRef<Once<T>>> Promise<T, H> {
     /// Shares `holder`, whose `Once` must be pending and have no promise yet, and makes the promise for it.
-    pub(crate) fn new(holder: H) -> (Arc<H>, Promise<T, H>) {
+    pub fn new(holder: H) -> (Arc<H>, Promise<T, H>) {
         let holder = Arc::new(holder);
         (holder.clone(), Promise::of(holder))
     }
 
     /// The promise for a `holder` whose `Once` is pending and has no promise yet.
-    pub(crate) fn of(holder: Arc<H>) -> Promise<T, H> {
+    pub fn of(holder: Arc<H>) -> Promise<T, H> {
         debug_assert!((*holder).as_ref().get().is_none(), "bug: a promise for what is set already");
         Promise { holder: Some(holder), value: std::marker::PhantomData }
     }
 
     /// What the value belongs to.
-    pub(crate) fn holder(&self) -> &Arc<H> {
+    pub fn holder(&self) -> &Arc<H> {
         self.holder.as_ref().expect("bug: a promise outlives its resolution")
     }
 
     /// Sets the value; returns what it belongs to.
-    pub(crate) fn resolve(mut self, value: T) -> Arc<H> {
+    pub fn resolve(mut self, value: T) -> Arc<H> {
         let holder = self.holder.take().expect("bug: a promise outlives its resolution");
         (*holder).as_ref().set(value);
         holder
@@ -200,8 +214,8 @@ impl<T: Abandoned, H: AsRef<Once<T>>> Drop for Promise<T, H> {
     }
 }
 
-impl<T: Abandoned, H: AsRef<Once<T>>> std::fmt::Debug for Promise<T, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<T: Abandoned, H: AsRef<Once<T>>> fmt::Debug for Promise<T, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Promise")
     }
 }
@@ -283,7 +297,7 @@ mod loom_tests {
     fn loom_subscribers_are_called_once() {
         loom::model(|| {
             let (holder, promise) = pair();
-            let called = Arc::new(crate::sync::atomic::AtomicU32::new(0));
+            let called = Arc::new(crate::atomic::AtomicU32::new(0));
             let data = Arc::new(Published(UnsafeCell::new(0)));
             let threads: Vec<_> = (0..2)
                 .map(|me| {

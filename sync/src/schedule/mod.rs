@@ -8,11 +8,11 @@
 //! calls of the plugin that somebody waits for with a deadline, `fuseline-watch` gives up those that do not come back from the plugin ([`Watch`]).
 //! All of them sleep when there is nothing to do. They end with the engine.
 
-pub(crate) mod actor;
+pub mod actor;
 mod pool;
 mod watch;
 mod workers;
 
-pub(crate) use pool::{Pool, Priority, Refused, Stuck};
-pub(crate) use watch::Watch;
-pub(crate) use workers::{Work, Workers};
+pub use pool::{Item, Pool, Priority, Refusal, Refused, Stuck};
+pub use watch::Watch;
+pub use workers::{Work, Workers};

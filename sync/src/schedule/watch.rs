@@ -8,19 +8,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::rank::before_end;
-use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, Rank};
+use crate::rank::before_end;
+use crate::thread::{self, JoinHandle};
+use crate::{Condvar, Mutex, Rank};
 
 /// See the module's documentation.
-pub(crate) struct Watch {
+#[derive(Debug)]
+pub struct Watch {
     shared: Arc<(Mutex<bool>, Condvar)>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watch {
     /// Calls `look` every `period` and when it says.
-    pub(crate) fn start(
+    pub fn start(
         period: Duration,
         mut look: impl FnMut(Instant) -> Option<Instant> + Send + 'static,
     ) -> std::io::Result<Watch> {
@@ -49,7 +50,7 @@ impl Watch {
     }
 
     /// Ends the thread and waits for that, unless it is the calling one.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         *self.shared.0.lock() = true;
         self.shared.1.notify_all();
         let thread = self.thread.lock().take();

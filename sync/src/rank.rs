@@ -13,7 +13,7 @@
 //! `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout (`.cargo/config.toml`), it ends the process and does not unwind: it would be
 //! caught as a panic of the user's or of a pool's thread, and go unnoticed. The
 //! locks of the cache crate have no ranks: what they guard is its tables, and nothing else is taken or called while one is held, which is
-//! part of N1 to N3 (`fuseline_cache::holds_a_lock`). Releases know nothing of ranks: a lock is as large as without one. Nor do loom and
+//! part of N1 to N3 ([`crate::LeafGuard`]). Releases know nothing of ranks: a lock is as large as without one. Nor do loom and
 //! shuttle, under which a thread of the model is no thread of the system.
 
 use std::fmt;
@@ -24,17 +24,16 @@ use checked as here;
 use unchecked as here;
 
 #[cfg(not(any(loom, shuttle)))]
-pub(super) use here::{Held, Ranked};
-pub(crate) use here::{before, before_end, before_user_code};
+pub(crate) use here::{Held, Ranked};
+pub use here::{before, before_end, before_user_code};
 
 /// Declares the locks, level by level.
 macro_rules! ranks {
     ($($level:literal: { $($name:ident = $words:literal,)+ })+) => {
         /// The locks by name, in the only order in which they nest. Those of one level do not nest in each other.
         #[derive(Clone, Copy, PartialEq, Eq)]
-        #[allow(dead_code, reason = "tests have locks of their own, and releases do not look at ranks")]
-        pub(crate) enum Rank {
-            $($($name,)+)+
+        pub enum Rank {
+            $($(#[doc = $words] $name,)+)+
         }
 
         impl Rank {
@@ -155,7 +154,7 @@ mod checked {
     }
 
     const WHAT_TO_DO: &str = "Locks nest in the order of ARCHITECTURE.md, \"Threads and locks\": let go of the one that is held first, or do \
-        what needs it before. If the order is wrong, change it there and in src/sync/rank.rs.";
+        what needs it before. If the order is wrong, change it there and in sync/src/rank.rs.";
 
     impl Stack {
         fn held(&self) -> impl Iterator<Item = (Rank, Place)> {
@@ -232,7 +231,7 @@ mod checked {
 
     #[track_caller]
     fn unless_in_cache(before: &str) {
-        if fuseline_cache::holds_a_lock() && !IS_OVER.get() {
+        if crate::leaf::holds_leaf() && !IS_OVER.get() {
             refuse(&format!(
                 "lock order: at {} this thread {before}, and it holds a lock of the cache. {WHAT_TO_DO}",
                 Location::caller()
@@ -281,7 +280,7 @@ mod checked {
 
     /// This thread is about to do something that may take long or come back to us, in words ("waits"): nothing may be held (N3).
     #[track_caller]
-    pub(crate) fn before(what: &str) {
+    pub fn before(what: &str) {
         let place = Location::caller();
         unless_in_cache(what);
         look(|stack| stack.holds_at_most(0, None, what, place));
@@ -290,7 +289,7 @@ mod checked {
     /// This thread is about to wait for the end of an engine. It may be in code of the user's, under the driver of another engine's stream: one of
     /// this engine's would keep it from ending.
     #[track_caller]
-    pub(crate) fn before_end(what: &str) {
+    pub fn before_end(what: &str) {
         let place = Location::caller();
         let (most, _) = Rank::Reader.parts();
         unless_in_cache(what);
@@ -299,7 +298,7 @@ mod checked {
 
     /// This thread is about to call code of the user's (N2).
     #[track_caller]
-    pub(crate) fn before_user_code() {
+    pub fn before_user_code() {
         let place = Location::caller();
         let (most, _) = Rank::Reader.parts();
         unless_in_cache("calls code of the user's");
@@ -327,7 +326,7 @@ mod checked {
                 let message = stack.take(rank, here()).unwrap_err();
                 assert!(message.contains(&format!("takes {rank:?}")), "{message}");
                 assert!(
-                    message.contains("holds the queue of a pool (level 4) since src/sync/rank.rs"),
+                    message.contains("holds the queue of a pool (level 4) since sync/src/rank.rs"),
                     "{message}"
                 );
                 assert!(message.contains("ARCHITECTURE.md"), "{message}");
@@ -359,12 +358,12 @@ mod checked {
             const CHILD: &str = "FUSELINE_TEST_LOCK_ORDER";
             if std::env::var_os(CHILD).is_some() {
                 let (flow, templates) =
-                    (crate::sync::Mutex::new(Rank::Flow, ()), crate::sync::Mutex::new(Rank::Templates, ()));
+                    (crate::Mutex::new(Rank::Flow, ()), crate::Mutex::new(Rank::Templates, ()));
                 let _flow = flow.lock();
                 let _templates = templates.lock();
                 return;
             }
-            let name = "sync::rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
+            let name = "rank::checked::tests::two_locks_in_the_wrong_order_end_the_process";
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").env("FUSELINE_LOCK_ORDER", "end");
             let output = command.output().unwrap();
@@ -377,7 +376,7 @@ mod checked {
 
         #[test]
         fn a_guard_is_on_the_stack_for_as_long_as_it_lives() {
-            let lock = crate::sync::Mutex::new(Rank::Flow, 1);
+            let lock = crate::Mutex::new(Rank::Flow, 1);
             let count = || STACK.with_borrow(|stack| stack.count);
             let guard = lock.lock();
             assert_eq!((*guard, count()), (1, 1));
@@ -413,12 +412,15 @@ mod unchecked {
         pub(crate) fn before_wait(&self) {}
     }
 
+    /// Nothing is checked.
     #[inline(always)]
-    pub(crate) fn before(_what: &str) {}
+    pub fn before(_what: &str) {}
 
+    /// Nothing is checked.
     #[inline(always)]
-    pub(crate) fn before_end(_what: &str) {}
+    pub fn before_end(_what: &str) {}
 
+    /// Nothing is checked.
     #[inline(always)]
-    pub(crate) fn before_user_code() {}
+    pub fn before_user_code() {}
 }

@@ -19,6 +19,7 @@
 //!   stuck, no work is begun that could end so until one comes back; it is refused at once.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::pool::{Item, Pool, Priority, Refusal, Refused, Stuck};
@@ -27,22 +28,29 @@ use super::pool::{Item, Pool, Priority, Refusal, Refused, Stuck};
 type Tag = [u8; 32];
 
 /// Work that can be refused, and other work that cannot.
-pub(crate) struct Work {
+pub struct Work {
     run: Box<dyn FnOnce() + Send>,
     refusal: Option<Refusal>,
 }
 
 impl Work {
     /// `refusal` is called instead of the rest of `run`, if that takes too long, or instead of all of it.
-    pub(crate) fn refusable(
+    pub fn refusable(
         run: impl FnOnce() + Send + 'static,
         refusal: impl FnOnce(Refused) + Send + 'static,
     ) -> Work {
         Work { run: Box::new(run), refusal: Some(Box::new(refusal)) }
     }
 
-    pub(crate) fn run(self) {
+    /// Does it.
+    pub fn run(self) {
         (self.run)();
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("is_refusable", &self.is_refusable()).finish_non_exhaustive()
     }
 }
 
@@ -73,7 +81,8 @@ impl<T: Item> Item for (Option<Tag>, T) {
 }
 
 /// The two kinds of threads.
-pub(crate) struct Workers<T> {
+#[derive(Debug)]
+pub struct Workers<T> {
     awaited: Pool<T>,
     unhurried: Pool<(Option<Tag>, T)>,
     /// With so many stuck no more is begun.
@@ -82,7 +91,7 @@ pub(crate) struct Workers<T> {
 
 impl<T: Item> Workers<T> {
     /// Starts `threads` for what is waited for, named `fuseline-NAME-0` and so on, and the others, `fuseline-later-0` and so on.
-    pub(crate) fn start(
+    pub fn start(
         name: &str,
         threads: usize,
         most_stuck: usize,
@@ -100,7 +109,7 @@ impl<T: Item> Workers<T> {
     }
 
     /// Hands over work that somebody waits for. After [`Workers::shut_down`] it is dropped.
-    pub(crate) fn push(&self, item: T) {
+    pub fn push(&self, item: T) {
         if let Some(item) = self.unless_closed(item) {
             self.awaited.push(item);
         }
@@ -108,7 +117,7 @@ impl<T: Item> Workers<T> {
 
     /// Hands over work that nobody waits for, unless [`Workers::hasten`] says otherwise of its tag. It is dropped if its turn has not come
     /// at [`Workers::shut_down`].
-    pub(crate) fn push_unhurried(&self, tag: Option<Tag>, item: T) {
+    pub fn push_unhurried(&self, tag: Option<Tag>, item: T) {
         if let Some(item) = self.unless_closed(item) {
             self.unhurried.push((tag, item));
         }
@@ -135,7 +144,7 @@ impl<T: Item> Workers<T> {
 
     /// Gives up what has taken `limit` or longer ([`Pool::give_up`]), and then, if that is too much, refuses what is queued. `tell` is told
     /// which threads are given up, `tell_closed` that nothing more is begun.
-    pub(crate) fn give_up(
+    pub fn give_up(
         &self,
         now: Instant,
         limit: Duration,
@@ -174,20 +183,20 @@ impl<T: Item> Workers<T> {
     }
 
     /// Somebody waits for the work of this tag now.
-    pub(crate) fn hasten(&self, tag: &Tag) {
+    pub fn hasten(&self, tag: &Tag) {
         for (_, item) in self.unhurried.take_back(|(other, _)| other.as_ref() == Some(tag)) {
             self.awaited.push(item);
         }
     }
 
     /// Begins no more of the work that nobody waits for. [`Workers::hasten`] still finds it.
-    pub(crate) fn pause_unhurried(&self) {
+    pub fn pause_unhurried(&self) {
         self.unhurried.pause();
     }
 
     /// Lets the threads finish what they have begun and what is waited for, and end; waits for them. One of them may call this: it is not
     /// waited for.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         drop(self.unhurried.take_back(|_| true));
         self.unhurried.shut_down();
         self.awaited.shut_down();
@@ -199,7 +208,7 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
 
     use super::*;
-    use crate::sync::thread;
+    use crate::thread;
 
     type Task = Box<dyn FnOnce() + Send>;
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
-/// Weak references of which those are left out now and then that have nothing left: to look at all of them each time would take ten thousand
-/// streams a minute.
+/// Weak references of which those are left out now and then that have nothing left: to look at all
+/// of them each time would take ten thousand streams a minute.
 #[derive(Debug)]
-pub(crate) struct Living<T: ?Sized> {
+pub struct Living<T: ?Sized> {
     all: Vec<Weak<T>>,
     least: usize,
     /// With so many it is worth a look.
@@ -14,11 +14,13 @@ pub(crate) struct Living<T: ?Sized> {
 
 impl<T: ?Sized> Living<T> {
     /// With fewer than `least` nothing is left out.
-    pub(crate) const fn new(least: usize) -> Living<T> {
+    #[must_use]
+    pub const fn new(least: usize) -> Living<T> {
         Living { all: Vec::new(), least, sweep_at: least }
     }
 
-    pub(crate) fn push(&mut self, new: Weak<T>) {
+    /// Puts one in.
+    pub fn push(&mut self, new: Weak<T>) {
         if self.all.len() >= self.sweep_at {
             self.all.retain(|one| one.strong_count() > 0);
             self.sweep_at = self.least.max(2 * self.all.len());
@@ -26,7 +28,8 @@ impl<T: ?Sized> Living<T> {
         self.all.push(new);
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<T>> + '_ {
+    /// What is alive.
+    pub fn iter(&self) -> impl Iterator<Item = Arc<T>> + '_ {
         self.all.iter().filter_map(Weak::upgrade)
     }
 }

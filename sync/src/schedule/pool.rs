@@ -1,17 +1,18 @@
 //! A queue and the threads that empty it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::rank::before_end;
-use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, Rank};
+use crate::atomic::{AtomicU32, Ordering};
+use crate::rank::before_end;
+use crate::thread::{self, JoinHandle};
+use crate::{Condvar, Mutex, Rank};
 
 /// What the threads of a pool work on.
-pub(crate) trait Item: Send + 'static {
+pub trait Item: Send + 'static {
     /// Takes what is to be called if the item is not worked on to its end: by the thread that gives it up.
     fn take_refusal(&mut self) -> Option<Refusal> {
         None
@@ -32,11 +33,11 @@ impl<T: Send + Sync + 'static> Item for Arc<T> {}
 impl Item for u32 {}
 
 /// Called when an item is given up.
-pub(crate) type Refusal = Box<dyn FnOnce(Refused) + Send>;
+pub type Refusal = Box<dyn FnOnce(Refused) + Send>;
 
 /// Why an item is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// A thread has been at it for so long.
     Late(Duration),
     /// It was not begun: so many threads are stuck that no more is.
@@ -70,7 +71,7 @@ struct Shared<T> {
 
 /// What a pool's threads get of the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Priority {
+pub enum Priority {
     /// As much as the thread that started them.
     Normal,
     /// Little while others want to run ([`thread::lower_priority`]).
@@ -79,13 +80,13 @@ pub(crate) enum Priority {
 
 /// A thread was given up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stuck {
+pub struct Stuck {
     /// How long it has been at one item.
-    pub(crate) took: Duration,
+    pub took: Duration,
     /// Threads of the pool that are.
-    pub(crate) stuck: usize,
+    pub stuck: usize,
     /// Whether another one took its place.
-    pub(crate) is_replaced: bool,
+    pub is_replaced: bool,
 }
 
 /// Starts the thread of a seat.
@@ -96,16 +97,22 @@ type StartThread = Box<dyn Fn(usize) -> std::io::Result<JoinHandle<()>> + Send +
 ///
 /// A thread that does not come back from an item, because the plugin does not, can be given up ([`Pool::give_up`]): another takes its place, and
 /// it ends if it comes back after all. Nobody waits for it at the end.
-pub(crate) struct Pool<T> {
+pub struct Pool<T> {
     shared: Arc<Shared<T>>,
     /// Each with its seat.
     threads: Mutex<Vec<(usize, JoinHandle<()>)>>,
     start_thread: StartThread,
 }
 
+impl<T> fmt::Debug for Pool<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("stuck", &self.shared.stuck).finish_non_exhaustive()
+    }
+}
+
 impl<T: Item> Pool<T> {
     /// Starts the threads, named `fuseline-NAME-0` and so on.
-    pub(crate) fn start(
+    pub fn start(
         name: &str,
         threads: usize,
         priority: Priority,
@@ -150,7 +157,7 @@ impl<T: Item> Pool<T> {
     }
 
     /// Hands an item to the threads. After [`Pool::shut_down`] it is dropped.
-    pub(crate) fn push(&self, item: T) {
+    pub fn push(&self, item: T) {
         let mut state = self.shared.state.lock();
         if state.closed {
             drop(state);
@@ -162,7 +169,7 @@ impl<T: Item> Pool<T> {
     }
 
     /// As [`Pool::push`]; starts another thread if all are busy, up to `most`.
-    pub(crate) fn push_elastic(&self, item: T, most: usize) {
+    pub fn push_elastic(&self, item: T, most: usize) {
         let state = self.shared.state.lock();
         let idle = state.seats.iter().filter(|seat| seat.since.is_none()).count();
         let is_short = idle <= state.items.len() && state.seats.len() < most && !state.closed;
@@ -175,7 +182,7 @@ impl<T: Item> Pool<T> {
     }
 
     /// Takes back what is queued and not begun, as far as `is_wanted`.
-    pub(crate) fn take_back(&self, is_wanted: impl Fn(&T) -> bool) -> VecDeque<T> {
+    pub fn take_back(&self, is_wanted: impl Fn(&T) -> bool) -> VecDeque<T> {
         let mut state = self.shared.state.lock();
         if !state.items.iter().any(&is_wanted) {
             return VecDeque::new();
@@ -186,19 +193,19 @@ impl<T: Item> Pool<T> {
     }
 
     /// Begins no more items until [`Pool::shut_down`]. [`Pool::take_back`] still takes them.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         self.shared.state.lock().paused = true;
     }
 
     /// Threads that were given up and have not come back.
-    pub(crate) fn stuck(&self) -> usize {
+    pub fn stuck(&self) -> usize {
         self.shared.stuck.load(Ordering::Relaxed) as usize
     }
 
     /// Gives up the threads that have been at one item for `limit` or longer: each is replaced, as long as no more than `most` are stuck, then
     /// told, and its item refused. `before` is called when they count as stuck and none is replaced yet. Returns when the next of those at work
     /// will be late.
-    pub(crate) fn give_up(
+    pub fn give_up(
         &self,
         now: Instant,
         limit: Duration,
@@ -235,7 +242,7 @@ impl<T: Item> Pool<T> {
 
     /// Lets the threads finish what is queued and end, and waits for them. A thread of the pool itself may call this: it is not
     /// waited for, nor is one that is stuck.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
         let is_stuck: Vec<bool> =
