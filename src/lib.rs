@@ -108,7 +108,6 @@ pub mod linalg;
 #[doc(hidden)]
 pub mod mappings;
 pub mod nn;
-pub mod pjrt;
 mod promised;
 pub mod random;
 mod record;
@@ -149,6 +148,7 @@ pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
     TensorType,
 };
+pub use fuseline_pjrt as pjrt;
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;
 pub use promised::Promised;

@@ -129,7 +129,9 @@ mod tests {
         assert!(!is_oversized(51, 31) && is_oversized(51, 30));
         assert!(!is_oversized(0, 0), "it may need less");
         assert!(plan(50).saves_of(Bytes(200)) && !plan(51).saves_of(Bytes(200)));
-        let stats = CompiledMemoryStats { arguments: -1, ..CompiledMemoryStats::default() };
+        let mut stats = CompiledMemoryStats::default();
+        assert!(MemoryPlan::of(&stats).is_some());
+        stats.arguments = -1;
         assert_eq!(MemoryPlan::of(&stats), None);
     }
 }

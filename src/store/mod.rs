@@ -24,7 +24,7 @@ mod shared;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::disk::{DiskCache, Joined, Mark, Quarantine, Stage, Told};
+use fuseline_cache::disk::{CRASHED, DiskCache, Joined, Mark, Quarantine, Stage, Told};
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
@@ -49,6 +49,8 @@ const REQUEST: u8 = 1;
 
 /// First byte of what stands for a region, whatever is asked for of it.
 const REGION: u8 = 2;
+
+const _: () = assert!(CrashNote::BYTE == CRASHED[0], "a note is what the cache looks for");
 
 /// For how long the end of a program is held up for what is being stored.
 const LONGEST_STORE: Duration = Duration::from_secs(5);

@@ -36,10 +36,12 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
-/// The libraries with code for model checkers: the test binary's name, the package and the folder of
-/// the sources.
-const LIBRARIES: [(&str, &str, &str); 2] =
-    [("fuseline_sync", "fuseline-sync", "sync/src"), ("fuseline", "fuseline", "src")];
+/// The libraries with such tests: the test binary's name, and the package.
+const LIBRARIES: [(&str, &str); 3] =
+    [("fuseline_sync", "fuseline-sync"), ("fuseline_pjrt", "fuseline-pjrt"), ("fuseline", "fuseline")];
+
+/// The libraries whose orderings have names, and the folders of their sources.
+const NAMED: [(&str, &str); 2] = [("fuseline_sync", "sync/src"), ("fuseline", "src")];
 
 /// What loom explores.
 const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline", "loom_")];
@@ -51,7 +53,7 @@ const TSAN_TESTS: &[Chosen] = &[("fuseline", "stress_")];
 /// What the address sanitizer runs: the stress tests, the PJRT layer, and plugins that misbehave.
 const ASAN_TESTS: &[Chosen] = &[
     ("fuseline", "stress_"),
-    ("fuseline", "pjrt"),
+    ("fuseline_pjrt", ""),
     ("pjrt", "fake"),
     ("pjrt", "callbacks"),
     ("pjrt", "faults"),
@@ -109,7 +111,7 @@ fn sanitized(
         command.env("RUSTC_BOOTSTRAP", "1");
         let binaries = chosen.chunk_by(|a, b| a.0 == b.0).map(|chosen| chosen[0].0);
         binaries
-            .filter(|binary| LIBRARIES.iter().all(|(library, ..)| binary != library))
+            .filter(|binary| LIBRARIES.iter().all(|(library, _)| binary != library))
             .for_each(|binary| _ = command.args(["--test", binary]));
         command
     });
@@ -130,7 +132,7 @@ fn test_build(host: &Host, flags: &str) -> Result<Command, String> {
     // Each configuration compiles everything anew, which takes longer than what it is for.
     command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     command.args(["test", "--no-run", "--release", "--target", &triple(host)?, "--locked"]);
-    for (_, package, _) in LIBRARIES {
+    for (_, package) in LIBRARIES {
         command.args(["--package", package]);
     }
     command.args(["--lib", "--no-default-features", "--message-format=json-render-diagnostics"]);
@@ -174,7 +176,7 @@ fn run(host: &Host, chosen: &[Chosen], command: Result<Command, String>, vars: &
 /// Weakens each named ordering in turn; some loom model must notice.
 pub(crate) fn loom_weakened(host: &Host) -> Tally {
     let mut named = BTreeMap::new();
-    for (library, _, folder) in LIBRARIES {
+    for (library, folder) in NAMED {
         let here = match named_orderings(&host.root.join(folder)) {
             Ok(here) => here,
             Err(error) => return Tally::failed(folder, format!("could not be read: {error}")),

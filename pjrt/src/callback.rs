@@ -17,7 +17,8 @@ thread_local! {
 }
 
 /// True when this thread is inside a callback of ours, which a plugin called.
-pub(crate) fn inside() -> bool {
+#[inline]
+pub fn inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 

@@ -22,7 +22,7 @@ type Tell = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// For how long an end is waited for.
 #[derive(Clone)]
-pub(crate) struct Patience {
+pub struct Patience {
     limit: Duration,
     tell: Tell,
 }
@@ -33,12 +33,13 @@ fuseline_sync::thread_local! {
 }
 
 impl Patience {
-    pub(crate) fn new(limit: Duration, tell: impl Fn(Duration) + Send + Sync + 'static) -> Patience {
+    /// Waits so long, and tells of what has not ended by then.
+    pub fn new(limit: Duration, tell: impl Fn(Duration) + Send + Sync + 'static) -> Patience {
         Patience { limit, tell: Arc::new(tell) }
     }
 
     /// The same, without keeping who is told: nobody is, if they are gone by then. For what they may hold themselves.
-    pub(crate) fn weak(&self) -> Patience {
+    pub fn weak(&self) -> Patience {
         let tell = Arc::downgrade(&self.tell);
         Patience::new(self.limit, move |took| {
             if let Some(tell) = tell.upgrade() {
@@ -48,7 +49,7 @@ impl Patience {
     }
 
     /// Calls `end`, and returns when that has returned or the time is over.
-    pub(crate) fn wait_for(&self, end: impl FnOnce() + Send + 'static) {
+    pub fn wait_for(&self, end: impl FnOnce() + Send + 'static) {
         if is_forked() || IS_EXPENDABLE.try_with(Cell::get).unwrap_or(false) {
             return end();
         }
@@ -82,7 +83,7 @@ impl Patience {
     }
 
     /// Counts and tells that an end was waited for in vain.
-    pub(crate) fn tell_late(&self, took: Duration) {
+    pub fn tell_late(&self, took: Duration) {
         leak(());
         (self.tell)(took);
     }

@@ -1,6 +1,6 @@
 //! A note of the moment at which the process crashes.
 //!
-//! A plugin that crashes takes the process along. What it was at stands in a file ([`fuseline_cache::disk::DiskCache::crash_file`]), and so that the next process
+//! A plugin that crashes takes the process along. What it was at stands in a file (of the disk cache), and so that the next process
 //! can tell a crash from a process that was interrupted or killed, a handler of the signals that a crash is writes one byte to it. Then what was
 //! there before the handler gets the signal: a handler of the host's, or the default action, which ends the process. Nothing else is
 //! done in it; all that it calls may be called there (`signal-safety(7)`).
@@ -20,10 +20,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Once};
 
-use fuseline_cache::disk::CRASHED;
-
 /// The signals of a crash.
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+
+/// What is written.
+static CRASHED: [u8; 1] = [CrashNote::BYTE];
 
 /// Files to write to; -1 is none. More engines than that at once have no note.
 static FILES: [AtomicI32; 16] = [const { AtomicI32::new(-1) }; 16];
@@ -37,14 +38,17 @@ static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
 
 /// A file that is told if the process crashes, as long as this lives.
 #[derive(Debug)]
-pub(crate) struct CrashNote {
+pub struct CrashNote {
     place: Option<usize>,
     file: Arc<OwnedFd>,
 }
 
 impl CrashNote {
+    /// The byte that the file begins with after a crash.
+    pub const BYTE: u8 = b'!';
+
     /// Installs the handler, the first time.
-    pub(crate) fn new(file: Arc<OwnedFd>) -> CrashNote {
+    pub fn new(file: Arc<OwnedFd>) -> CrashNote {
         static INSTALLED: Once = Once::new();
         OWNER.store(std::process::id() as i32, Ordering::Relaxed);
         INSTALLED.call_once(install);

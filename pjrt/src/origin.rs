@@ -75,7 +75,7 @@ impl Identity {
 
 /// What a plugin was loaded from.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub struct Origin {
     file: Result<(File, Identity), String>,
     variables: Result<Variables, String>,
     /// The plugin has read its flags.
@@ -139,7 +139,7 @@ impl Origin {
 
     /// What the file is known by without reading it: when it is written to, or another one takes
     /// its place, this changes.
-    pub(crate) fn identity(&self) -> Result<Vec<u8>, String> {
+    pub fn identity(&self) -> Result<Vec<u8>, String> {
         self.check()?;
         let (_, identity) = self.file.as_ref().map_err(String::clone)?;
         let mut out = Writer::new();
@@ -155,7 +155,7 @@ impl Origin {
     }
 
     /// The hash of the bytes that were mapped.
-    pub(crate) fn digest(&self) -> Result<blake3::Hash, String> {
+    pub fn digest(&self) -> Result<blake3::Hash, String> {
         let (file, _) = self.file.as_ref().map_err(String::clone)?;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; 1 << 18];
@@ -176,13 +176,13 @@ impl Origin {
     }
 
     /// The variables that it saw, and what is in the files that they name.
-    pub(crate) fn variables(&self) -> Result<Vec<Part>, String> {
+    pub fn variables(&self) -> Result<Vec<Part>, String> {
         self.check()?;
         self.variables.as_ref().map(Variables::parts).map_err(String::clone)
     }
 
     /// Whether all of it is still so, or why not.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let (file, identity) = self.file.as_ref().map_err(String::clone)?;
         let variables = self.variables.as_ref().map_err(String::clone)?;
         let now = file.metadata().map_err(|error| format!("the plugin cannot be looked at: {error}"))?;

@@ -109,6 +109,7 @@ impl HostCopy {
     ///
     /// # Errors
     /// When the plugin cannot tell.
+    #[inline]
     pub fn is_ready(&self) -> Result<bool, Error> {
         self.event.is_ready()
     }

@@ -354,7 +354,8 @@ impl Plugin {
     }
 
     /// What it was loaded from, and the variables that it saw.
-    pub(crate) fn origin(self) -> &'static Origin {
+    #[doc(hidden)]
+    pub fn origin(self) -> &'static Origin {
         &self.0.origin
     }
 

@@ -168,36 +168,42 @@ impl Device {
 
     /// The client whose device this is.
     #[must_use]
+    #[inline]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Id, unique among the devices of all processes.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> i64 {
         self.entry().id
     }
 
     /// Index of the process that can use the device.
     #[must_use]
+    #[inline]
     pub fn process_index(&self) -> i64 {
         self.entry().process_index
     }
 
     /// Number of the hardware on this machine, as drivers count; `None` when there is none.
     #[must_use]
+    #[inline]
     pub fn local_hardware_id(&self) -> Option<i64> {
         self.entry().local_hardware_id
     }
 
     /// Vendor's name of this kind of device (`NVIDIA H200`, `cpu`).
     #[must_use]
+    #[inline]
     pub fn kind(&self) -> &str {
         &self.entry().kind
     }
 
     /// True when this process can use the device.
     #[must_use]
+    #[inline]
     pub fn is_addressable(&self) -> bool {
         self.entry().addressable
     }
@@ -296,18 +302,21 @@ impl Memory {
 
     /// The client whose memory this is.
     #[must_use]
+    #[inline]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Id, unique among the memories of the client.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> i64 {
         self.entry().id
     }
 
     /// Kind, in the platform's words: `device`, `pinned_host`, `unpinned_host`.
     #[must_use]
+    #[inline]
     pub fn kind(&self) -> &str {
         &self.entry().kind
     }

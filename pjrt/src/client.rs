@@ -194,7 +194,8 @@ impl Client {
     }
 
     /// Limits for how long its end is waited for. The first limit counts.
-    pub(crate) fn set_patience(&self, patience: Patience) {
+    #[doc(hidden)]
+    pub fn set_patience(&self, patience: Patience) {
         let _ = self.0.raw.patience.set(patience);
     }
 
@@ -208,24 +209,28 @@ impl Client {
 
     /// The plugin this is a client of.
     #[must_use]
+    #[inline]
     pub fn plugin(&self) -> Plugin {
         self.0.raw.plugin
     }
 
     /// Name of the platform: `cpu`, `cuda`, `tpu`.
     #[must_use]
+    #[inline]
     pub fn platform_name(&self) -> &str {
         &self.0.platform_name
     }
 
     /// Version of the platform, in the plugin's words; empty when it has none.
     #[must_use]
+    #[inline]
     pub fn platform_version(&self) -> &str {
         &self.0.platform_version
     }
 
     /// Index of this process among those that share the devices; 0 when there is one.
     #[must_use]
+    #[inline]
     pub fn process_index(&self) -> i64 {
         self.0.process_index
     }
@@ -275,7 +280,8 @@ impl Client {
     }
 
     /// As [`Client::compile`], by who knows the module's parameters.
-    pub(crate) fn compile_as(
+    #[doc(hidden)]
+    pub fn compile_as(
         &self,
         module: &[u8],
         options: &CompileOptions,
@@ -329,7 +335,11 @@ impl Client {
     ///
     /// # Safety
     /// As there.
-    unsafe fn deserialize_as(
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub unsafe fn deserialize_as(
         &self,
         bytes: &[u8],
         options: Option<&CompileOptions>,
@@ -353,20 +363,6 @@ impl Client {
             let function = "PJRT_Executable_DeserializeAndLoad";
             Executable::from_raw(self, args.loaded_executable, function, parameters)
         }
-    }
-
-    /// Loads the artifact of an entry, of a module with these parameters.
-    ///
-    /// # Errors
-    /// When the plugin has no such function, or refuses the bytes.
-    pub(crate) fn load_record(
-        &self,
-        record: &fuseline_cache::Record,
-        parameters: Parameters,
-    ) -> Result<Executable, Error> {
-        // SAFETY: holds because the crate gets records from its cache alone, which hands out what was sealed with the user's key, for the same
-        // environment: the same plugin file, device and options (ST1 in `src/store/mod.rs`). It seals what `Executable::serialize` returned.
-        unsafe { self.deserialize_as(&record.artifact, None, parameters) }
     }
 }
 

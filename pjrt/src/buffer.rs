@@ -129,6 +129,7 @@ impl Buffer {
     /// The plugin's own handle, a `PJRT_Buffer *`, for other code that uses the plugin: to be read from while this lives,
     /// and never destroyed.
     #[must_use]
+    #[inline]
     pub fn as_ptr(&self) -> *mut c_void {
         self.raw.as_ptr().cast()
     }
@@ -149,18 +150,21 @@ impl Buffer {
 
     /// Element type.
     #[must_use]
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.ty().dtype()
     }
 
     /// Sizes of the dimensions, outermost first.
     #[must_use]
+    #[inline]
     pub fn dims(&self) -> &[u64] {
         self.ty().dims()
     }
 
     /// The device whose memory the buffer lies in.
     #[must_use]
+    #[inline]
     pub fn device(&self) -> Device {
         Device::new(&self.home.client, self.device)
     }
@@ -403,12 +407,14 @@ impl<B: Deref<Target = Buffer>> ExternalReference<B> {
 
     /// The buffer.
     #[must_use]
+    #[inline]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
     /// Where the data lies on the device, in the device's layout. The data is there once [`Buffer::ready_event`] is.
     #[must_use]
+    #[inline]
     pub fn pointer(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.address)
     }

@@ -1,7 +1,7 @@
 //! PJRT, the C API of XLA's devices, made safe: plugins, clients, buffers, executables, events.
 //!
 //! Input: a plugin (a shared library, found by [`discover`]), StableHLO, host data. Output: data computed on a device.
-//! This is the only part of the crate that calls foreign code. It adds nothing to PJRT and decides nothing: no caching,
+//! This is the only crate of Fuseline that calls plugins. It adds nothing to PJRT and decides nothing: no caching,
 //! no retries, no logging, no threads (but one to shut a client down when its last handle is dropped where it must not
 //! be).
 //!
@@ -69,17 +69,22 @@ mod value;
 
 pub use api::{ApiVersion, OUR_VERSION};
 pub use buffer::{Buffer, ExternalReference};
-pub(crate) use callback::inside as inside_callback;
+#[doc(hidden)]
+pub use callback::inside as inside_callback;
 pub use client::{Client, ClientOptions};
-pub(crate) use crash::CrashNote;
+#[doc(hidden)]
+pub use crash::CrashNote;
 pub use device::{Device, Memory, MemoryStats};
-pub(crate) use ending::Patience;
+#[doc(hidden)]
+pub use ending::Patience;
 pub use error::{Code, Counters, Error, counters};
 pub use event::Event;
-pub(crate) use executable::Parameters;
+#[doc(hidden)]
+pub use executable::Parameters;
 pub use executable::{CompiledMemoryStats, Executable, OptimizedProgram};
 pub use execute::{ExecuteOptions, Execution};
-pub(crate) use exit::Inside;
+#[doc(hidden)]
+pub use exit::Inside;
 pub use host::{AlignedBytes, HostData, HostSemantics, Placement, ZERO_COPY_ALIGN, bytes_of};
 pub use kv::KeyValueStore;
 pub use options::{CompileOptions, Flag};

@@ -21,10 +21,14 @@ use fuseline_sync::fork::is_forked;
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// The calling thread may be inside a plugin as long as this lives.
-pub(crate) struct Inside(());
+#[derive(Debug)]
+pub struct Inside(());
 
 impl Inside {
-    pub(crate) fn enter() -> Inside {
+    /// It may be from now on.
+    #[inline]
+    #[must_use]
+    pub fn enter() -> Inside {
         INSIDE.fetch_add(1, Ordering::Relaxed);
         Inside(())
     }

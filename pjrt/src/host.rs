@@ -181,18 +181,21 @@ impl HostData {
 
     /// Where the data lies.
     #[must_use]
+    #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.start
     }
 
     /// Number of bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// True when there are no bytes.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
