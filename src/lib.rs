@@ -78,7 +78,6 @@
 //!
 //! | feature | default | what |
 //! |---|---|---|
-//! | `cli` | yes | the command-line tool `fuseline` |
 //! | `shared-cache` | no | executables shared by a fleet through an object store |
 //! | `ndarray` | no | conversions from and to `ndarray` arrays |
 //! | `tracing` | no | events as `tracing` events |

@@ -408,7 +408,7 @@ fn a_limit_of_file_sizes_is_told() {
         .ends_with(1)
         .mentions(&["File too large"]);
     assert!(!left("k"), "a part of a key");
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/programs/elementwise_chain.json");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/programs/elementwise_chain.json");
     let page = home.path("page.html");
     let line = ["run", program, "--timeline", page.to_str().unwrap()];
     within(500, &line).unwrap().ends_with(1).mentions(&["File too large"]);
@@ -439,7 +439,8 @@ fn the_tool_runs_only_what_is_there() {
     if support::plugin(support::config().without_disk_cache()).is_none() {
         return;
     }
-    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/programs/elementwise_chain.json");
+    let program =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/programs/elementwise_chain.json");
     let run = |only: &str| {
         let mut tool = home.tool();
         tool.arg("run").arg(&program).arg("--json").env("FUSELINE_CACHE", only);

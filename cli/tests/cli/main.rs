@@ -2,9 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a test, which says its figures")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test, on real threads")]
 
-#[path = "../support/answer.rs"]
+#[path = "../../../tests/support/answer.rs"]
 mod answer;
-#[path = "../support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
 
 mod cache_command;

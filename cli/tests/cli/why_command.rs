@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 /// Runs the tool on an example with the reference interpreter: exit status, standard output, standard error.
 fn tool(command: &str, more: &[&str]) -> (Option<i32>, String, String) {
-    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/programs/mlp_step.json");
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/programs/mlp_step.json");
     let mut tool = Command::new(env!("CARGO_BIN_EXE_fuseline"));
     tool.arg(command).arg(program).args(["--device", "reference"]).args(more).stdin(Stdio::null());
     let output = tool.output().expect("the tool starts");

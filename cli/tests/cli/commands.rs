@@ -83,7 +83,7 @@ fn has_plugin() -> bool {
 }
 
 fn example(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/programs").join(format!("{name}.json"))
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/programs").join(format!("{name}.json"))
 }
 
 // ----- the example programs -----

@@ -3,11 +3,11 @@
 mod floor;
 #[cfg(test)]
 mod memory;
-#[path = "../../../../benches/programs/mod.rs"]
+#[path = "../../../benches/programs/mod.rs"]
 mod programs;
 mod restart;
 mod serve;
-#[path = "../../../../benches/programs/steady.rs"]
+#[path = "../../../benches/programs/steady.rs"]
 mod steady;
 
 use std::time::{Duration, Instant};
