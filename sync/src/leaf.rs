@@ -3,25 +3,22 @@
 //! They have no rank. [`crate::rank`] checks that a thread holds none where it does what leaf locks
 //! forbid. Builds without debug assertions count nothing.
 
+use std::marker::PhantomData;
+
 #[cfg(debug_assertions)]
 thread_local! {
     static HELD: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Whether the calling thread holds a leaf lock. Always false in builds without debug assertions.
-#[must_use]
+/// Whether the calling thread holds a leaf lock.
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 pub(crate) fn holds_leaf() -> bool {
-    #[cfg(debug_assertions)]
-    {
-        HELD.get() > 0
-    }
-    #[cfg(not(debug_assertions))]
-    false
+    HELD.get() > 0
 }
 
-/// Counts a leaf lock for as long as it is held.
+/// Counts a leaf lock for as long as it is held, on the thread that took it.
 #[derive(Debug)]
-pub struct LeafGuard(());
+pub struct LeafGuard(PhantomData<*const ()>);
 
 impl LeafGuard {
     /// The calling thread is about to take a leaf lock.
@@ -31,7 +28,7 @@ impl LeafGuard {
     pub fn new() -> LeafGuard {
         #[cfg(debug_assertions)]
         HELD.set(HELD.get() + 1);
-        LeafGuard(())
+        LeafGuard(PhantomData)
     }
 }
 
