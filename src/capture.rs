@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{Literal, Signature, ValueId};
+use fuseline_sync::atomic::{AtomicBool, Ordering};
+use fuseline_sync::{Mutex, Rank};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, Rank};
 use crate::tensor::Tensor;
 
 #[derive(Default)]

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{CustomOp, OpCode, Site};
+use fuseline_sync::fork::is_forked;
+use fuseline_sync::{Mutex, Rank};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handler::{Config, Target};
 use crate::stream::{RecordCall, Stream, Tensors};
-use crate::sync::fork::is_forked;
-use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 
 /// The ops of an engine that users defined, by name.

@@ -10,6 +10,10 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::limits::MAX_REPLICAS;
 use fuseline_fusion::region::Mode;
 use fuseline_fusion::{Bytes, Element, Literal, RealElement, Scalar, Site, StreamId};
+use fuseline_sync::atomic::{AtomicU32, Ordering};
+use fuseline_sync::fork::is_forked;
+use fuseline_sync::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
+use fuseline_sync::{Condvar, Living, Mutex, Rank};
 
 use crate::cache::Recorder;
 use crate::capture::Captures;
@@ -25,12 +29,8 @@ use crate::mappings::{self, Mappings};
 use crate::pjrt::{self, Inside, Patience, Plugin, discover};
 use crate::promised::Promises;
 use crate::record::{mode_code, mode_of};
-use crate::schedule::{Pool, Priority, Stuck, Watch, Work, Workers};
 use crate::store::Store;
 use crate::stream::{Stream, StreamShared};
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::fork::is_forked;
-use crate::sync::{Condvar, Living, Mutex, Rank};
 use crate::tensor::{Tensor, here};
 
 /// With fewer streams it is not looked which are alive.

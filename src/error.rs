@@ -12,10 +12,10 @@ use fuseline_fusion::handler::TargetError;
 use fuseline_fusion::program::ProgramError;
 use fuseline_fusion::text::TextError;
 use fuseline_fusion::{LiteralError, OpCode, OpError, Printable, RegionSeq, ShapeError, Site, StreamId};
+use fuseline_sync::fork::is_forked;
 
 use crate::event::{Took, Wait};
 use crate::pjrt;
-use crate::sync::fork::is_forked;
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -229,7 +229,7 @@ impl Error {
         Error(Box::new(Kind::Abandoned))
     }
 
-    /// An error if this process is a child that cannot use the library ([`crate::sync::fork`]).
+    /// An error if this process is a child that cannot use the library ([`fuseline_sync::fork`]).
     #[inline]
     pub(crate) fn unless_forked(site: &Site) -> Result<()> {
         if is_forked() { Err(Error::forked(site.clone())) } else { Ok(()) }

@@ -78,7 +78,6 @@
 //!
 //! | feature | default | what |
 //! |---|---|---|
-//! | `cli` | yes | the command-line tool `fuseline` |
 //! | `shared-cache` | no | executables shared by a fleet through an object store |
 //! | `ndarray` | no | conversions from and to `ndarray` arrays |
 //! | `tracing` | no | events as `tracing` events |
@@ -108,18 +107,14 @@ pub mod linalg;
 #[doc(hidden)]
 pub mod mappings;
 pub mod nn;
-pub mod pjrt;
 mod promised;
 pub mod random;
 mod record;
-mod result;
 mod run;
 #[cfg(all(test, not(loom)))]
 mod scenarios;
-mod schedule;
 mod store;
 mod stream;
-mod sync;
 mod tensor;
 mod timeline;
 mod trace;
@@ -152,6 +147,7 @@ pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
     TensorType,
 };
+pub use fuseline_pjrt as pjrt;
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;
 pub use promised::Promised;

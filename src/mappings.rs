@@ -15,8 +15,8 @@
 
 use std::io::Read as _;
 
-use crate::sync::Tally;
-use crate::sync::atomic::Ordering;
+use fuseline_sync::Tally;
+use fuseline_sync::atomic::Ordering;
 
 /// What a process gets where the system does not say.
 const USUAL_MOST: u64 = 65_530;

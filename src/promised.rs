@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuseline_fusion::{Site, TensorType, ValueId};
+use fuseline_sync::{Mutex, Rank};
 
 use crate::error::{Failure, Result, Stage};
 use crate::event::Took;
 use crate::stream::Stream;
-use crate::sync::{Mutex, Rank};
 use crate::tensor::{Tensor, here};
 use crate::value::{Outcome, ValueCell, ValuePromise};
 

@@ -5,7 +5,7 @@
 //! once.
 //!
 //! What shuttle explores: every access to the engine's own atomics, locks, condition variables and parking, which all come
-//! from `crate::sync`; so the log, the actor, the pools, single flight as the engine uses it, back-pressure, the drop of
+//! from `fuseline_sync`; so the log, the actor, the pools, single flight as the engine uses it, back-pressure, the drop of
 //! everything. Under shuttle the log is small (16 entries), so that producers meet its end, and few executions are interpreted.
 //!
 //! What it does not: the insides of third-party crates and of the cache, which use `std` and `parking_lot` (their critical
@@ -18,6 +18,8 @@ use std::sync::Arc;
 use fuseline_cache::Budget;
 use fuseline_fusion::region::{Budgets, Mode};
 use fuseline_fusion::{Bytes, DType, OpCode, Site, TensorType};
+use fuseline_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use fuseline_sync::{Condvar, Mutex, Rank, thread};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
@@ -27,8 +29,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::event::Event;
 use crate::record::with_mode;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Condvar, Mutex, Rank, thread};
 use crate::tensor::Tensor;
 
 /// How large a scenario is.

@@ -19,15 +19,14 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::graph::Ref;
 use fuseline_fusion::region::{TraceResult, TraceValue};
 use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
+use fuseline_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use fuseline_sync::once::{Abandoned, Once, Promise};
+use fuseline_sync::{Tally, fence, next_block, ordering};
 
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
 use crate::record::memo::Kind;
 use crate::record::replay::{Dropped, Life};
-use crate::result::once::{Abandoned, Once, Promise};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Tally, next_block};
-use crate::sync::{fence, ordering};
 use crate::trace::Place;
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
@@ -126,7 +125,8 @@ pub(crate) struct ValueCell {
 }
 
 /// The engine's duty to make a value.
-pub(crate) type ValuePromise = Promise<Outcome, ValueCell>;
+#[derive(Debug)]
+pub(crate) struct ValuePromise(Promise<Outcome, ValueCell>);
 
 /// A reference to a value, as regions hold it.
 #[derive(Clone)]
@@ -181,13 +181,13 @@ impl ValueCell {
 
     /// A value that an op makes, with one handle, and the promise to make it.
     pub(crate) fn promised(ty: TensorType) -> (Arc<ValueCell>, ValuePromise) {
-        Promise::new(ValueCell::pending(ty))
+        ValuePromise::new(ValueCell::pending(ty))
     }
 
     /// The same for a type whose kind is known.
     #[inline(always)]
     pub(crate) fn promised_as(ty: TensorType, kind: Kind) -> (Arc<ValueCell>, ValuePromise) {
-        Promise::new(ValueCell::new(ty, kind, false, false, Once::pending()))
+        ValuePromise::new(ValueCell::new(ty, kind, false, false, Once::pending()))
     }
 
     /// Makes another value of the same type, the result of a tape with this number, of one that was never made, and to which nobody has a
@@ -354,6 +354,31 @@ impl TraceValue for ValueRef {
     }
 }
 
+impl ValuePromise {
+    #[inline(always)]
+    fn new(cell: ValueCell) -> (Arc<ValueCell>, ValuePromise) {
+        let (cell, promise) = Promise::new(cell);
+        (cell, ValuePromise(promise))
+    }
+
+    /// The promise for a pending `cell` that has none yet.
+    #[inline(always)]
+    pub(crate) fn of(cell: Arc<ValueCell>) -> ValuePromise {
+        ValuePromise(Promise::of(cell))
+    }
+
+    /// The value to be made.
+    #[inline(always)]
+    pub(crate) fn holder(&self) -> &Arc<ValueCell> {
+        self.0.holder()
+    }
+
+    /// Sets the outcome; returns the value.
+    pub(crate) fn resolve(self, outcome: Outcome) -> Arc<ValueCell> {
+        self.0.resolve(outcome)
+    }
+}
+
 impl TraceResult for ValuePromise {
     type Value = ValueRef;
 
@@ -392,10 +417,10 @@ impl Counter {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use fuseline_fusion::DType;
+    use fuseline_sync::UnsafeCell;
+    use fuseline_sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::sync::UnsafeCell;
-    use crate::sync::atomic::AtomicU32;
 
     /// A value with its references counted as `Arc` counts them, which loom does not see: given up
     /// with `Release`, looked at with `Relaxed`.

@@ -50,5 +50,3 @@ pub use memory::{Artifact, Budget, Claim, Evicted, Flight, Hit, Lookup, MemoryCa
 pub use name::{Fingerprint, Name, Request};
 pub use outputs::OutputSet;
 pub use sealed::{Damage, FORMAT, HEADER, Kind, MAX_ENTRY, Record, Sealer, Secret, announced};
-#[doc(hidden)]
-pub use sync::holds_a_lock;

@@ -9,42 +9,7 @@ use std::time::Instant;
 
 use std::ops::{Deref, DerefMut};
 
-#[cfg(debug_assertions)]
-thread_local! {
-    static HELD: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-/// Whether the calling thread holds a lock of this crate, for those who check that it leaves the crate with none. Always false in builds
-/// without debug assertions.
-#[must_use]
-pub fn holds_a_lock() -> bool {
-    #[cfg(debug_assertions)]
-    {
-        HELD.get() > 0
-    }
-    #[cfg(not(debug_assertions))]
-    false
-}
-
-/// Counts a lock of this crate for as long as it is held; nothing in builds without debug assertions.
-#[derive(Debug)]
-pub(crate) struct Held(());
-
-impl Held {
-    #[inline(always)]
-    pub(crate) fn new() -> Held {
-        #[cfg(debug_assertions)]
-        HELD.set(HELD.get() + 1);
-        Held(())
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Drop for Held {
-    fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
-    }
-}
+use fuseline_sync::LeafGuard;
 
 /// A lock that does not poison; no panic can happen while it is held.
 #[derive(Debug, Default)]
@@ -54,7 +19,7 @@ pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     guard: parking_lot::MutexGuard<'a, T>,
-    _held: Held,
+    _held: LeafGuard,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -77,7 +42,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard { guard: self.0.lock(), _held: Held::new() }
+        MutexGuard { guard: self.0.lock(), _held: LeafGuard::new() }
     }
 }
 

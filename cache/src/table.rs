@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
+use fuseline_sync::LeafGuard;
 
 use crate::key::Key;
-use crate::sync::Held;
 
 /// See the module's documentation.
 pub(crate) struct Table<V>(DashMap<Key, Arc<V>>);
@@ -19,19 +19,19 @@ impl<V> Table<V> {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<V>> {
-        let _held = Held::new();
+        let _held = LeafGuard::new();
         self.0.get(key).map(|value| value.clone())
     }
 
     pub(crate) fn contains(&self, key: &Key) -> bool {
-        let _held = Held::new();
+        let _held = LeafGuard::new();
         self.0.contains_key(key)
     }
 
     /// What a key stands for, made where it is new, and whether it is.
     pub(crate) fn get_or_make(&self, key: Key, make: impl FnOnce() -> V) -> (Arc<V>, bool) {
         let mut is_new = false;
-        let _held = Held::new();
+        let _held = LeafGuard::new();
         let make = || {
             is_new = true;
             Arc::new(make())
@@ -42,14 +42,14 @@ impl<V> Table<V> {
 
     /// Takes out exactly this value: a new one of the same key is another object.
     pub(crate) fn remove(&self, key: &Key, value: &Arc<V>) {
-        let held = Held::new();
+        let held = LeafGuard::new();
         let removed = self.0.remove_if(key, |_, current| Arc::ptr_eq(current, value));
         drop(held);
         drop(removed);
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let _held = Held::new();
+        let _held = LeafGuard::new();
         self.0.iter().map(|entry| *entry.key()).collect()
     }
 }

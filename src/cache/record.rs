@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use fuseline_cache::disk::Output;
 use fuseline_fusion::lower::Numerics;
+use fuseline_sync::{Mutex, Rank};
 
 use super::manifest::{Digest, Manifest, head_line, region_line};
 use crate::event::{Event, Events};
-use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 /// The manifest of a run.

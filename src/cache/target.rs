@@ -14,6 +14,7 @@ use fuseline_cache::Kind;
 use fuseline_cache::disk::{Joined, Stage as Tried};
 use fuseline_fusion::Site;
 use fuseline_fusion::canon::EnvFingerprint;
+use fuseline_sync::schedule::{Work, Workers};
 
 use super::warm::{check, gather, in_order};
 use super::{Environment, Manifest, Warmed};
@@ -24,7 +25,6 @@ use crate::error::{Error, Result};
 use crate::event::Events;
 use crate::execute::{Ahead, guarded};
 use crate::pjrt::{Inside, Topology, Value};
-use crate::schedule::{Work, Workers};
 use crate::store::{Recipe, Store, Wanted};
 
 /// For how long another process is waited for that compiles the same.

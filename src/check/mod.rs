@@ -31,14 +31,14 @@ use std::sync::Arc;
 
 use fuseline_fusion::Site;
 use fuseline_fusion::region::Mode;
+use fuseline_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use fuseline_sync::{Condvar, Mutex, Rank};
 use smallvec::SmallVec;
 
 use crate::device::DeviceError;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::stream::StreamShared;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, Rank};
 use crate::tensor::Tensor;
 use crate::value::{Maker, Outcome, ValueCell};
 
@@ -196,7 +196,7 @@ pub(crate) struct Checks {
     state: Mutex<LazyState>,
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     static UNCHECKED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use fuseline_sync::atomic::AtomicU32;
+use fuseline_sync::{Mutex, Rank};
+
 use super::{Checks, Entry, Fault, Reading, UpTo};
 use crate::engine::EngineShared;
 use crate::error::Error;
-use crate::sync::atomic::AtomicU32;
-use crate::sync::{Mutex, Rank};
 use crate::value::Maker;
 
 /// Gets an error if a check has failed.
@@ -82,7 +83,7 @@ impl Verdict {
         self.tell(state);
     }
 
-    fn tell(&self, mut state: crate::sync::MutexGuard<'_, State>) {
+    fn tell(&self, mut state: fuseline_sync::MutexGuard<'_, State>) {
         if state.left > 0 {
             return;
         }

@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::{Literal, TensorType};
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::memory::{Holdings, Share};
 use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
-use crate::sync::{Mutex, Rank};
 
 /// One of something for each replica, in their order.
 pub(crate) type Each<T> = SmallVec<[T; 1]>;

@@ -20,10 +20,10 @@ use std::sync::Arc;
 
 use fuseline_fusion::Scalar;
 use fuseline_fusion::lower::Fixable;
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::Executable;
-use crate::sync::{Mutex, Rank};
 
 /// Lifted scalars that are compiled in, by parameter, ascending.
 pub(crate) type Fixed = SmallVec<[(u32, Scalar); 2]>;

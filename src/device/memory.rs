@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline_fusion::Bytes;
+use fuseline_sync::atomic::{AtomicU64, Ordering};
 
 use crate::limits::{LEAST_SAVED_SHARE, MAX_MORE_SHARE};
 use crate::pjrt::CompiledMemoryStats;
-use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned it. Read once, when the region has been
 /// compiled and before it runs.
@@ -129,7 +129,9 @@ mod tests {
         assert!(!is_oversized(51, 31) && is_oversized(51, 30));
         assert!(!is_oversized(0, 0), "it may need less");
         assert!(plan(50).saves_of(Bytes(200)) && !plan(51).saves_of(Bytes(200)));
-        let stats = CompiledMemoryStats { arguments: -1, ..CompiledMemoryStats::default() };
+        let mut stats = CompiledMemoryStats::default();
+        assert!(MemoryPlan::of(&stats).is_some());
+        stats.arguments = -1;
         assert_eq!(MemoryPlan::of(&stats), None);
     }
 }

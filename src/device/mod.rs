@@ -32,6 +32,7 @@ use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
 use fuseline_fusion::{Bytes, Graph, Literal, OpCode, Scalar, TensorType, canon};
+use fuseline_sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
@@ -50,7 +51,6 @@ use crate::error::Stage;
 use crate::event::call_user;
 use crate::mappings;
 use crate::pjrt as sys;
-use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a fault can be planned; see [`crate::EngineConfig::inject_faults`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,11 +9,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::{Each, Result};
 use crate::pjrt as sys;
-use crate::sync::{Mutex, Rank};
 
 /// The words of some scalars, or of one, on each replica.
 pub(super) type Words = Arc<Each<sys::Buffer>>;

@@ -18,8 +18,7 @@ use std::time::Duration;
 use fuseline_cache::OutputSet;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::canon::CanonRegion;
-
-use crate::sync::{Mutex, Rank};
+use fuseline_sync::{Mutex, Rank};
 
 /// What an unneeded result costs in each execution, whatever its size. This and what follows: a
 /// chain of 8 ops whose other 7 results are returned in vain, on XLA's CPU backend with 2 cores

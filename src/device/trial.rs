@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sync::{Mutex, Rank};
+use fuseline_sync::{Mutex, Rank};
 
 /// How an executable of several ops compares with the ops one by one.
 #[derive(Clone, Debug, Default)]

@@ -17,9 +17,8 @@ use std::time::Duration;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::Aliases;
 use fuseline_fusion::{Bytes, Ref, TensorType};
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
-
-use crate::sync::{Mutex, Rank};
 
 /// What a result that gets new memory costs in each execution, whatever its size. This and what
 /// follows: a chain of three ops on XLA's CPU backend with 2 cores, whose state is somebody else's

@@ -112,6 +112,8 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::Site;
 use fuseline_fusion::region::{Boundary, Mode};
+use fuseline_sync::atomic::{AtomicU64, Ordering};
+use fuseline_sync::{Mutex, Rank};
 
 pub use event::EventHandle;
 pub use host::Lent;
@@ -126,8 +128,6 @@ use crate::error::{Error, Result};
 use crate::promised::Listed;
 use crate::record::{self, Fence, swap_scoped_mode};
 use crate::stream::Stream;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, Rank};
 use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};
@@ -427,7 +427,7 @@ pub fn swap_mode(mode: Option<Mode>) -> Option<Mode> {
     swap_scoped_mode(mode)
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     static ASKING: RefCell<Option<Site>> = const { RefCell::new(None) };
 }
 

@@ -44,7 +44,7 @@ impl fmt::Display for ErrorReport {
     }
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     static LAST: RefCell<Option<ErrorReport>> = const { RefCell::new(None) };
 }
 

@@ -10,9 +10,8 @@
 use std::fmt;
 
 use crossbeam::utils::CachePadded;
-
-use crate::sync::fork::is_forked;
-use crate::sync::{Mutex, Rank, next_block};
+use fuseline_sync::fork::is_forked;
+use fuseline_sync::{Mutex, Rank, next_block};
 
 const SHARD_BITS: u32 = 5;
 const SLOT_BITS: u32 = 27;
@@ -59,7 +58,7 @@ pub(super) struct Table<T> {
     shards: Box<[CachePadded<Mutex<Shard<T>>>]>,
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     /// The shard that this thread fills.
     static HOME: u64 = next_block() % SHARDS;
 }

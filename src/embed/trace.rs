@@ -9,6 +9,7 @@ use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::report::told;
@@ -18,7 +19,6 @@ use super::{Lane, Made, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
 use crate::record::memo;
 use crate::stream::Stream;
-use crate::sync::{Mutex, Rank};
 
 handles! {
     /// Id of a function of a session.

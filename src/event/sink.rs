@@ -5,10 +5,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use fuseline_sync::rank::before_user_code;
+
 use super::Event;
 use crate::execute::without_waiting;
 use crate::limits::MAX_SINK_OPS;
-use crate::sync::rank::before_user_code;
 use crate::value::Counter;
 
 /// Where events go. Called on whatever thread the event happens on, possibly on several at once; it
@@ -45,7 +46,7 @@ pub(crate) fn call_user<R>(f: impl FnOnce() -> R) -> Result<R, String> {
     })
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     /// The observers whose sinks the thread is in, by address.
     static TELLING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }

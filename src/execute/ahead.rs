@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fuseline_cache::{Kind, OutputSet};
 use fuseline_fusion::RegionSeq;
+use fuseline_sync::schedule::{Refused, Work};
 
 use super::compile::{Compile, Otherwise, guarded};
 use super::job::Job;
@@ -19,7 +20,6 @@ use super::stored::{Obtained, Source};
 use crate::device::aliases;
 use crate::engine::EngineShared;
 use crate::error::RegionRef;
-use crate::schedule::{Refused, Work};
 use crate::store::{Recipe, Wanted};
 use crate::stream::StreamShared;
 use crate::value::RegionInfo;

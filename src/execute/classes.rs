@@ -28,6 +28,9 @@ use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
 use fuseline_fusion::class::{Padded, ShapeClass, Unclassed, resized};
 use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{OpCode, Scalar, TensorType};
+use fuseline_sync::atomic::{AtomicU32, Ordering};
+use fuseline_sync::schedule::Pool;
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use super::apart;
@@ -41,10 +44,7 @@ use crate::engine::Task;
 use crate::error::RegionRef;
 use crate::event::Event;
 use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
-use crate::schedule::Pool;
 use crate::stream::StreamShared;
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, Rank};
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
 
 /// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn and are waited for together, so with more of

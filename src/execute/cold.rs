@@ -29,6 +29,8 @@ use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
 use fuseline_fusion::op::Fusibility;
 use fuseline_fusion::{Graph, Literal, Scalar, TensorType, interp};
+use fuseline_sync::schedule::Pool;
+use fuseline_sync::{Mutex, Rank};
 
 use super::classes::Sizes;
 use super::compile::Haste;
@@ -41,9 +43,7 @@ use crate::engine::Task;
 use crate::error::{RegionRef, Stage};
 use crate::event::Event;
 use crate::limits::MAX_COLD_REGIONS;
-use crate::schedule::Pool;
 use crate::stream::StreamShared;
-use crate::sync::{Mutex, Rank};
 use crate::value::{Maker, Outcome, RegionInfo, ValueCell};
 
 /// Most executions of a region that are interpreted. Few under shuttle, so that a small scenario gets beyond them.

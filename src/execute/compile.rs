@@ -31,6 +31,8 @@ use fuseline_cache::{Artifact as _, Claim, Flight, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::region::{Ends, Held};
 use fuseline_fusion::{Bytes, lower};
+use fuseline_sync::schedule::Work;
+use fuseline_sync::{Mutex, Rank};
 
 use super::landing::{Land, Landing};
 use super::stored::{Obtained, Source};
@@ -38,9 +40,7 @@ use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases, ch
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
-use crate::schedule::Work;
 use crate::stream::StreamShared;
-use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 type Compiled = Result<Hit<Executable>, Arc<DeviceError>>;

@@ -14,12 +14,12 @@
 
 use std::collections::VecDeque;
 
+use fuseline_sync::{Mutex, Rank, thread};
 use smallvec::SmallVec;
 
 use super::flow::Flow;
 use crate::device::Remains;
 use crate::pjrt;
-use crate::sync::{Mutex, Rank, thread};
 
 /// The donated buffers of a stream, each with the number of the execution that took it.
 pub(crate) struct Donated(Mutex<VecDeque<(u64, Remains)>>);

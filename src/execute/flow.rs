@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use fuseline_fusion::Bytes;
+use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
 use crate::stream::StreamShared;
-use crate::sync::{Mutex, Rank};
 
 #[derive(Default)]
 struct State {

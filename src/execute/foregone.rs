@@ -23,6 +23,7 @@ use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::op::{Effect, Fusibility, Signature};
 use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{DTypeClass, Graph, Literal, Ref, TensorType};
+use fuseline_sync::{Mutex, Rank};
 
 use super::cold::failed;
 use super::job::Job;
@@ -30,7 +31,6 @@ use super::recent::Recent;
 use crate::device::{Buffer, DeviceError};
 use crate::limits::MAX_FOREGONE_RESULTS;
 use crate::stream::StreamShared;
-use crate::sync::{Mutex, Rank};
 use crate::value::{Maker, Outcome};
 
 /// Most elements of such a result: what a program decides by is a number or a few.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{Difference, RegionKey, diff};
 use fuseline_fusion::{Graph, OpCode, Ref, Site};
+use fuseline_sync::{Mutex, Rank};
 
 use super::recent::Recent;
 use super::storm::{MISSES, Storm};
 use crate::event::{Change, Miss, OpsDiffer, Varies, Varying};
 use crate::limits::{MAX_KNOWN_KEYS, MAX_KNOWN_REGIONS, MAX_TOLD_DIFFERENCES};
-use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 /// A sequence of ops.

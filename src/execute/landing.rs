@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
+use fuseline_sync::schedule::Refused;
+use fuseline_sync::{Mutex, Rank};
+
 use super::compile::Made;
 use crate::device::{Cause, DeviceError};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::{Event, Took};
-use crate::schedule::Refused;
 use crate::stream::StreamShared;
-use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 /// What hears of the end.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Bytes;
 use fuseline_fusion::op::Effect;
+use fuseline_sync::{Condvar, Mutex, Rank};
 
 use super::job::{Job, Step};
 use super::{EngineRegion, is_driving};
@@ -33,7 +34,6 @@ use crate::engine::EngineShared;
 use crate::error::{RegionRef, Stage, bug};
 use crate::event::{Event, Remedy};
 use crate::stream::StreamShared;
-use crate::sync::{Condvar, Mutex, Rank};
 use crate::value::{Outcome, ValueCell};
 
 /// What a copy to the host came to.
@@ -280,11 +280,11 @@ mod tests {
     use std::sync::mpsc;
 
     use fuseline_fusion::TensorType;
+    use fuseline_sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
     use crate::device::{Device, Fault, FaultPoint, Later};
     use crate::engine::Engine;
-    use crate::sync::atomic::{AtomicU32, Ordering};
     use crate::{DType, EngineConfig};
 
     type Ended = Box<dyn FnOnce() + Send>;
@@ -361,7 +361,7 @@ mod tests {
         let ty = TensorType::of(DType::F32, &[2]).unwrap();
         let uploads = engine.clone();
         let (uploaded, arrived) = mpsc::channel();
-        let upload = crate::sync::thread::spawn("upload".to_owned(), move || {
+        let upload = fuseline_sync::thread::spawn("upload".to_owned(), move || {
             let _ = uploaded.send(uploads.stream().upload(ty, &[0; 8]).map(|x| x.ty().bytes().0));
         });
         let Remedy::Freed { in_flight, .. } = told.recv().unwrap() else { panic!("nothing was freed") };

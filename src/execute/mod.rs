@@ -123,7 +123,7 @@ enum Launched {
     Blocked,
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     /// This thread is running a driver, or code of the user's that a driver or a device may be waiting for.
     static DRIVING: Cell<bool> = const { Cell::new(false) };
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuseline_sync::{Mutex, Rank};
+
 use crate::error::{Doing, Stand};
 use crate::event::Wait;
-use crate::sync::{Mutex, Rank};
 use crate::value::RegionInfo;
 
 type At = Option<(Doing, Arc<RegionInfo>, Instant)>;

@@ -71,9 +71,8 @@ use std::ptr;
 use std::time::Instant;
 
 use crossbeam::utils::CachePadded;
-
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard, Rank, UnsafeCell, ordering};
+use fuseline_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use fuseline_sync::{Condvar, Mutex, MutexGuard, Rank, UnsafeCell, ordering};
 
 /// Slots of a segment. A segment of 32 slots is about one page.
 const SLOTS: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 32 };

@@ -246,9 +246,10 @@ fn slot<'a>(
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
-    use super::*;
-    use crate::sync::thread;
     use fuseline_fusion::DType;
+    use fuseline_sync::thread;
+
+    use super::*;
 
     #[test]
     fn a_second_call_shares_the_signature_and_another_one_does_not() {

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use fuseline_fusion::Site;
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, TraceOp};
+use fuseline_sync::once::{Abandoned, Once, Promise};
 
 use self::replay::{End, Tape};
-use crate::result::once::{Abandoned, Once, Promise};
 use crate::value::{ValueCell, ValuePromise};
 
 /// One entry of a stream's log.
@@ -104,7 +104,7 @@ impl fmt::Debug for Fence {
     }
 }
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     static SCOPED_MODE: Cell<Option<Mode>> = const { Cell::new(None) };
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn swap_scoped_mode(mode: Option<Mode>) -> Option<Mode> {
 #[allow(clippy::disallowed_types, reason = "no model is about it, and a static has no constructor there")]
 static IS_CALLER_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-crate::sync::thread_local! {
+fuseline_sync::thread_local! {
     static CALLER: Cell<Option<&'static Site>> = const { Cell::new(None) };
 }
 

@@ -4,7 +4,7 @@
 //! outside the process. Two environments with one fingerprint run each other's code with the same results; what is in doubt is a part.
 //!
 //! Not in it: paths and times, so that a folder, a plugin or a home may be moved; where data lives; what the program does. The plugin's file and the
-//! variables are those that it was loaded with (`src/pjrt/origin.rs`), whatever has become of them since.
+//! variables are those that it was loaded with (`pjrt/src/origin.rs`), whatever has become of them since.
 
 use fuseline_cache::{Fingerprint, Key, Kind, Record, Request};
 use fuseline_fusion::canon;

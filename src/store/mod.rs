@@ -24,11 +24,12 @@ mod shared;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::disk::{DiskCache, Joined, Mark, Quarantine, Stage, Told};
+use fuseline_cache::disk::{CRASHED, DiskCache, Joined, Mark, Quarantine, Stage, Told};
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::Aliases;
+use fuseline_sync::{Condvar, Mutex, Rank};
 
 pub(crate) use self::environment::Environment;
 pub use self::place::DiskCacheConfig;
@@ -43,13 +44,14 @@ use crate::device::{Compiler, How};
 use crate::event::{Event, Events};
 use crate::pjrt::named_files::{NamedFiles, Setting};
 use crate::pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
-use crate::sync::{Condvar, Mutex, Rank};
 
 /// The version of what requests and artifacts consist of.
 const REQUEST: u8 = 1;
 
 /// First byte of what stands for a region, whatever is asked for of it.
 const REGION: u8 = 2;
+
+const _: () = assert!(CrashNote::BYTE == CRASHED[0], "a note is what the cache looks for");
 
 /// For how long the end of a program is held up for what is being stored.
 const LONGEST_STORE: Duration = Duration::from_secs(5);

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{Bytes, Element, Literal, Site, StreamId, TensorType};
+use fuseline_sync::fork::is_forked;
+use fuseline_sync::{Mutex, Rank};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
@@ -17,8 +19,6 @@ use crate::error::{Error, Failure, Result, Stage};
 use crate::event::{Asked, Event, Events, is_telling};
 use crate::execute::Standing;
 use crate::stream::may_wait;
-use crate::sync::fork::is_forked;
-use crate::sync::{Mutex, Rank};
 use crate::value::{Maker, Outcome, ValueCell};
 
 /// Puts the address of a value's op on what the device said.

@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, RegionSeq, Site, StreamId};
+use fuseline_sync::{Mutex, Rank};
 use rustc_hash::FxHashMap;
 
 pub use self::summary::{ReadsAt, RegionTimes, Spent, Step, Summary};
 use crate::error::RegionRef;
 use crate::event::{Asked, Event, EventSink, SealedRegion, Wait};
-use crate::sync::{Mutex, Rank};
 
 /// Events that are kept unless the caller says otherwise: about 10 MB.
 const ROOM: usize = 1 << 16;
@@ -422,7 +422,7 @@ mod tests {
         for step in 0..threads {
             let timeline = timeline.clone();
             let mark = move || timeline.mark(format!("{step}"));
-            crate::sync::thread::spawn(format!("mark {step}"), mark)
+            fuseline_sync::thread::spawn(format!("mark {step}"), mark)
                 .expect("a thread")
                 .join()
                 .expect("no panic");

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use fuseline_fusion::graph::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::{Body, DType, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use fuseline_sync::{Mutex, Rank, next_block};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -53,7 +54,6 @@ pub(crate) use tree::with_tensors;
 use crate::check::Expected;
 use crate::error::{Error, Result};
 use crate::stream::{RecordCall, StreamShared, Tensors};
-use crate::sync::{Mutex, Rank, next_block};
 use crate::tensor::Tensor;
 use crate::value::{Outcome, ValueCell};
 

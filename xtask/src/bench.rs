@@ -25,7 +25,7 @@ pub(crate) fn run(host: &Host, arguments: &[OsString]) -> anyhow::Result<ExitCod
             Err(error) => eprintln!("bench: stages were not measured: {error:#}"),
         }
     }
-    host.build(&["--release", "--package", "fuseline", "--bin", "fuseline"])?;
+    host.build(&["--release", "--package", "fuseline-cli"])?;
     let mut bench = host.cargo();
     bench
         .args(["run", "--quiet", "--locked", "--release", "--package", "fuseline-harness", "--"])

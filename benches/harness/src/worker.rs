@@ -1,5 +1,5 @@
 //! A contender's process for one case, which is asked for steps and results: one line of JSON each way. The requests are those of
-//! `src/bin/fuseline/bench/serve.rs` and `benches/peers/worker.py`.
+//! `cli/src/bench/serve.rs` and `benches/peers/worker.py`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

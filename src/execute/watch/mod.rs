@@ -10,6 +10,7 @@ mod growth;
 mod reads;
 
 use fuseline_fusion::{Graph, Site, ValueId};
+use fuseline_sync::{Mutex, Rank};
 use rustc_hash::FxHashMap;
 
 use self::growth::Growth;
@@ -17,7 +18,6 @@ use self::reads::{Load, Reads};
 use super::job::Job;
 use crate::event::{Event, Kept};
 use crate::stream::StreamShared;
-use crate::sync::{Mutex, Rank};
 use crate::value::Maker;
 
 /// Where the host has asked for values, until the driver comes to it.

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fuseline_sync::{Condvar, Mutex, Rank};
+
 use super::{CAPACITY, Log};
-use crate::sync::{Condvar, Mutex, Rank};
 
 /// Explores every schedule with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says:
 /// reliability studies find most bugs there, and a third makes the larger models fifty times

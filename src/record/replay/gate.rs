@@ -35,8 +35,8 @@
 
 use std::ptr;
 
-use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::sync::{UnsafeCell, ordering};
+use fuseline_sync::atomic::{AtomicPtr, Ordering};
+use fuseline_sync::{UnsafeCell, ordering};
 
 struct Left<E> {
     entry: E,
@@ -295,8 +295,9 @@ mod tests {
 mod loom_tests {
     use std::sync::Arc;
 
+    use fuseline_sync::atomic::AtomicU32;
+
     use super::*;
-    use crate::sync::atomic::AtomicU32;
 
     /// An entry: a cell, so that loom sees who may look at it.
     struct Paper(UnsafeCell<u32>);

@@ -30,8 +30,8 @@
 //!   a tape's place is written before the call returns, so the place that is read is not above theirs. What follows from the drop is recorded when
 //!   the place has been read.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::ordering;
+use fuseline_sync::atomic::{AtomicU64, Ordering};
+use fuseline_sync::ordering;
 
 const HANDLES: u64 = u32::MAX as u64;
 const MADE: u64 = 1 << 32;
@@ -216,9 +216,10 @@ mod tests {
 mod loom_tests {
     use std::sync::Arc;
 
+    use fuseline_sync::UnsafeCell;
+    use fuseline_sync::atomic::AtomicU32;
+
     use super::*;
-    use crate::sync::UnsafeCell;
-    use crate::sync::atomic::AtomicU32;
 
     /// A value whose owners touch it before they let go of it.
     struct Value {

@@ -42,6 +42,9 @@ use std::time::Instant;
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, RoundPrint, Unit};
+use fuseline_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use fuseline_sync::fork::is_forked;
+use fuseline_sync::{Condvar, Mutex, MutexGuard, Rank};
 use smallvec::SmallVec;
 
 use self::gate::{Gate, State};
@@ -55,9 +58,6 @@ use crate::event::is_counted;
 use crate::execute::is_driving;
 use crate::limits::MAX_TAPES;
 use crate::stream::{RecordCall, StreamShared};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::fork::is_forked;
-use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::tensor::Tensor;
 use crate::value::ValueCell;
 

@@ -10,9 +10,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fuseline_sync::atomic::{AtomicU32, Ordering};
+use fuseline_sync::{Condvar, Mutex, Rank};
+
 use crate::limits::MAX_LEFT;
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Condvar, Mutex, Rank};
 
 /// The permits of one stream.
 pub(super) struct Permits {
@@ -93,8 +94,9 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use fuseline_sync::thread;
+
     use super::*;
-    use crate::sync::thread;
 
     /// Q7.
     #[test]

@@ -63,14 +63,7 @@ pub(crate) fn features(host: &Host) -> Tally {
         let list = set.join(",");
         println!("--no-default-features --features '{list}'");
         let mut command = host.cargo();
-        command.args([
-            if lints { "clippy" } else { "check" },
-            "--locked",
-            "--package",
-            "fuseline",
-            "--lib",
-            "--bins",
-        ]);
+        command.args([if lints { "clippy" } else { "check" }, "--locked", "--package", "fuseline", "--lib"]);
         command.args(["--quiet", "--no-default-features", "--features", &list]);
         if lints {
             command.args(["--", "-D", "warnings"]);
@@ -125,11 +118,15 @@ fn root_features(host: &Host) -> anyhow::Result<Vec<String>> {
     Ok(features)
 }
 
-/// The names of the packages that may be published.
+/// The names of the packages with a library that may be published.
 pub(crate) fn published(host: &Host) -> anyhow::Result<Vec<String>> {
     let packages = packages(host)?;
-    let open =
-        packages.iter().filter(|package| package["publish"].as_array().is_none_or(|to| !to.is_empty()));
+    let is_open = |package: &&Value| package["publish"].as_array().is_none_or(|to| !to.is_empty());
+    let has_library = |package: &&Value| {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        targets.flat_map(|target| target["kind"].as_array()).flatten().any(|kind| kind == "lib")
+    };
+    let open = packages.iter().filter(is_open).filter(has_library);
     open.map(|package| package["name"].as_str().map(str::to_owned).context("a package has no name")).collect()
 }
 
@@ -186,7 +183,7 @@ mod tests {
     #[test]
     fn the_features_are_those_of_the_root_crate() {
         let features = root_features(&Host::detect().expect("this machine")).expect("cargo metadata");
-        assert!(features.iter().any(|feature| feature == "cli"), "{features:?}");
+        assert!(features.iter().any(|feature| feature == "tracing"), "{features:?}");
         assert!(!features.iter().any(|feature| feature == "default"), "{features:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Concurrency checkers: loom, shuttle and the sanitizers.
 //!
-//! Each builds the library's tests in a configuration of its own. Tests belong to a checker by
+//! Each builds the libraries' tests in a configuration of its own. Tests belong to a checker by
 //! their names: `loom_*`, `shuttle_*`, `stress_*`.
 //!
 //! A loom model is explored with at most three preemptions of a thread within one schedule
@@ -36,11 +36,21 @@ const PREEMPTIONS: (&str, &str) = ("LOOM_MAX_PREEMPTIONS", "3");
 /// Tests of a binary whose names, or those of modules above them, begin so.
 type Chosen = (&'static str, &'static str);
 
+/// The libraries with such tests: the test binary's name, and the package.
+const LIBRARIES: [(&str, &str); 3] =
+    [("fuseline_sync", "fuseline-sync"), ("fuseline_pjrt", "fuseline-pjrt"), ("fuseline", "fuseline")];
+
+/// The libraries whose orderings have names, and the folders of their sources.
+const NAMED: [(&str, &str); 2] = [("fuseline_sync", "sync/src"), ("fuseline", "src")];
+
+/// What loom explores.
+const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline", "loom_")];
+
 /// What both sanitizers run: the stress tests, the PJRT layer, plugins that misbehave, and programs
 /// on the C interface.
 const SANITIZED: &[Chosen] = &[
     ("fuseline", "stress_"),
-    ("fuseline", "pjrt"),
+    ("fuseline_pjrt", ""),
     ("pjrt", "fake"),
     ("pjrt", "callbacks"),
     ("pjrt", "faults"),
@@ -52,7 +62,7 @@ const SANITIZED: &[Chosen] = &[
 
 /// Explores the schedules of the models.
 pub(crate) fn loom(host: &Host) -> Tally {
-    run(host, &[("fuseline", "loom_")], loom_build(host), &loom_vars(host))
+    run(host, LOOM_TESTS, loom_build(host), &loom_vars(host))
 }
 
 /// Random schedules of larger scenarios.
@@ -104,23 +114,17 @@ fn loom_build(host: &Host) -> Result<Command, String> {
     test_build(host, "--cfg loom")
 }
 
-/// A command that builds the library's tests with compiler flags of their own.
+/// A command that builds the libraries' tests with compiler flags of their own.
 fn test_build(host: &Host, flags: &str) -> Result<Command, String> {
     let mut command = host.cargo();
     let given = host.var("RUSTFLAGS").map(|given| format!("{} ", given.display())).unwrap_or_default();
     command.env("RUSTFLAGS", format!("{given}{flags} -Cdebug-assertions=on"));
     // Each configuration compiles everything anew, which takes longer than what it is for.
     command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-    command.args([
-        "test",
-        "--no-run",
-        "--release",
-        "--target",
-        &triple(host)?,
-        "--locked",
-        "--package",
-        "fuseline",
-    ]);
+    command.args(["test", "--no-run", "--release", "--target", &triple(host)?, "--locked"]);
+    for (_, package) in LIBRARIES {
+        command.args(["--package", package]);
+    }
     command.args(["--lib", "--no-default-features", "--message-format=json-render-diagnostics"]);
     Ok(command)
 }
@@ -161,39 +165,48 @@ fn run(host: &Host, chosen: &[Chosen], command: Result<Command, String>, vars: &
 
 /// Weakens each named ordering in turn; some loom model must notice.
 pub(crate) fn loom_weakened(host: &Host) -> Tally {
-    let named = match named_orderings(&host.root.join("src")) {
-        Ok(named) => named,
-        Err(error) => return Tally::failed("src", format!("could not be read: {error}")),
-    };
-    if named.is_empty() {
-        return Tally::failed("orderings", "src/ names no ordering");
+    let mut named = BTreeMap::new();
+    for (library, folder) in NAMED {
+        let here = match named_orderings(&host.root.join(folder)) {
+            Ok(here) => here,
+            Err(error) => return Tally::failed(folder, format!("could not be read: {error}")),
+        };
+        if here.is_empty() {
+            return Tally::failed("orderings", format!("{folder} names no ordering"));
+        }
+        for (name, module) in here {
+            named.entry(name).or_insert((library, module));
+        }
     }
-    let built = loom_build(host).and_then(isolate::build);
-    let binary = match built
-        .and_then(|binaries| binaries.into_iter().next().ok_or("there is no test binary".into()))
-    {
-        Ok(binary) => binary,
+    let binaries = match loom_build(host).and_then(isolate::build) {
+        Ok(binaries) if binaries.is_empty() => return Tally::failed("build", "there is no test binary"),
+        Ok(binaries) => binaries,
         Err(why) => return Tally::failed("build", why),
     };
-    let mut tests = match isolate::list(host, &binary, "loom_") {
-        Ok(tests) => tests,
-        Err(why) => return Tally::failed("list", why),
-    };
-    tests.retain(|test| !test.ignored);
+    let mut models = Vec::new();
+    for binary in binaries {
+        match isolate::list(host, &binary, "loom_") {
+            Ok(mut tests) => {
+                tests.retain(|test| !test.ignored);
+                models.push((binary, tests));
+            }
+            Err(why) => return Tally::failed("list", why),
+        }
+    }
     let mut tally = Tally::default();
     // A build in which any name at all makes models fail would seem to catch everything. One preemption is enough here.
-    let control =
-        weakened(host, &binary, &tests, &[("FUSELINE_WEAKEN", "no ordering's name"), (PREEMPTIONS.0, "1")]);
+    let control = weakened(host, &models, &[("FUSELINE_WEAKEN", "no ordering's name"), (PREEMPTIONS.0, "1")]);
     match control {
         Ok(failed) => return Tally::failed("control", format!("{failed} fails with nothing weakened")),
         Err(_) => tally.pass(),
     }
-    for (name, module) in named {
-        nearest_first(&mut tests, &module);
+    for (name, (library, module)) in named {
+        models.sort_by_key(|(binary, _)| binary.name != library);
+        models.iter_mut().for_each(|(_, tests)| nearest_first(tests, &module));
         let start = Instant::now();
         let mut vars = loom_vars(host);
         vars.push(("FUSELINE_WEAKEN", &name));
-        let result = weakened(host, &binary, &tests, &vars);
+        let result = weakened(host, &models, &vars);
         let took = time::human(start.elapsed());
         match result {
             Ok(caught_by) => {
@@ -210,21 +223,27 @@ pub(crate) fn loom_weakened(host: &Host) -> Tally {
 }
 
 /// Runs models with one ordering weakened, as `vars` say, until one fails: its name, or why none did.
-fn weakened(host: &Host, binary: &Binary, tests: &[Test], vars: &[(&str, &str)]) -> Result<String, String> {
+fn weakened(host: &Host, models: &[(Binary, Vec<Test>)], vars: &[(&str, &str)]) -> Result<String, String> {
     let mut caught_by = None;
     let mut undecided = Vec::new();
-    isolate::run(host, binary, tests, LIMIT, vars, |test, outcome, _| {
-        match outcome {
-            Outcome::Failed { .. } => caught_by = Some(test.name.clone()),
-            Outcome::TimedOut { .. } => undecided.push(test.name.clone()),
-            Outcome::Passed | Outcome::Skipped(_) => {}
+    for (binary, tests) in models {
+        if caught_by.is_some() {
+            break;
         }
-        caught_by.is_none()
-    })
-    .map_err(|error| format!("could not run the models: {error}"))?;
+        isolate::run(host, binary, tests, LIMIT, vars, |test, outcome, _| {
+            match outcome {
+                Outcome::Failed { .. } => caught_by = Some(test.name.clone()),
+                Outcome::TimedOut { .. } => undecided.push(test.name.clone()),
+                Outcome::Passed | Outcome::Skipped(_) => {}
+            }
+            caught_by.is_none()
+        })
+        .map_err(|error| format!("could not run the models: {error}"))?;
+    }
+    let count: usize = models.iter().map(|(_, tests)| tests.len()).sum();
     match (caught_by, undecided.is_empty()) {
         (Some(test), _) => Ok(test),
-        (None, true) => Err(format!("none of {} models fails", tests.len())),
+        (None, true) => Err(format!("none of {count} models fails")),
         (None, false) => {
             Err(format!("no model fails, and these did not end in time: {}", undecided.join(", ")))
         }

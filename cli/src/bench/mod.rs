@@ -1,0 +1,288 @@
+//! `fuseline bench`: measures programs step by step on any plugin.
+
+mod floor;
+#[cfg(test)]
+mod memory;
+#[path = "../../../benches/programs/mod.rs"]
+mod programs;
+mod restart;
+mod serve;
+#[path = "../../../benches/programs/steady.rs"]
+mod steady;
+
+use std::time::{Duration, Instant};
+
+use fuseline::{Counters, Engine, Mode};
+use serde_json::{Value, json};
+
+use crate::Status;
+use crate::cli::{BenchArgs, ModeChoice};
+use crate::device::Watched;
+use crate::failure::Failure;
+use crate::text::{say, time};
+use programs::Case;
+
+/// Most steps until a program is steady.
+const MOST_WARM: usize = 400;
+
+/// When no more steps are made to find out, but for the first few.
+const MOST_TIME: Duration = Duration::from_secs(60);
+
+/// What was measured of a program in one mode.
+struct Measured {
+    mode: Mode,
+    times: Vec<u64>,
+    /// The first steady step, if it has become steady.
+    steady: Option<usize>,
+    all: Counters,
+    /// What the steady steps did.
+    later: Counters,
+    later_steps: usize,
+}
+
+impl Measured {
+    fn median(&self) -> Option<Duration> {
+        let times = self.times.get(self.steady?..).filter(|times| !times.is_empty())?;
+        Some(Duration::from_nanos(steady::median(times)))
+    }
+
+    fn each(&self, count: u64) -> f64 {
+        count as f64 / self.later_steps.max(1) as f64
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "mode": self.mode.name(),
+            "step_ns": self.times,
+            "steady_from": self.steady,
+            "steady_ns": self.median().map(|time| time.as_nanos() as u64),
+            "compiles": self.all.compiles,
+            "compile_s": self.all.compile_time.as_secs_f64(),
+            "stalls": self.all.stalls,
+            "longest_stall_ns": self.all.longest_stall.as_nanos() as u64,
+            "executables": self.all.cached_executables,
+            "steady_compiles": self.later.compiles,
+            "ops_per_step": self.each(self.later.ops),
+            "regions_per_step": self.each(self.later.regions),
+        })
+    }
+}
+
+pub(crate) fn run(args: &BenchArgs, out: &mut String) -> Result<Status, Failure> {
+    let cases = Case::all();
+    if let Some(name) = &args.serve {
+        let case = cases.iter().find(|case| case.name == *name);
+        let case = case.ok_or_else(|| Failure::Input(format!("no program is named {name}")))?;
+        return serve::serve(args, case);
+    }
+    let is_chosen = |case: &&Case| match (&args.case, &args.only) {
+        (Some(name), _) => case.name == *name,
+        (None, only) => only.as_ref().is_none_or(|only| case.name.contains(only)),
+    };
+    let chosen: Vec<&Case> = cases.iter().filter(is_chosen).collect();
+    if chosen.is_empty() {
+        let only = args.only.as_deref().unwrap_or_default();
+        return Err(Failure::Input(format!(
+            "no program has {only} in its name; `fuseline bench --list` lists them"
+        )));
+    }
+    if args.list {
+        for case in chosen {
+            say!(out, "{}", case.name);
+        }
+        return Ok(Status::Good);
+    }
+    if args.restart {
+        return restart::run(args, &chosen, out);
+    }
+    let modes = match args.mode {
+        Some(mode) => vec![mode],
+        None => vec![ModeChoice::Fused, ModeChoice::Strict],
+    };
+    let bar = progress(chosen.len() * modes.len());
+    let mut rows = Vec::new();
+    let mut place = None;
+    for case in chosen {
+        for &mode in &modes {
+            bar.set_message(format!("{} in {}", case.name, Mode::from(mode).name()));
+            // An engine of its own: nothing is compiled before the first step.
+            let watched = Watched::as_usual(&args.place, args.contract, mode.into(), args.compile_first)?;
+            let measured = measure(&watched, case, mode.into(), args.time)
+                .map_err(|error| Failure::Run(format!("{}: {error}", case.name)))?;
+            place.get_or_insert_with(|| (watched.place(), watched.place_json()));
+            rows.push((case, measured));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let (place, place_json) = place.unwrap_or_default();
+    if args.json {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|(case, measured)| json!({"name": case.name, "measured": measured.to_json()}))
+            .collect();
+        say!(out, "{:#}", json!({"status": "ok", "device": place_json, "programs": rows}));
+        return Ok(Status::Good);
+    }
+    say!(out, "On {place}:");
+    table(&rows, out);
+    Ok(Status::Good)
+}
+
+/// A bar on standard error, with what is being run.
+fn progress(runs: usize) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(runs as u64);
+    bar.set_style(indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a template"));
+    bar
+}
+
+/// Steps after which a program has asked for all compiles that it goes on with, or nearly.
+const ASKED: usize = 10;
+
+/// Counts what a steady program does none of, and lets it become steady.
+#[derive(Default)]
+struct Warming {
+    steps: usize,
+}
+
+impl Warming {
+    /// The compiles that were done, and the regions that were interpreted until they were compiled, by the end of a step. From some step on
+    /// it waits until nothing is being compiled in the background: what is measured is what goes on, not how soon that begins,
+    /// and a compiler would take a core from it.
+    fn after_step(&mut self, engine: &Engine) -> u64 {
+        self.steps += 1;
+        while self.steps >= ASKED && engine.counters().pending_compiles > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let counters = engine.counters();
+        counters.compiles + counters.interpreted
+    }
+}
+
+fn measure(watched: &Watched, case: &Case, mode: Mode, seconds: f64) -> fuseline::Result<Measured> {
+    let engine = &watched.engine;
+    let mut program = case.make(engine)?;
+    let (mut times, mut compiles) = (Vec::new(), Vec::new());
+    let mut warming = Warming::default();
+    let mut step = || -> fuseline::Result<(usize, Option<usize>)> {
+        let start = Instant::now();
+        program.step()?;
+        times.push(start.elapsed().as_nanos() as u64);
+        compiles.push(warming.after_step(engine));
+        Ok((times.len(), steady::steady_from(&times, &compiles)))
+    };
+    let start = Instant::now();
+    let (mut first, mut steady) = (0, None);
+    while steady.is_none() && first < MOST_WARM && (first < 8 || start.elapsed() < MOST_TIME) {
+        (first, steady) = step()?;
+    }
+    let before = engine.counters();
+    let (start, mut count) = (Instant::now(), first);
+    while start.elapsed().as_secs_f64() < seconds || count < first + 5 {
+        (count, steady) = step()?;
+    }
+    let all = engine.counters();
+    Ok(Measured { mode, steady, all, later: all.since(&before), later_steps: times.len() - first, times })
+}
+
+fn table(rows: &[(&Case, Measured)], out: &mut String) {
+    let head = [
+        "program",
+        "mode",
+        "first step",
+        "steady from",
+        "step",
+        "ops",
+        "regions",
+        "compiles",
+        "of",
+        "longest stall",
+    ];
+    let mut lines = vec![head.map(str::to_owned)];
+    for (case, measured) in rows {
+        let none = || "-".to_owned();
+        lines.push([
+            case.name.clone(),
+            measured.mode.name().to_owned(),
+            measured.times.first().map_or_else(none, |&first| time(Duration::from_nanos(first))),
+            measured.steady.map_or_else(|| "not steady".to_owned(), |step| format!("step {}", step + 1)),
+            measured.median().map_or_else(none, time),
+            format!("{:.0}", measured.each(measured.later.ops)),
+            format!("{:.1}", measured.each(measured.later.regions)),
+            measured.all.compiles.to_string(),
+            time(measured.all.compile_time),
+            match measured.all.longest_stall {
+                Duration::ZERO => none(),
+                longest => time(longest),
+            },
+        ]);
+    }
+    columns(&lines, out);
+}
+
+/// Writes lines of cells: the first two columns are words, the others numbers.
+fn columns<const N: usize>(lines: &[[String; N]], out: &mut String) {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    for line in lines {
+        let mut text = String::new();
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let gap = " ".repeat(width - cell.chars().count());
+            text += &if column < 2 { format!("{cell}{gap}  ") } else { format!("{gap}{cell}  ") };
+        }
+        say!(out, "  {}", text.trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseline::{Engine, EngineConfig, Numerics};
+
+    use super::*;
+
+    #[test]
+    fn every_case_can_be_made() -> fuseline::Result<()> {
+        let engine = Engine::reference();
+        for case in Case::all() {
+            case.make(&engine)?;
+        }
+        Ok(())
+    }
+
+    /// The small cases give the same in Fused and in Strict, up to rounding, and every bit with exact numerics; and what they give is a
+    /// function of the data.
+    #[test]
+    fn programs_are_the_same_in_both_modes() -> fuseline::Result<()> {
+        let all = Case::all();
+        for numerics in [Numerics::Fast, Numerics::Exact] {
+            // One engine for all cases: they have many ops in common.
+            let mut engines = Vec::new();
+            for mode in [Mode::Fused, Mode::Strict] {
+                let config = EngineConfig::new().mode(mode).numerics(numerics).compare_regions(false);
+                let Ok(engine) = config.interpret_cold_regions(false).build() else {
+                    println!("skipped: programs on the plugin: there is none");
+                    return Ok(());
+                };
+                engines.push(engine);
+            }
+            for case in all.iter().filter(|case| case.quick) {
+                let mut found = Vec::new();
+                for engine in &engines {
+                    let mut program = case.make(engine)?;
+                    program.step()?;
+                    program.step()?;
+                    found.push(program.outputs()?);
+                }
+                for ((name, fused), (_, strict)) in found[0].iter().zip(&found[1]) {
+                    assert!(!fused.is_empty(), "{}: {name} is empty", case.name);
+                    let close = |(a, b): (&f32, &f32)| match numerics {
+                        Numerics::Exact => a.to_bits() == b.to_bits(),
+                        Numerics::Fast => (a - b).abs() <= 1e-3 * (1.0 + a.abs()),
+                    };
+                    assert!(fused.iter().zip(strict).all(close), "{}, {numerics}: {name} differs", case.name);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Code of ours that a plugin calls.
+//!
+//! Invariants:
+//! - C1. No panic leaves this crate through a plugin's frames: every `extern "C"` function of the layer is a call of
+//!   [`shield`].
+//! - C2. While one of our callbacks runs, [`inside`] is true on that thread. A client whose last handle is dropped
+//!   then is destroyed by another thread, because the callback may be running on a thread that the client must join.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::error;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True when this thread is inside a callback of ours, which a plugin called.
+#[inline]
+pub fn inside() -> bool {
+    DEPTH.with(|depth| depth.get() > 0)
+}
+
+/// Runs `body`, stops a panic of it and counts it; `None` tells that there was one.
+pub(super) fn shield<R>(body: impl FnOnce() -> R) -> Option<R> {
+    DEPTH.with(|depth| depth.set(depth.get() + 1));
+    // Unwind safety: nothing that `body` borrows is looked at again after a panic.
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    let outcome = outcome.map_err(dispose).ok();
+    DEPTH.with(|depth| depth.set(depth.get() - 1));
+    outcome
+}
+
+/// Drops a panic's payload, whose own destructor may panic too.
+fn dispose(payload: Box<dyn Any + Send>) {
+    error::count_panic();
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        error::leak(second);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a payload that panics when it is dropped");
+        }
+    }
+
+    #[test]
+    fn a_panic_whose_payload_panics_is_stopped() {
+        let before = error::counters();
+        assert_eq!(shield(|| std::panic::panic_any(Bomb)), None::<()>);
+        assert!(!inside());
+        assert_eq!(shield(inside), Some(true));
+        assert!(error::counters().callback_panics > before.callback_panics);
+        assert!(error::counters().leaks > before.leaks);
+    }
+}

@@ -1,0 +1,435 @@
+//! A running instance of a plugin: its devices, its memories, and what it makes.
+//!
+//! Invariants:
+//! - K1. The plugin's client object is destroyed after everything made with it: devices, memories, buffers, executables
+//!   and events each hold the client.
+//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has set a limit ([`Client::set_patience`]) that is
+//!   waited for no longer (`ending.rs`).
+
+use std::ffi::c_char;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use fuseline_sync::rank::before;
+use fuseline_sync::thread;
+use pjrt_sys::*;
+
+use super::api::{Api, call, list, text};
+use super::callback;
+use super::device::{Device, DeviceEntry, Memory, MemoryEntry};
+use super::ending::Patience;
+use super::error::{Error, count_destroy, leak};
+use super::executable::{Executable, Parameters};
+use super::kv::{KeyValueStore, Store};
+use super::options::CompileOptions;
+use super::plugin::Plugin;
+use super::value::Value;
+
+/// Options for [`Plugin::client`]; names and types are the plugin's own.
+///
+/// XLA:CPU takes `cpu_device_count` (an integer).
+#[derive(Clone, Default)]
+pub struct ClientOptions {
+    values: Vec<(String, Value)>,
+    store: Option<Arc<dyn KeyValueStore>>,
+}
+
+impl ClientOptions {
+    /// No options.
+    #[must_use]
+    pub fn new() -> ClientOptions {
+        ClientOptions::default()
+    }
+
+    /// Sets a named value; the last one of a name counts.
+    #[must_use]
+    pub fn set(mut self, name: impl Into<String>, value: impl Into<Value>) -> ClientOptions {
+        let name = name.into();
+        self.values.retain(|row| row.0 != name);
+        self.values.push((name, value.into()));
+        self
+    }
+
+    /// Gives the client a store shared with the clients of other processes, which multi-process clients meet in.
+    #[must_use]
+    pub fn key_value_store(mut self, store: Arc<dyn KeyValueStore>) -> ClientOptions {
+        self.store = Some(store);
+        self
+    }
+
+    /// The values set.
+    #[must_use]
+    pub fn values(&self) -> &[(String, Value)] {
+        &self.values
+    }
+}
+
+impl fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store = self.store.is_some();
+        f.debug_struct("ClientOptions").field("values", &self.values).field("store", &store).finish()
+    }
+}
+
+/// A client of a plugin. Clones are the same client, which is shut down when the last handle on anything of it is gone.
+///
+/// `Send + Sync`.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    raw: RawClient,
+    platform_name: String,
+    platform_version: String,
+    process_index: i64,
+    devices: Box<[DeviceEntry]>,
+    memories: Box<[MemoryEntry]>,
+}
+
+// SAFETY: holds because the raw pointers inside are the client's own objects, which may be used from any thread (see
+// the thread-safety section of the module `pjrt`), and are freed only with the client, by the last owner.
+unsafe impl Send for Inner {}
+// SAFETY: holds for the same reason.
+unsafe impl Sync for Inner {}
+
+/// Destroys the client when dropped.
+struct RawClient {
+    plugin: Plugin,
+    raw: NonNull<PJRT_Client>,
+    /// What the plugin's key-value callbacks point to, until the client is gone.
+    store: Option<Arc<Store>>,
+    /// For how long its end is waited for.
+    patience: OnceLock<Patience>,
+}
+
+/// A client on its way to the thread that destroys it.
+struct Destroy {
+    plugin: Plugin,
+    raw: NonNull<PJRT_Client>,
+    /// Lives until the client is gone.
+    _store: Option<Arc<Store>>,
+}
+
+// SAFETY: holds because a client may be destroyed on any thread, and nobody else has it any more.
+unsafe impl Send for Destroy {}
+
+impl Destroy {
+    fn run(self) {
+        // SAFETY: holds because the last handle is gone (K1), so nothing made with the client exists any more.
+        let outcome =
+            unsafe { call!(self.plugin.api(), PJRT_Client_Destroy_Args { client: self.raw.as_ptr() }) };
+        count_destroy(outcome.map(drop));
+    }
+}
+
+impl Drop for RawClient {
+    fn drop(&mut self) {
+        let destroy = Destroy { plugin: self.plugin, raw: self.raw, _store: self.store.take() };
+        if !callback::inside() {
+            return match self.patience.take() {
+                Some(patience) => patience.wait_for(move || destroy.run()),
+                None => destroy.run(),
+            };
+        }
+        // K2: this may be a thread that the client would wait for.
+        if let Err(error) = thread::spawn("pjrt-client-destroy".into(), move || destroy.run()) {
+            // No thread to be had: the client stays, which is harmless, and is counted.
+            leak(error);
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn create(plugin: Plugin, options: &ClientOptions) -> Result<Client, Error> {
+        let api = plugin.api();
+        let store = options.store.as_ref().map(|store| Arc::new(Store(Arc::clone(store))));
+        let values: Vec<_> = options.values.iter().map(|(name, value)| value.to_raw(name)).collect();
+        let mut args = api.block::<PJRT_Client_Create_Args>();
+        args.create_options = values.as_ptr();
+        args.num_options = values.len();
+        if let Some(store) = &store {
+            store.fill(&mut args);
+        }
+        plugin.origin().note_call();
+        // SAFETY: holds because the options borrow from `options` and live through the call, and the store lives until
+        // the client is destroyed.
+        let made = unsafe { api.call(&mut args) };
+        plugin.origin().note_call();
+        made?;
+        let Some(raw) = NonNull::new(args.client) else {
+            return Err(Error::layer(
+                super::Code::Internal,
+                "PJRT_Client_Create",
+                "the plugin returned no client",
+            ));
+        };
+        // From here on the client is destroyed on every way out.
+        let raw = RawClient { plugin, raw, store, patience: OnceLock::new() };
+        let describe = Describe { api, client: raw.raw.as_ptr() };
+        let platform_name = describe.platform_name()?;
+        let platform_version = optional(describe.platform_version())?.unwrap_or_default();
+        let process_index = optional(describe.process_index())?.unwrap_or_default();
+        let memories = optional(describe.memories())?.unwrap_or_default();
+        let devices = describe.devices(&memories)?;
+        let inner = Inner { raw, platform_name, platform_version, process_index, devices, memories };
+        Ok(Client(Arc::new(inner)))
+    }
+
+    #[inline]
+    pub(super) fn api(&self) -> &'static Api {
+        self.0.raw.plugin.api()
+    }
+
+    pub(super) fn raw(&self) -> *mut PJRT_Client {
+        self.0.raw.raw.as_ptr()
+    }
+
+    pub(super) fn device_entries(&self) -> &[DeviceEntry] {
+        &self.0.devices
+    }
+
+    pub(super) fn memory_entries(&self) -> &[MemoryEntry] {
+        &self.0.memories
+    }
+
+    /// Limits for how long its end is waited for. The first limit counts.
+    #[doc(hidden)]
+    pub fn set_patience(&self, patience: Patience) {
+        let _ = self.0.raw.patience.set(patience);
+    }
+
+    /// Slot of the device at `raw`.
+    pub(super) fn device_slot(&self, raw: *const PJRT_Device, function: &'static str) -> Result<u32, Error> {
+        let slot = self.0.devices.iter().position(|entry| std::ptr::eq(entry.raw.as_ptr(), raw));
+        slot.and_then(|slot| u32::try_from(slot).ok()).ok_or_else(|| {
+            Error::layer(super::Code::Internal, function, "the plugin named a device that it had not listed")
+        })
+    }
+
+    /// The plugin this is a client of.
+    #[must_use]
+    #[inline]
+    pub fn plugin(&self) -> Plugin {
+        self.0.raw.plugin
+    }
+
+    /// Name of the platform: `cpu`, `cuda`, `tpu`.
+    #[must_use]
+    #[inline]
+    pub fn platform_name(&self) -> &str {
+        &self.0.platform_name
+    }
+
+    /// Version of the platform, in the plugin's words; empty when it has none.
+    #[must_use]
+    #[inline]
+    pub fn platform_version(&self) -> &str {
+        &self.0.platform_version
+    }
+
+    /// Index of this process among those that share the devices; 0 when there is one.
+    #[must_use]
+    #[inline]
+    pub fn process_index(&self) -> i64 {
+        self.0.process_index
+    }
+
+    /// Every device, also those of other processes, in the plugin's order.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        (0..self.0.devices.len() as u32).map(|slot| Device::new(self, slot)).collect()
+    }
+
+    /// The devices this process can use, in the plugin's order.
+    #[must_use]
+    pub fn addressable_devices(&self) -> Vec<Device> {
+        self.devices().into_iter().filter(Device::is_addressable).collect()
+    }
+
+    /// The device with this id.
+    #[must_use]
+    pub fn device(&self, id: i64) -> Option<Device> {
+        let slot = self.0.devices.iter().position(|entry| entry.id == id)?;
+        Some(Device::new(self, u32::try_from(slot).ok()?))
+    }
+
+    /// The memories this process can use; empty when the plugin does not list them.
+    #[must_use]
+    pub fn memories(&self) -> Vec<Memory> {
+        (0..self.0.memories.len() as u32).map(|slot| Memory::new(self, slot)).collect()
+    }
+
+    /// Makes a handler ([`fuseline_fusion::handler`]) known to the plugin, so that modules compiled for this client may call it.
+    ///
+    /// # Errors
+    /// When the plugin cannot call handlers, or the platform's memory is not the host's.
+    pub fn allow_handler(&self, target: &str) -> Result<(), Error> {
+        self.plugin().allow_handler(target, self.platform_name())
+    }
+
+    /// Compiles a StableHLO module, as text or as bytecode, and loads the result.
+    ///
+    /// Blocks for as long as the compiler runs (tens of milliseconds and more). The module runs as native code: one
+    /// with custom calls is to be trusted like the plugin.
+    ///
+    /// # Errors
+    /// The compiler's words; also when the module returns a type that [`fuseline_fusion::DType`] has no name for.
+    pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Executable, Error> {
+        self.compile_as(module.as_ref(), options, Parameters::Asked)
+    }
+
+    /// As [`Client::compile`], by who knows the module's parameters.
+    #[doc(hidden)]
+    pub fn compile_as(
+        &self,
+        module: &[u8],
+        options: &CompileOptions,
+        parameters: Parameters,
+    ) -> Result<Executable, Error> {
+        const FORMAT: &str = "mlir";
+        before("has the plugin compile");
+        let options = options.to_bytes();
+        let api = self.api();
+        let mut program = api.block::<PJRT_Program>();
+        // The field is in and out in C; `PJRT_Client_Compile` takes the program as const.
+        program.code = module.as_ptr().cast::<c_char>().cast_mut();
+        program.code_size = module.len();
+        program.format = FORMAT.as_ptr().cast();
+        program.format_size = FORMAT.len();
+        // SAFETY: holds because the client lives, and program and options outlive the call.
+        let out = unsafe {
+            call!(
+                api,
+                PJRT_Client_Compile_Args {
+                    client: self.raw(),
+                    program: program.as_mut_ptr(),
+                    compile_options: options.as_ptr().cast(),
+                    compile_options_size: options.len(),
+                }
+            )
+        }?;
+        self.plugin().origin().note_compile();
+        // SAFETY: holds because the call gave us the executable.
+        unsafe { Executable::from_raw(self, out.executable, "PJRT_Client_Compile", parameters) }
+    }
+
+    /// Loads what [`Executable::serialize`] wrote. `options` replaces the compile options stored with it.
+    ///
+    /// # Safety
+    /// The bytes are native code and are checked weakly or not at all. The caller vouches that they came, unchanged,
+    /// from [`Executable::serialize`] under the same plugin file on a machine with the same processor features.
+    ///
+    /// # Errors
+    /// Whatever the plugin notices, and as [`Client::compile`].
+    pub unsafe fn deserialize(
+        &self,
+        bytes: &[u8],
+        options: Option<&CompileOptions>,
+    ) -> Result<Executable, Error> {
+        // SAFETY: holds because the caller vouches for the bytes.
+        unsafe { self.deserialize_as(bytes, options, Parameters::Asked) }
+    }
+
+    /// As [`Client::deserialize`], by who knows the module's parameters.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub unsafe fn deserialize_as(
+        &self,
+        bytes: &[u8],
+        options: Option<&CompileOptions>,
+        parameters: Parameters,
+    ) -> Result<Executable, Error> {
+        before("has the plugin load an executable");
+        let options = options.map(CompileOptions::to_bytes);
+        let api = self.api();
+        let mut args = api.block::<PJRT_Executable_DeserializeAndLoad_Args>();
+        args.client = self.raw();
+        args.serialized_executable = bytes.as_ptr().cast();
+        args.serialized_executable_size = bytes.len();
+        if let Some(options) = &options {
+            args.tail.overridden_serialized_compile_options = options.as_ptr().cast();
+            args.tail.overridden_serialized_compile_options_size = options.len();
+        }
+        // SAFETY: holds because the client lives, the bytes outlive the call, and the caller vouches for them.
+        unsafe { api.call(&mut args) }?;
+        // SAFETY: holds because the call gave us the executable.
+        unsafe {
+            let function = "PJRT_Executable_DeserializeAndLoad";
+            Executable::from_raw(self, args.loaded_executable, function, parameters)
+        }
+    }
+}
+
+impl PartialEq for Client {
+    fn eq(&self, other: &Client) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Client {}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({}, {} devices)", self.0.platform_name, self.0.devices.len())
+    }
+}
+
+/// `None` for what the plugin does not implement.
+pub(super) fn optional<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_unimplemented() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Queries that are made once, when a client starts.
+struct Describe {
+    api: &'static Api,
+    client: *mut PJRT_Client,
+}
+
+impl Describe {
+    fn platform_name(&self) -> Result<String, Error> {
+        // SAFETY: holds because the client lives.
+        let out = unsafe { call!(self.api, PJRT_Client_PlatformName_Args { client: self.client }) }?;
+        // SAFETY: holds because the name lives as long as the client.
+        Ok(unsafe { text(out.platform_name, out.platform_name_size) })
+    }
+
+    fn platform_version(&self) -> Result<String, Error> {
+        // SAFETY: holds because the client lives.
+        let out = unsafe { call!(self.api, PJRT_Client_PlatformVersion_Args { client: self.client }) }?;
+        // SAFETY: holds because the text lives as long as the client.
+        Ok(unsafe { text(out.platform_version, out.platform_version_size) })
+    }
+
+    fn process_index(&self) -> Result<i64, Error> {
+        // SAFETY: holds because the client lives.
+        let out = unsafe { call!(self.api, PJRT_Client_ProcessIndex_Args { client: self.client }) }?;
+        Ok(super::api::id(out.process_index))
+    }
+
+    fn memories(&self) -> Result<Box<[MemoryEntry]>, Error> {
+        // SAFETY: holds because the client lives.
+        let out = unsafe { call!(self.api, PJRT_Client_AddressableMemories_Args { client: self.client }) }?;
+        // SAFETY: holds because the list lives as long as the client.
+        let raws = unsafe { list(out.addressable_memories, out.num_addressable_memories) };
+        raws.iter().filter_map(|raw| NonNull::new(*raw)).map(|raw| MemoryEntry::read(self.api, raw)).collect()
+    }
+
+    fn devices(&self, memories: &[MemoryEntry]) -> Result<Box<[DeviceEntry]>, Error> {
+        // SAFETY: holds because the client lives.
+        let out = unsafe { call!(self.api, PJRT_Client_Devices_Args { client: self.client }) }?;
+        // SAFETY: holds because the list lives as long as the client.
+        let raws = unsafe { list(out.devices, out.num_devices) };
+        let raws = raws.iter().filter_map(|raw| NonNull::new(*raw));
+        raws.map(|raw| DeviceEntry::read(self.api, raw, memories)).collect()
+    }
+}

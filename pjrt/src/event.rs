@@ -1,0 +1,219 @@
+//! Completion of asynchronous work.
+//!
+//! Invariants:
+//! - E1. The plugin's event object lives until the [`Event`] is dropped and every callback registered on it has run.
+//! - E2. A callback runs exactly once, also when registering it fails, and also when the [`Event`] is dropped first.
+//! - E3. The client lives as long as E1 asks, so callbacks may drop the last handle on anything.
+//!
+//! An event that only gets waited for costs no heap allocation; the first callback costs two, one if the event is given away for it.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use fuseline_sync::rank::before;
+use pjrt_sys::*;
+
+use super::api::{Api, call};
+use super::callback::shield;
+use super::client::Client;
+use super::error::{Error, count_destroy};
+
+/// Some asynchronous work, which finishes once, well or badly.
+///
+/// `Send + Sync`: any thread may ask, wait and register callbacks at any time, also several at once.
+pub struct Event {
+    raw: NonNull<PJRT_Event>,
+    client: Client,
+    /// Who destroys `raw`, once a callback shares it; until then, this handle.
+    shared: OnceLock<Arc<Shared>>,
+}
+
+// SAFETY: holds because PJRT events may be used and destroyed on any thread, several threads at a time (see the
+// thread-safety section of the module `pjrt`), and the rest of the struct is `Send + Sync` by itself.
+unsafe impl Send for Event {}
+// SAFETY: holds for the same reason.
+unsafe impl Sync for Event {}
+
+struct Shared {
+    raw: NonNull<PJRT_Event>,
+    client: Client,
+}
+
+// SAFETY: holds for the same reason as for `Event`.
+unsafe impl Send for Shared {}
+// SAFETY: holds for the same reason.
+unsafe impl Sync for Shared {}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        destroy(self.client.api(), self.raw);
+    }
+}
+
+fn destroy(api: &Api, raw: NonNull<PJRT_Event>) {
+    // SAFETY: holds because each event has one owner, `Event` or `Shared`, which calls this once, at its end.
+    let outcome = unsafe { call!(api, PJRT_Event_Destroy_Args { event: raw.as_ptr() }) };
+    count_destroy(outcome.map(drop));
+}
+
+impl Event {
+    /// Takes over an event that a call returned; `None` when it returned none.
+    ///
+    /// # Safety
+    /// `raw` is null or an event of `client`'s plugin that nobody else owns.
+    pub(super) unsafe fn from_raw(raw: *mut PJRT_Event, client: &Client) -> Option<Event> {
+        let raw = NonNull::new(raw)?;
+        Some(Event { raw, client: client.clone(), shared: OnceLock::new() })
+    }
+
+    /// True when the work has finished, well or badly. Never blocks.
+    ///
+    /// # Errors
+    /// When the plugin cannot tell.
+    pub fn is_ready(&self) -> Result<bool, Error> {
+        // SAFETY: holds because `self` keeps the event alive (E1).
+        let out = unsafe { call!(self.client.api(), PJRT_Event_IsReady_Args { event: self.raw.as_ptr() }) }?;
+        Ok(out.is_ready)
+    }
+
+    /// Blocks until the work has finished and says how.
+    ///
+    /// An event that finished long ago answers at once, with its error if it had one, every time it is asked.
+    ///
+    /// # Errors
+    /// The error of the work, in the plugin's words.
+    pub fn wait(&self) -> Result<(), Error> {
+        before("waits for the plugin");
+        // `PJRT_Event_Await` answers for finished events as well, so asking `is_ready` first would only cost a call.
+        // SAFETY: holds because `self` keeps the event alive (E1).
+        unsafe { call!(self.client.api(), PJRT_Event_Await_Args { event: self.raw.as_ptr() }) }.map(drop)
+    }
+
+    /// Calls `callback` once the work has finished, with how it did.
+    ///
+    /// It runs on a thread of the plugin, or at once on this one if the work has finished already; so it must not
+    /// block, and must not need a lock that the caller holds. A panic in it is stopped and counted
+    /// ([`super::counters`]). Dropping the event does not cancel it. When the plugin refuses the registration, the
+    /// callback runs now with that error.
+    pub fn on_ready<F>(&self, callback: F)
+    where
+        F: FnOnce(Result<(), Error>) + Send + 'static,
+    {
+        if let Err((error, callback)) = self.register(callback, |callback, outcome| callback(outcome)) {
+            callback(Err(error));
+        }
+    }
+
+    /// As [`Event::on_ready`], for an event that nobody needs for anything else.
+    pub fn into_on_ready<F>(self, callback: F)
+    where
+        F: FnOnce(Result<(), Error>) + Send + 'static,
+    {
+        if let Err((error, callback)) = register(self, callback, |callback, outcome| callback(outcome)) {
+            callback(Err(error));
+        }
+    }
+
+    /// Calls `run` with `state` once the work has finished; gives `state` back when it will not be called.
+    pub(super) fn register<S: Send + 'static>(&self, state: S, run: Run<S>) -> Result<(), (Error, S)> {
+        let shared =
+            self.shared.get_or_init(|| Arc::new(Shared { raw: self.raw, client: self.client.clone() }));
+        register(Arc::clone(shared), state, run)
+    }
+}
+
+/// What keeps an event alive (E1) and its client (E3).
+trait Keeper: Send + 'static {
+    fn raw(&self) -> NonNull<PJRT_Event>;
+    fn client(&self) -> &Client;
+}
+
+impl Keeper for Arc<Shared> {
+    fn raw(&self) -> NonNull<PJRT_Event> {
+        self.raw
+    }
+
+    fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Keeper for Event {
+    fn raw(&self) -> NonNull<PJRT_Event> {
+        self.raw
+    }
+
+    fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Calls `run` with `state` once the work has finished; gives `state` back when it will not be called.
+fn register<S: Send + 'static, K: Keeper>(keeper: K, state: S, run: Run<S>) -> Result<(), (Error, S)> {
+    let (api, event) = (keeper.client().api(), keeper.raw());
+    let pending = Box::into_raw(Box::new(Pending { state, run, keeper }));
+    // SAFETY: holds because the event lives until the callback has run (E1: `pending` keeps it) and `pending` is what
+    // `on_ready::<S, K>` expects; a plugin calls a registered callback once.
+    let outcome = unsafe {
+        call!(
+            api,
+            PJRT_Event_OnReady_Args {
+                event: event.as_ptr(),
+                callback: Some(on_ready::<S, K>),
+                user_arg: pending.cast::<c_void>(),
+            }
+        )
+    };
+    outcome.map(drop).map_err(|error| {
+        // SAFETY: holds because a refused callback is never called, so the box is still ours.
+        let pending = unsafe { Box::from_raw(pending) };
+        (error, pending.state)
+    })
+}
+
+/// What a callback does with its state.
+pub(super) type Run<S> = fn(S, Result<(), Error>);
+
+struct Pending<S, K> {
+    state: S,
+    run: Run<S>,
+    keeper: K,
+}
+
+/// What the plugin calls.
+unsafe extern "C" fn on_ready<S: Send, K: Keeper>(error: *mut PJRT_Error, user_arg: *mut c_void) {
+    shield(|| {
+        // SAFETY: holds because `register` made the box for this one call.
+        let pending = unsafe { Box::from_raw(user_arg.cast::<Pending<S, K>>()) };
+        let Pending { state, run, keeper } = *pending;
+        let outcome = if error.is_null() {
+            Ok(())
+        } else {
+            // SAFETY: holds because the callback owns the error it is given.
+            Err(unsafe { keeper.client().api().take_error(error, "PJRT_Event_OnReady") })
+        };
+        run(state, outcome);
+        // `keeper` goes last, in a panic as well: E1 and E3 hold while `run` does.
+        drop(keeper);
+    });
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.shared.get().is_none() {
+            destroy(self.client.api(), self.raw);
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_ready() {
+            Ok(true) => f.write_str("Event(ready)"),
+            Ok(false) => f.write_str("Event(pending)"),
+            Err(error) => write!(f, "Event({error})"),
+        }
+    }
+}

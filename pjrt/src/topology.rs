@@ -1,0 +1,230 @@
+//! Devices that need not be here, as a plugin knows them by a name, and compiling for them.
+//!
+//! Input: a name and options in the plugin's words (`v5e:2x2` for TPUs; a target configuration for GPUs). Output: serialised executables, which a
+//! client of the same plugin loads where such devices are.
+//!
+//! Invariant:
+//! - O1. The plugin's topology is destroyed once, after every compile for it has come back. Executables of it are destroyed before the call that
+//!   made them returns: nothing of them is left but their bytes.
+
+use std::ffi::c_char;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use fuseline_sync::rank::before;
+use pjrt_sys::*;
+
+use super::abi::Call;
+use super::api::{call, id, list, text};
+use super::client::optional;
+use super::error::{Code, Error, count_destroy};
+use super::executable::{destroy, serialize};
+use super::options::CompileOptions;
+use super::plugin::Plugin;
+use super::value::Value;
+
+/// A device of a [`Topology`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TargetDevice {
+    /// Its id among those of the topology.
+    pub id: i64,
+    /// What it is called: `TPU v5 lite`, `NVIDIA H100 80GB HBM3`.
+    pub kind: String,
+}
+
+/// Devices that a plugin can compile for. Clones are the same topology.
+///
+/// `Send + Sync`: any number of threads may compile at once.
+#[derive(Clone)]
+pub struct Topology(Arc<Inner>);
+
+struct Inner {
+    raw: RawTopology,
+    name: String,
+    platform_name: String,
+    platform_version: String,
+    devices: Box<[TargetDevice]>,
+}
+
+/// Destroys the topology when dropped.
+struct RawTopology {
+    plugin: Plugin,
+    raw: NonNull<PJRT_TopologyDescription>,
+}
+
+// SAFETY: holds because a topology is not changed after it was made, and may be used and destroyed on any thread (see the thread-safety section of
+// the module `pjrt`).
+unsafe impl Send for RawTopology {}
+// SAFETY: holds for the same reason.
+unsafe impl Sync for RawTopology {}
+
+impl Drop for RawTopology {
+    fn drop(&mut self) {
+        let raw = self.raw.as_ptr();
+        // SAFETY: holds because this is the only owner, at its end (O1).
+        let outcome =
+            unsafe { call!(self.plugin.api(), PJRT_TopologyDescription_Destroy_Args { topology: raw }) };
+        count_destroy(outcome.map(drop));
+    }
+}
+
+impl Plugin {
+    /// The devices that the plugin knows by a name, with options of its own. An empty name is the plugin's default, if it has one.
+    ///
+    /// # Errors
+    /// When the plugin compiles for no devices but its clients' (XLA's for CPUs), or knows none of that name; in its words.
+    pub fn topology(self, name: &str, options: &[(String, Value)]) -> Result<Topology, Error> {
+        const FUNCTION: &str = PJRT_TopologyDescription_Create_Args::FUNCTION;
+        let api = self.api();
+        let values: Vec<_> = options.iter().map(|(name, value)| value.to_raw(name)).collect();
+        // SAFETY: holds because name and options outlive the call.
+        let out = unsafe {
+            call!(
+                api,
+                PJRT_TopologyDescription_Create_Args {
+                    topology_name: name.as_ptr().cast(),
+                    topology_name_size: name.len(),
+                    create_options: values.as_ptr(),
+                    num_options: values.len(),
+                }
+            )
+        }?;
+        let raw = NonNull::new(out.topology)
+            .ok_or_else(|| Error::layer(Code::Internal, FUNCTION, "the plugin returned no topology"))?;
+        self.origin().note_call();
+        // From here on it is destroyed on every way out.
+        let raw = RawTopology { plugin: self, raw };
+        let platform_name = raw.platform_name()?;
+        let platform_version = optional(raw.platform_version())?.unwrap_or_default();
+        let devices = raw.devices()?;
+        let name = name.to_owned();
+        Ok(Topology(Arc::new(Inner { raw, name, platform_name, platform_version, devices })))
+    }
+}
+
+impl RawTopology {
+    fn platform_name(&self) -> Result<String, Error> {
+        let raw = self.raw.as_ptr();
+        // SAFETY: holds because `self` keeps the topology alive.
+        let out = unsafe {
+            call!(self.plugin.api(), PJRT_TopologyDescription_PlatformName_Args { topology: raw })
+        }?;
+        // SAFETY: holds because the name lives as long as the topology.
+        Ok(unsafe { text(out.platform_name, out.platform_name_size) })
+    }
+
+    fn platform_version(&self) -> Result<String, Error> {
+        let raw = self.raw.as_ptr();
+        // SAFETY: holds because `self` keeps the topology alive.
+        let out = unsafe {
+            call!(self.plugin.api(), PJRT_TopologyDescription_PlatformVersion_Args { topology: raw })
+        }?;
+        // SAFETY: holds because the text lives as long as the topology.
+        Ok(unsafe { text(out.platform_version, out.platform_version_size) })
+    }
+
+    fn devices(&self) -> Result<Box<[TargetDevice]>, Error> {
+        let (api, raw) = (self.plugin.api(), self.raw.as_ptr());
+        // SAFETY: holds because `self` keeps the topology alive.
+        let out =
+            unsafe { call!(api, PJRT_TopologyDescription_GetDeviceDescriptions_Args { topology: raw }) }?;
+        // SAFETY: holds because the list lives as long as the topology.
+        let descriptions = unsafe { list(out.descriptions, out.num_descriptions) };
+        let device = |&description: &*mut PJRT_DeviceDescription| {
+            // SAFETY: holds because the description lives as long as the topology.
+            let out =
+                unsafe { call!(api, PJRT_DeviceDescription_Id_Args { device_description: description }) }?;
+            let id = id(out.id);
+            // SAFETY: holds because the description lives as long as the topology.
+            let out =
+                unsafe { call!(api, PJRT_DeviceDescription_Kind_Args { device_description: description }) }?;
+            // SAFETY: holds because the kind lives as long as the topology.
+            let kind = unsafe { text(out.device_kind, out.device_kind_size) };
+            Ok(TargetDevice { id, kind })
+        };
+        descriptions.iter().map(device).collect()
+    }
+}
+
+impl Topology {
+    /// The plugin that it is of.
+    #[must_use]
+    pub fn plugin(&self) -> Plugin {
+        self.0.raw.plugin
+    }
+
+    /// The name it was asked for by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Name of the platform: `cuda`, `tpu`.
+    #[must_use]
+    pub fn platform_name(&self) -> &str {
+        &self.0.platform_name
+    }
+
+    /// Version of the platform, in the plugin's words; empty when it has none.
+    #[must_use]
+    pub fn platform_version(&self) -> &str {
+        &self.0.platform_version
+    }
+
+    /// Its devices, in the plugin's order.
+    #[must_use]
+    pub fn devices(&self) -> &[TargetDevice] {
+        &self.0.devices
+    }
+
+    /// Compiles a StableHLO module, as text or as bytecode, for devices of the topology that the options name by their ids. Returns the executable
+    /// as bytes for [`Client::deserialize`](super::Client::deserialize) under the same plugin file where such devices are.
+    ///
+    /// Blocks for as long as the compiler runs.
+    ///
+    /// # Errors
+    /// The compiler's words; when the plugin cannot compile without a client, or cannot serialise what it has made.
+    pub fn compile(&self, module: impl AsRef<[u8]>, options: &CompileOptions) -> Result<Vec<u8>, Error> {
+        const FORMAT: &str = "mlir";
+        before("has the plugin compile");
+        let (module, options) = (module.as_ref(), options.to_bytes());
+        let api = self.plugin().api();
+        let mut program = api.block::<PJRT_Program>();
+        // The field is in and out in C; `PJRT_Compile` takes the program as const.
+        program.code = module.as_ptr().cast::<c_char>().cast_mut();
+        program.code_size = module.len();
+        program.format = FORMAT.as_ptr().cast();
+        program.format_size = FORMAT.len();
+        // SAFETY: holds because the topology lives, program and options outlive the call, and the client is optional.
+        let out = unsafe {
+            call!(
+                api,
+                PJRT_Compile_Args {
+                    topology: self.0.raw.raw.as_ptr(),
+                    program: program.as_mut_ptr(),
+                    compile_options: options.as_ptr().cast(),
+                    compile_options_size: options.len(),
+                    client: std::ptr::null_mut(),
+                }
+            )
+        }?;
+        if out.executable.is_null() {
+            let function = PJRT_Compile_Args::FUNCTION;
+            return Err(Error::layer(Code::Internal, function, "the plugin returned no executable"));
+        }
+        self.plugin().origin().note_compile();
+        // SAFETY: holds because the call gave us the executable, which lives until it is destroyed below.
+        let bytes = unsafe { serialize(api, out.executable) };
+        // SAFETY: holds because nobody else has it (O1).
+        unsafe { destroy(api, out.executable) };
+        bytes
+    }
+}
+
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Topology({}, {} devices of {})", self.name(), self.devices().len(), self.platform_name())
+    }
+}

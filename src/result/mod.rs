@@ -1,2 +1,0 @@
-//! r
-pub(crate) mod once;

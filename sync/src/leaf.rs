@@ -1,0 +1,41 @@
+//! Leaf locks: locks of other crates under which nothing is called, taken or waited for.
+//!
+//! They have no rank. [`crate::rank`] checks that a thread holds none where it does what leaf locks
+//! forbid. Builds without debug assertions count nothing.
+
+use std::marker::PhantomData;
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static HELD: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Whether the calling thread holds a leaf lock.
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+pub(crate) fn holds_leaf() -> bool {
+    HELD.get() > 0
+}
+
+/// Counts a leaf lock for as long as it is held, on the thread that took it.
+#[derive(Debug)]
+pub struct LeafGuard(PhantomData<*const ()>);
+
+impl LeafGuard {
+    /// The calling thread is about to take a leaf lock.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "making one says that a lock is taken")]
+    pub fn new() -> LeafGuard {
+        #[cfg(debug_assertions)]
+        HELD.set(HELD.get() + 1);
+        LeafGuard(PhantomData)
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for LeafGuard {
+    #[inline]
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+    }
+}
