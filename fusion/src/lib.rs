@@ -15,12 +15,14 @@
 //! as files, [`text`] reads StableHLO modules, and [`custom`] makes ops of them.
 #![forbid(unsafe_code)]
 
+pub mod arithmetic;
 pub mod attr;
 pub mod canon;
 pub mod class;
 pub mod custom;
 mod display;
 pub mod dtype;
+pub mod element;
 pub mod encode;
 pub mod error;
 pub mod float;
@@ -37,6 +39,7 @@ mod printable;
 pub mod program;
 pub mod region;
 pub mod shape;
+pub mod subnormal;
 pub mod text;
 
 pub use attr::{AttrValue, Attrs};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dtype::{DType, DTypeClass, Element, RealElement};
-use crate::interp::number::{self, Elements, Store};
+use crate::element::{self, Elements, Store};
 use crate::shape::{Shape, ShapeError, TensorType};
 
 /// Dense host data: a [`TensorType`] and its elements, row-major, little-endian.
@@ -41,8 +41,8 @@ impl Scalar {
         let bits = match dtype.class() {
             DTypeClass::Complex => return None,
             DTypeClass::Bool => u128::from(value != 0.0),
-            DTypeClass::Float => number::from_f64(dtype, value),
-            _ => number::int_from_float(dtype, value),
+            DTypeClass::Float => element::from_f64(dtype, value),
+            _ => element::int_from_float(dtype, value),
         };
         Some(Scalar { dtype, bits: bits as u64 })
     }

@@ -7,7 +7,7 @@
 
 use std::f64::consts::{FRAC_PI_2, LN_2, PI};
 
-use super::number::Complex64;
+use crate::element::Complex64;
 
 /// What `asin` and `acos` of a number are made of, for its magnitudes of real and imaginary part.
 struct Kernel {

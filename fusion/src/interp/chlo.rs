@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::contraction::{Term, all_terms, contract};
 use super::index::{Indices, Walk, strides};
 use super::kernel::order;
-use super::number::{Elements, Store, to_int};
 use super::{EvalCall, EvalError, check_steps, run_body};
 use crate::dtype::{DType, DTypeClass};
+use crate::element::{Elements, Store, to_int};
 use crate::literal::Literal;
-use crate::op::rules::chlo::{Ragged, RaggedDims, ScanDims};
+use crate::op::dims::{Ragged, RaggedDims, ScanDims};
 use crate::shape::TensorType;
 
 /// `top_k`. Floats are in the total order of IEEE 754, in which a positive NaN is the greatest.

@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use super::function::Function;
-use super::number::Store;
 use super::reduction::{combine, converted};
 use super::{EvalCall, EvalError, JointCall, call};
 use crate::attr::Attrs;
+use crate::element::Store;
 use crate::literal::Literal;
-use crate::op::rules::collective::fits;
 use crate::op::{OpCode, Replicas, Signature, attrs};
 use crate::shape::TensorType;
 
@@ -35,7 +34,7 @@ pub fn alone(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
 
 /// The groups of a call whose replicas are all there.
 fn groups(call: &JointCall<'_>) -> Result<Vec<Vec<usize>>, EvalError> {
-    fits(&call.signature.call(), call.operands.len()).map_err(EvalError::Replicas)?;
+    call.signature.check_replicas(call.operands.len()).map_err(EvalError::Replicas)?;
     let ids = |group: &[i64]| group.iter().map(|&id| id as usize).collect();
     Ok(call.signature.attrs().view().groups(0).members().map(ids).collect())
 }
@@ -158,7 +157,7 @@ pub fn collective_broadcast(call: &JointCall<'_>) -> Result<Each, EvalError> {
 /// # Errors
 /// When the call is not for so many replicas.
 pub fn collective_permute(call: &JointCall<'_>) -> Result<Each, EvalError> {
-    fits(&call.signature.call(), call.operands.len()).map_err(EvalError::Replicas)?;
+    call.signature.check_replicas(call.operands.len()).map_err(EvalError::Replicas)?;
     let mut each = zeros(call);
     for &(source, target) in call.signature.attrs().view().pairs(0) {
         each[target as usize] = vec![Literal::clone(&call.operands[source as usize][0])];

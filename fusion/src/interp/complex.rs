@@ -5,7 +5,7 @@
 //! otherwise.
 
 use super::arc;
-use super::number::Complex64;
+use crate::element::Complex64;
 use crate::op::OpCode;
 
 /// An op of one operand; `None` when it has no complex form. `abs` is not here: its result is real.

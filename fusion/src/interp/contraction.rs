@@ -10,13 +10,13 @@ use num_complex::Complex;
 
 use super::direct;
 use super::index::{Indices, Walk, strides};
-use super::number::{
-    Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
-};
 use super::{EvalCall, EvalError, Sums, check_steps, native};
 use crate::dtype::{DType, DTypeClass};
+use crate::element::{
+    Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
+};
 use crate::literal::Literal;
-use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
+use crate::op::dims::{ConvDims, DotDims, conv_attr, conv_window};
 
 /// A number of the arithmetic that a contraction is computed in.
 pub(super) trait Term: Copy {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::function::Function;
 use super::index::{Walk, strides};
-use super::number::{Bits, Elements, Store, to_int};
 use super::{EvalCall, EvalError, JointCall, MAX_STEPS, check_steps, run_body, run_body_replicated};
+use crate::element::{Bits, Elements, Store, to_int};
 use crate::graph::Body;
 use crate::literal::Literal;
 use crate::op::{Effect, OpCode, Signature};

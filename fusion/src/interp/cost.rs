@@ -17,8 +17,8 @@ use super::native;
 use super::reduction::running_axis;
 use crate::dtype::DType;
 use crate::graph::{Graph, Node};
-use crate::op::rules::contraction::{ConvDims, DotDims, conv_attr};
-use crate::op::rules::reduction::reduce_window_dims;
+use crate::op::dims::reduce_window_dims;
+use crate::op::dims::{ConvDims, DotDims, conv_attr};
 use crate::op::{Fusibility, OpCode, Signature};
 use crate::shape::TensorType;
 

@@ -15,13 +15,13 @@ use super::cascade::{self, BLOCK, Cascade};
 use super::index::Walk;
 use super::kernel::{self, Kernel};
 use super::reuse::room;
-use super::subnormal::flushed_f32;
 use super::{EvalCall, Sums};
 use crate::dtype::DType;
 use crate::graph::Ref;
 use crate::literal::Literal;
 use crate::op::{Comparison, ComparisonType, OpCode, Signature};
 use crate::shape::TensorType;
+use crate::subnormal::flushed_f32;
 
 /// An element of `f32`, as it lies in memory.
 type Word = [u8; 4];

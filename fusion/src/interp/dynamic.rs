@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::number::{Elements, Store, from_int, to_int};
 use super::{EvalCall, EvalError};
 use crate::dtype::DType;
+use crate::element::{Elements, Store, from_int, to_int};
 use crate::literal::Literal;
 use crate::op::Signature;
-use crate::op::rules::dynamic::{twin, twin_attrs};
+use crate::op::dims::{twin, twin_attrs};
 
 /// The integers of an operand, those beyond 64 bits at the end of the range.
 pub(super) fn integers(literal: &Literal) -> Vec<i64> {

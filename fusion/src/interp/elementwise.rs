@@ -2,8 +2,8 @@
 
 use super::direct;
 use super::kernel::Kernel;
-use super::number::{Elements, Store, mask};
 use super::{EvalCall, EvalError};
+use crate::element::{Elements, Store, mask};
 use crate::literal::Literal;
 
 /// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a `pred` of `select`, a bound

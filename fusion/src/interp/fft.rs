@@ -2,8 +2,8 @@
 
 use std::f64::consts::TAU;
 
-use super::number::{Complex64, Elements, Store, from_complex, from_f64, to_complex};
 use super::{EvalCall, EvalError, check_steps};
+use crate::element::{Complex64, Elements, Store, from_complex, from_f64, to_complex};
 use crate::literal::Literal;
 use crate::op::FftType;
 

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use super::kernel::Kernel;
-use super::number::{Bits, Elements, Store};
-use super::subnormal::{self, flushed_bits};
 use super::{Arithmetic, EvalError, run_body};
 use crate::dtype::{DType, DTypeSet};
+use crate::element::{Bits, Elements, Store};
 use crate::graph::{Body, Node, Ref};
 use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
+use crate::subnormal::{self, flushed_bits};
 
 /// One op of a body on scalars.
 #[derive(Clone, Copy)]

@@ -2,6 +2,9 @@
 
 use smallvec::SmallVec;
 
+use crate::dtype::DType;
+use crate::element::{Bits, to_int};
+
 /// Offsets of the elements of a block, in row-major order of its dimensions: a tensor permuted, sliced, reversed or
 /// broadcast is a walk over the elements of the tensor as stored.
 #[derive(Clone, Debug)]
@@ -95,6 +98,11 @@ impl Indices {
         }
         None
     }
+}
+
+/// An index element, moved into `0..=last`.
+pub(super) fn clamp_index(dtype: DType, bits: Bits, last: u64) -> u64 {
+    to_int(dtype, bits).clamp(0, last.into()) as u64
 }
 
 /// Row-major strides of sizes, signed so that they can be turned around.

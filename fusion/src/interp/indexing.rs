@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 
 use super::function::Function;
-use super::index::{Indices, strides};
-use super::number::{Bits, Elements, Store, clamp_index, to_int};
+use super::index::{Indices, clamp_index, strides};
 use super::reduction::{combine, converted};
 use super::{EvalCall, EvalError};
+use crate::element::{Bits, Elements, Store, to_int};
 use crate::literal::Literal;
-use crate::op::rules::indexing::IndexDims;
+use crate::op::dims::IndexDims;
 
 type Index = SmallVec<[i128; 6]>;
 

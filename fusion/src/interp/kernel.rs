@@ -6,12 +6,12 @@
 use std::cmp::Ordering;
 
 use super::complex;
-use super::number::{
+use super::special;
+use crate::dtype::{DType, DTypeClass};
+use crate::element::{
     Bits, float_from_int, from_complex, from_f64, from_int, int_from_float, joined, mask, parts, to_complex,
     to_f64, to_int,
 };
-use super::special;
-use crate::dtype::{DType, DTypeClass};
 use crate::float::Specials;
 use crate::op::{Comparison, ComparisonType, Fusibility, OpCode, Signature};
 

@@ -3,9 +3,9 @@
 //! Short floats are computed in `f32`, the others in their own type. A product is added to a sum with one rounding.
 
 use super::complex::div;
-use super::number::{Bits, Complex64, Elements, Store, from_complex, from_f64, to_complex, to_f64};
 use super::{EvalCall, EvalError, check_steps, run_body};
 use crate::dtype::DType;
+use crate::element::{Bits, Complex64, Elements, Store, from_complex, from_f64, to_complex, to_f64};
 use crate::literal::Literal;
 use crate::op::{Lowered, Transpose};
 

@@ -40,28 +40,29 @@ mod kernel;
 pub mod linalg;
 pub mod movement;
 mod native;
-pub(crate) mod number;
 pub mod reduction;
 mod reuse;
 pub mod source;
 mod special;
-pub(crate) mod subnormal;
+mod subnormal;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use cost::estimate;
 
+pub use crate::arithmetic::{Arithmetic, Sums};
+
 use self::reuse::Reuse;
 
 use crate::attr::AttrView;
-use crate::dtype::DTypeSet;
 use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
 use crate::limits::MAX_GRAPH_OPS;
 use crate::literal::Literal;
 use crate::op::{Replicas, Signature};
 use crate::shape::{Bytes, TensorType};
+use crate::subnormal::access;
 
 /// Most bytes that one value of an interpreted program may have.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
@@ -147,36 +148,6 @@ impl fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
-/// How sums of products are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sums {
-    /// One term after the other: what others are compared with.
-    InOrder,
-    /// As is fastest, for products and convolutions of `f32`, and in blocks for its sums (J4):
-    /// those err less.
-    AnyOrder,
-}
-
-/// What the specification leaves to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arithmetic {
-    /// How sums of products may be taken.
-    pub sums: Sums,
-    /// Element types whose subnormal numbers ops that compute read and write as zeros of the same sign. A complex number is
-    /// flushed in both parts where its part's type is in the set.
-    pub flushed: DTypeSet,
-}
-
-impl Arithmetic {
-    /// What the specification says: sums in order, and subnormal numbers are numbers.
-    pub const REFERENCE: Arithmetic = Arithmetic { sums: Sums::InOrder, flushed: DTypeSet::NONE };
-
-    /// The same for a body that is called for each element: its sums are taken in order.
-    fn in_order(self) -> Arithmetic {
-        Arithmetic { sums: Sums::InOrder, ..self }
-    }
-}
-
 /// A call with its operands' data; what a reference implementation gets to see.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalCall<'a> {
@@ -261,7 +232,7 @@ pub fn call_by(
         "bug: operands do not have the types of {signature:?}",
     );
     check_sizes(signature)?;
-    let flushes = subnormal::access(signature).flushes(arithmetic.flushed);
+    let flushes = access(signature).flushes(arithmetic.flushed);
     let flushed = subnormal::flushed(flushes, operands);
     let operands = flushed.as_deref().unwrap_or(operands);
     let mut results = (signature.def().eval)(&EvalCall { arithmetic, signature, operands })?;
@@ -294,7 +265,7 @@ pub fn call_replicated(
         _ => return operands.iter().map(|operands| call_by(arithmetic, signature, operands)).collect(),
     };
     check_sizes(signature)?;
-    let flushes = subnormal::access(signature).flushes(arithmetic.flushed);
+    let flushes = access(signature).flushes(arithmetic.flushed);
     let flushed = |of_one: &Vec<_>| subnormal::flushed(flushes, of_one).unwrap_or_else(|| of_one.clone());
     let operands: &[Vec<Arc<Literal>>] = &operands.iter().map(flushed).collect::<Vec<_>>();
     let mut results = joint(&JointCall { arithmetic, signature, operands })?;

@@ -1,9 +1,9 @@
 //! Ops that move elements without computing: copies between two walks.
 
 use super::direct;
-use super::index::{Walk, strides};
-use super::number::{Elements, Store, clamp_index};
+use super::index::{Walk, clamp_index, strides};
 use super::{EvalCall, EvalError};
+use crate::element::{Elements, Store};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 

@@ -19,8 +19,8 @@ use super::direct;
 use super::index::{Indices, Walk, strides};
 use super::{EvalCall, Sums};
 use crate::literal::Literal;
-use crate::op::rules::contraction::{ConvDims, conv_attr, conv_window};
-use crate::op::rules::window::WindowDim;
+use crate::op::dims::WindowDim;
+use crate::op::dims::{ConvDims, conv_attr, conv_window};
 
 /// Elements of the matrix that a convolution is unrolled to, at a time: half a megabyte, which a core's own cache holds.
 const BLOCK: usize = 128 << 10;

@@ -7,11 +7,11 @@ use super::direct;
 use super::function::Function;
 use super::index::{Indices, Walk, strides};
 use super::kernel::Kernel;
-use super::number::{Bits, Elements, Store};
 use super::{EvalCall, EvalError, check_steps};
+use crate::element::{Bits, Elements, Store};
 use crate::literal::Literal;
-use crate::op::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
-use crate::op::rules::window::{Window, WindowDim};
+use crate::op::dims::{Window, WindowDim};
+use crate::op::dims::{reduce_window_dims, select_and_scatter_dims};
 use crate::{DType, TensorType};
 
 /// Elements of an operand, converted to the type that the body takes.

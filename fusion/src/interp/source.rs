@@ -5,9 +5,9 @@
 
 use super::dynamic::integers;
 use super::index::{Indices, strides};
-use super::number::{Bits, Elements, Store, float_from_int, from_int, mask, to_f64, to_int};
 use super::{EvalCall, EvalError};
 use crate::dtype::DTypeClass;
+use crate::element::{Bits, Elements, Store, float_from_int, from_int, mask, to_f64, to_int};
 use crate::literal::Literal;
 use crate::op::{RngAlgorithm, RngDistribution};
 

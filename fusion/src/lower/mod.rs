@@ -44,10 +44,10 @@ pub use scalars::ScalarPack;
 pub use size::fits_module;
 pub use verify::{Verified, VerifyError};
 
+use crate::arithmetic::{Arithmetic, Sums};
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeSet};
 use crate::graph::Body;
-use crate::interp::{Arithmetic, Sums};
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.

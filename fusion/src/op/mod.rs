@@ -19,10 +19,21 @@ mod code;
 mod def;
 mod expand;
 mod neutral;
+mod rounding;
 pub(crate) mod rules;
 mod sample;
 mod signature;
 mod table;
+
+/// Dimension numbers and windows of calls, decoded from their attributes.
+pub mod dims {
+    pub use super::rules::chlo::{Ragged, RaggedDims, ScanDims};
+    pub use super::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
+    pub use super::rules::dynamic::{Sizes, twin, twin_attrs};
+    pub use super::rules::indexing::IndexDims;
+    pub use super::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
+    pub use super::rules::window::{Window, WindowDim};
+}
 
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
@@ -30,12 +41,15 @@ pub use def::{
     Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 pub use expand::Lowered;
-pub(crate) use expand::{BERNOULLI, ZETA_TERMS, unsigned};
+pub(crate) use expand::unsigned;
+pub use expand::{BERNOULLI, ZETA_TERMS};
 pub use neutral::{extreme, neutral};
+pub use rounding::{rounding_class, runs_bodies, tolerance};
 pub use rules::collective::Named;
+pub use rules::source::RANDOM_BITS;
 pub use sample::{
     Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
-    SampledValue, Sampler, Seeded, fill, rounding, rounding_class, tolerance,
+    SampledValue, Sampler, Seeded, fill, rounding,
 };
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

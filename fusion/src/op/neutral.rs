@@ -2,7 +2,7 @@
 
 use super::code::OpCode;
 use crate::dtype::{DType, DTypeClass};
-use crate::interp::number::{Bits, Store, from_f64, from_int, joined, mask};
+use crate::element::{Bits, Store, from_f64, from_int, joined, mask};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 

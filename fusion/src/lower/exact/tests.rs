@@ -1,7 +1,7 @@
 //! Exact functions are held to the interpreter, and the ops that stand for others to their error bounds.
 
 use super::*;
-use crate::interp::number::{Elements, Store, to_f64};
+use crate::element::{Elements, Store, to_f64};
 use crate::lower::testing::{Data, run, sampled_region};
 use crate::op::{Aim, Entropy, ProgramOptions, Seeded};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::canon::{CanonRegion, can_lift};
-use crate::interp::number::{Elements, Store, to_f64};
+use crate::element::{Elements, Store, to_f64};
 use crate::interp::{self, Arithmetic};
 use crate::limits::MAX_ELEMS;
 use crate::literal::Scalar;

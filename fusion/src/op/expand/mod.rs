@@ -32,7 +32,7 @@ pub(super) use complex::{convert, iota, part};
 pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
 pub(super) use normalize::batch_norm;
-pub(crate) use zeta::{BERNOULLI, ZETA_TERMS};
+pub use zeta::{BERNOULLI, ZETA_TERMS};
 
 use super::attrs;
 use super::call::Call;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::dtype::DTypeSet;
-use crate::interp::number::{Bits, to_f64};
+use crate::element::{Bits, to_f64};
 use crate::interp::{self, Arithmetic};
 use crate::limits::MAX_BODY_DEPTH;
 use crate::literal::Literal;

@@ -2,7 +2,7 @@
 
 use super::{Aim, Domain, Entropy, Seeded};
 use crate::dtype::{DType, DTypeClass};
-use crate::interp::number::{Bits, Store, from_f64, from_int, joined, to_f64};
+use crate::element::{Bits, Store, from_f64, from_int, joined, to_f64};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 

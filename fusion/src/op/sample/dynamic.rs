@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Sample, SampleOperand, Sampler, indexing, movement};
 use crate::attr::AttrValue;
 use crate::dtype::{DType, DTypeSet};
-use crate::interp::number::{Store, from_int, to_int};
-use crate::op::rules::contraction::conv_attr;
+use crate::element::{Store, from_int, to_int};
+use crate::op::dims::conv_attr;
 use crate::op::{OpCode, Signature, attrs};
 use crate::shape::{Shape, TensorType};
 

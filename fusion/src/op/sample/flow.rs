@@ -6,19 +6,14 @@
 use std::sync::Arc;
 
 use super::program::{ProgramSampler, SampledValue};
+use crate::element::{Elements, Store, to_int};
 use crate::graph::{Body, Ref};
-use crate::interp::number::{Elements, Store, to_int};
 use crate::literal::Literal;
 use crate::op::{OpCode, Signature};
 use crate::shape::TensorType;
 
 /// Most steps of a loop in a portable program.
 const MOST_STEPS: usize = 16;
-
-/// Whether an op does nothing but run its bodies.
-pub(super) fn runs_bodies(op: OpCode) -> bool {
-    matches!(op, OpCode::While | OpCode::If | OpCode::Case | OpCode::Map)
-}
 
 impl ProgramSampler {
     /// The results of a call of such an op, if a portable program may have it.

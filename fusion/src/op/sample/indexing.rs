@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Domain, Sample, SampleOperand, Sampler, axes};
 use crate::dtype::{DType, DTypeSet};
-use crate::interp::number::{Bits, Store, from_int, to_int};
+use crate::element::{Bits, Store, from_int, to_int};
 use crate::op::attrs::{self, IndexDimensionNumbers};
 use crate::shape::TensorType;
 

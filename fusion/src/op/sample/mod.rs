@@ -35,9 +35,7 @@ pub(super) mod source;
 use std::sync::Arc;
 
 pub use data::fill;
-pub use program::{
-    ProgramOptions, ProgramSampler, Sampled, SampledValue, rounding, rounding_class, tolerance,
-};
+pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, rounding};
 
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};

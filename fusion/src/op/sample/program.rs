@@ -18,15 +18,17 @@
 
 use std::sync::Arc;
 
-use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill, flow};
+use super::{Aim, Entropy, Sample, SampleOperand, Sampler, fill};
 use crate::dtype::{DType, DTypeClass, DTypeSet};
-use crate::graph::{Body, Graph};
+use crate::element::{Bits, Elements, Store, from_f64, joined, parts, to_f64, to_int};
+use crate::graph::Body;
 use crate::interp;
-use crate::interp::number::{Bits, Elements, Store, from_f64, joined, parts, to_f64, to_int};
 use crate::literal::Literal;
-use crate::op::rules::chlo::ScanDims;
-use crate::op::rules::contraction::DotDims;
-use crate::op::{Fusibility, OPS, OpCode, OpDef, Rounding, Signature};
+use crate::op::dims::DotDims;
+use crate::op::dims::ScanDims;
+use crate::op::{
+    Fusibility, OPS, OpCode, OpDef, Rounding, Signature, rounding_class, runs_bodies, tolerance,
+};
 use crate::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use crate::shape::TensorType;
 
@@ -45,21 +47,6 @@ const LARGEST_ANGLE: f64 = 100.0;
 /// A correct executor's result may be this many times as far from the interpreter's as the shadows
 /// are. An executor that keeps short floats in longer ones skips the roundings of several ops.
 const MARGIN: f64 = 8.0;
-
-/// How far from the interpreter's result `x` a correct executor's may be in a portable program, as a part of
-/// `1 + |x|`, for values of this type that are not exact; 0 for types that are never inexact.
-///
-/// It holds for programs of any length, and leaves room for executors that keep short floats in longer ones.
-#[must_use]
-pub fn tolerance(dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => 0.25,
-        DType::F16 => 0.04,
-        DType::F32 => 1e-4,
-        DType::F64 => 1e-9,
-        _ => 0.0,
-    }
-}
 
 /// What programs to make.
 #[derive(Clone, Copy, Debug)]
@@ -302,7 +289,7 @@ impl ProgramSampler {
         if !data.iter().all(is_tame) {
             return None;
         }
-        if flow::runs_bodies(signature.op()) {
+        if runs_bodies(signature.op()) {
             return self.flow(signature, operands);
         }
         if matches!(signature.op(), OpCode::Sine | OpCode::Cosine | OpCode::Tan)
@@ -428,44 +415,6 @@ fn loosest_check(value: &SampledValue) -> Check {
         Some(check) if !value.is_exact() => check,
         _ => Check::Exact,
     }
-}
-
-/// What rounding does to the results of a call, its bodies included. The table's classes are those of the worst
-/// element types.
-#[must_use]
-pub fn rounding_class(signature: &Signature) -> Rounding {
-    let from = signature.operands().first().map(TensorType::dtype);
-    let to = signature.results().first().map(TensorType::dtype);
-    match (signature.op(), from, to) {
-        (OpCode::Convert, Some(from), Some(to)) => {
-            match (from.part().float_format(), to.part().float_format()) {
-                (Some(from), Some(to)) if from.exponent <= to.exponent && from.mantissa <= to.mantissa => {
-                    Rounding::Exact
-                }
-                (_, Some(_)) => Rounding::Rounded,
-                (Some(_), None) => Rounding::Step,
-                (None, None) => Rounding::Exact,
-            }
-        }
-        // The distance from zero, which is a root of a sum of squares.
-        (OpCode::Abs | OpCode::Sign, Some(from), _) if from.is_complex() => Rounding::Rounded,
-        (op, ..)
-            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
-                || flow::runs_bodies(op) =>
-        {
-            signature.bodies().iter().map(|body| body_class(body)).fold(Rounding::Exact, Rounding::worse)
-        }
-        // A program of one replica has nothing to combine with.
-        (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Rounding::Exact,
-        // Selecting jumps, so the operands are exact; what is left is to add up.
-        (OpCode::SelectAndScatter, ..) => body_class(&signature.bodies()[1]),
-        _ => signature.def().rounding,
-    }
-}
-
-fn body_class(body: &Body) -> Rounding {
-    let graph: &Graph = body.graph();
-    graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, Rounding::worse)
 }
 
 /// Exponents of the lowest and the highest bit that is set in any element; `None` when all are zero.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Domain, Entropy as _, Sample, SampleOperand, Sampler, Seeded, axes};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
-use crate::interp::number::{Store, float_from_int, from_int, joined};
+use crate::element::{Store, float_from_int, from_int, joined};
 use crate::op::attrs;
 use crate::shape::TensorType;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Domain, Sample, SampleOperand, Sampler, fill};
 use crate::dtype::DType;
-use crate::interp::number::{Store, from_f64, from_int, mask};
-use crate::op::rules::source::RANDOM_BITS;
+use crate::element::{Store, from_f64, from_int, mask};
+use crate::op::RANDOM_BITS;
 use crate::op::{RngAlgorithm, RngDistribution, attrs};
 use crate::shape::{Shape, TensorType};
 

@@ -1,9 +1,10 @@
 //! Elements as bits, and the kinds of numbers they are computed in.
 //!
-//! An element travels as its bits in the low end of [`Bits`], the rest zero: moving, selecting and comparing for
-//! equality need nothing else, and what is moved keeps its NaN payload. A complex number is its real part in the low half of
-//! its bits and its imaginary part above. Arithmetic decodes a float to `f64`, a complex number to two of them and anything
-//! else to `i128`, all exactly, and encodes the result once: [`from_f64`] rounds to nearest even, [`from_int`] wraps.
+//! An element travels as its bits in the low end of [`Bits`], the rest zero: moving, selecting and
+//! comparing for equality need nothing else, and what is moved keeps its NaN payload. A complex
+//! number is its real part in the low half of its bits and its imaginary part above. Arithmetic
+//! decodes a float to `f64`, a complex number to two of them and anything else to `i128`, all
+//! exactly, and encodes the result once: [`from_f64`] rounds to nearest even, [`from_int`] wraps.
 
 use num_complex::Complex;
 
@@ -12,18 +13,22 @@ use crate::literal::Literal;
 use crate::shape::TensorType;
 
 /// The bits of one element.
-pub(crate) type Bits = u128;
+pub type Bits = u128;
 
 /// A complex number under computation.
-pub(crate) type Complex64 = Complex<f64>;
+pub type Complex64 = Complex<f64>;
 
 /// All ones in the bits of the type: 1 for `bool`.
-pub(crate) const fn mask(dtype: DType) -> Bits {
+#[inline]
+#[must_use]
+pub const fn mask(dtype: DType) -> Bits {
     Bits::MAX >> (Bits::BITS - dtype.bits())
 }
 
 /// Value of the bits of a float.
-pub(crate) fn to_f64(dtype: DType, bits: Bits) -> f64 {
+#[inline]
+#[must_use]
+pub fn to_f64(dtype: DType, bits: Bits) -> f64 {
     match dtype {
         DType::F16 => half::f16::from_bits(bits as u16).to_f64(),
         DType::BF16 => f32::from_bits((bits as u32) << 16).into(),
@@ -37,7 +42,9 @@ pub(crate) fn to_f64(dtype: DType, bits: Bits) -> f64 {
 }
 
 /// Value of the bits of an integer or `bool`.
-pub(crate) fn to_int(dtype: DType, bits: Bits) -> i128 {
+#[inline]
+#[must_use]
+pub fn to_int(dtype: DType, bits: Bits) -> i128 {
     match dtype.class() {
         DTypeClass::Signed => {
             let unused = Bits::BITS - dtype.bits();
@@ -48,12 +55,16 @@ pub(crate) fn to_int(dtype: DType, bits: Bits) -> i128 {
 }
 
 /// Bits of an integer, wrapped to the type; the lowest bit for `bool`.
-pub(crate) const fn from_int(dtype: DType, value: i128) -> Bits {
+#[inline]
+#[must_use]
+pub const fn from_int(dtype: DType, value: i128) -> Bits {
     value as Bits & mask(dtype)
 }
 
 /// Bits of a float, rounded to nearest even. A NaN stays one of the same sign.
-pub(crate) fn from_f64(dtype: DType, value: f64) -> Bits {
+#[inline]
+#[must_use]
+pub fn from_f64(dtype: DType, value: f64) -> Bits {
     match dtype {
         DType::F64 => value.to_bits().into(),
         DType::F32 => (value as f32).to_bits().into(),
@@ -64,18 +75,24 @@ pub(crate) fn from_f64(dtype: DType, value: f64) -> Bits {
 }
 
 /// Bits of the parts of a complex element.
-pub(crate) const fn parts(dtype: DType, bits: Bits) -> (Bits, Bits) {
+#[inline]
+#[must_use]
+pub const fn parts(dtype: DType, bits: Bits) -> (Bits, Bits) {
     let half = dtype.bits() / 2;
     (bits & (Bits::MAX >> (Bits::BITS - half)), bits >> half)
 }
 
 /// Bits of a complex element of the given parts.
-pub(crate) const fn joined(dtype: DType, re: Bits, im: Bits) -> Bits {
+#[inline]
+#[must_use]
+pub const fn joined(dtype: DType, re: Bits, im: Bits) -> Bits {
     re | im << (dtype.bits() / 2)
 }
 
 /// Value of the bits of a complex number; anything else is real.
-pub(crate) fn to_complex(dtype: DType, bits: Bits) -> Complex64 {
+#[inline]
+#[must_use]
+pub fn to_complex(dtype: DType, bits: Bits) -> Complex64 {
     if !dtype.is_complex() {
         return Complex::new(to_f64(dtype, bits), 0.0);
     }
@@ -84,12 +101,15 @@ pub(crate) fn to_complex(dtype: DType, bits: Bits) -> Complex64 {
 }
 
 /// Bits of a complex number, each part rounded to nearest even.
-pub(crate) fn from_complex(dtype: DType, value: Complex64) -> Bits {
+#[inline]
+#[must_use]
+pub fn from_complex(dtype: DType, value: Complex64) -> Bits {
     joined(dtype, from_f64(dtype.part(), value.re), from_f64(dtype.part(), value.im))
 }
 
 /// Bits of an integer as a float, rounded once.
-pub(crate) fn float_from_int(dtype: DType, value: i128) -> Bits {
+#[must_use]
+pub fn float_from_int(dtype: DType, value: i128) -> Bits {
     if dtype == DType::F64 {
         return (value as f64).to_bits().into();
     }
@@ -104,7 +124,9 @@ pub(crate) fn float_from_int(dtype: DType, value: i128) -> Bits {
 }
 
 /// Bits of a float as an integer type: towards zero, to the nearest end of the range where it is outside, 0 for NaN.
-pub(crate) fn int_from_float(dtype: DType, value: f64) -> Bits {
+#[inline]
+#[must_use]
+pub fn int_from_float(dtype: DType, value: f64) -> Bits {
     let bits = dtype.bits();
     let (least, greatest) = match dtype.class() {
         DTypeClass::Signed => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
@@ -114,13 +136,14 @@ pub(crate) fn int_from_float(dtype: DType, value: f64) -> Bits {
 }
 
 /// The elements of a literal, as bits.
-#[derive(Clone, Copy)]
-pub(crate) struct Elements<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Elements<'a> {
     bytes: &'a [u8],
     dtype: DType,
 }
 
 /// The bits of an element in host memory, where a short signed integer is sign-extended.
+#[inline]
 fn load(bytes: &[u8], dtype: DType, index: usize) -> Bits {
     let size = dtype.size();
     let mut wide = [0; 16];
@@ -130,38 +153,55 @@ fn load(bytes: &[u8], dtype: DType, index: usize) -> Bits {
 }
 
 /// An element as host memory has it; the bytes past its size mean nothing.
+#[inline]
 fn stored(dtype: DType, bits: Bits) -> [u8; 16] {
     if dtype.class() == DTypeClass::Signed { to_int(dtype, bits).to_le_bytes() } else { bits.to_le_bytes() }
 }
 
 impl<'a> Elements<'a> {
-    pub(crate) fn of(literal: &'a Literal) -> Elements<'a> {
+    /// The elements of a literal, in row-major order.
+    #[inline]
+    #[must_use]
+    pub fn of(literal: &'a Literal) -> Elements<'a> {
         Elements { bytes: literal.bytes(), dtype: literal.dtype() }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The number of elements.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
 
-    pub(crate) fn get(&self, index: usize) -> Bits {
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Element `index`.
+    ///
+    /// # Panics
+    /// If there are no more than `index` elements.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Bits {
         load(self.bytes, self.dtype, index)
     }
 }
 
-/// An index element, moved into `0..=last`.
-pub(crate) fn clamp_index(dtype: DType, bits: Bits, last: u64) -> u64 {
-    to_int(dtype, bits).clamp(0, last.into()) as u64
-}
-
 /// The elements of a literal under construction, as bits.
-pub(crate) struct Store {
+#[derive(Debug)]
+pub struct Store {
     ty: TensorType,
     bytes: Vec<u8>,
 }
 
 impl Store {
     /// All elements have the given bits.
-    pub(crate) fn filled(ty: TensorType, bits: Bits) -> Store {
+    #[must_use]
+    pub fn filled(ty: TensorType, bits: Bits) -> Store {
         let bytes = match bits {
             0 => vec![0; ty.elems().get() * ty.dtype().size()],
             _ => stored(ty.dtype(), bits)[..ty.dtype().size()].repeat(ty.elems().get()),
@@ -170,7 +210,8 @@ impl Store {
     }
 
     /// The elements in row-major order.
-    pub(crate) fn collect(ty: TensorType, bits: impl Iterator<Item = Bits>) -> Store {
+    #[must_use]
+    pub fn collect(ty: TensorType, bits: impl Iterator<Item = Bits>) -> Store {
         let (dtype, size) = (ty.dtype(), ty.dtype().size());
         let mut bytes = Vec::with_capacity(ty.elems().get() * size);
         bits.for_each(|bits| bytes.extend_from_slice(&stored(dtype, bits)[..size]));
@@ -178,28 +219,45 @@ impl Store {
     }
 
     /// The elements of a literal, of its type.
-    pub(crate) fn of(literal: &Literal) -> Store {
+    #[must_use]
+    pub fn of(literal: &Literal) -> Store {
         Store { ty: literal.ty().clone(), bytes: literal.bytes().to_vec() }
     }
 
-    pub(crate) fn get(&self, index: usize) -> Bits {
+    /// Element `index`.
+    ///
+    /// # Panics
+    /// If there are no more than `index` elements.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Bits {
         load(&self.bytes, self.ty.dtype(), index)
     }
 
-    pub(crate) fn set(&mut self, index: usize, bits: Bits) {
+    /// Overwrites element `index`.
+    ///
+    /// # Panics
+    /// If there are no more than `index` elements.
+    #[inline]
+    pub fn set(&mut self, index: usize, bits: Bits) {
         let dtype = self.ty.dtype();
         let (first, size) = (index * dtype.size(), dtype.size());
         self.bytes[first..first + size].copy_from_slice(&stored(dtype, bits)[..size]);
     }
 
     /// The elements as they lie in memory.
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    pub(crate) fn finish(self) -> Literal {
-        Literal::from_bytes(self.ty, self.bytes)
-            .expect("bug: the interpreter made data that is not of its type")
+    /// The literal.
+    ///
+    /// # Panics
+    /// If the bytes are no elements of the type, which only [`Store::bytes_mut`] can make them.
+    #[must_use]
+    pub fn finish(self) -> Literal {
+        Literal::from_bytes(self.ty, self.bytes).expect("bug: data is not of its type")
     }
 }
 
