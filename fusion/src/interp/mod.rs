@@ -421,19 +421,22 @@ pub fn run_body_replicated(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::testing::sampled_region;
-    use crate::op::{Aim, ProgramOptions};
+    use crate::op::{Aim, ProgramOptions, ProgramSampler, Seeded};
+    use crate::program::testing::graph_of;
 
     #[test]
     fn what_is_freed_on_the_way_changes_no_result() {
         for seed in 0..200 {
-            let (region, operands) = sampled_region(ProgramOptions::new(Aim::Portable), seed, 20);
-            let all = run(region.graph(), &operands).unwrap();
+            let options = ProgramOptions::new(Aim::Portable);
+            let program = ProgramSampler::sample(options, &mut Seeded::new(seed), 20).program;
+            let (graph, _) = graph_of(&program);
+            let operands: Vec<_> = program.values.iter().map(|value| value.data.clone()).collect();
+            let all = run(&graph, &operands).unwrap();
             for step in 1..=3 {
                 let wanted: Vec<u32> = (0..all.len() as u32).rev().step_by(step).collect();
                 let expected: Vec<_> = wanted.iter().map(|&wanted| all[wanted as usize].clone()).collect();
                 assert_eq!(
-                    run_for(region.graph(), &operands, &wanted, Arithmetic::REFERENCE).unwrap(),
+                    run_for(&graph, &operands, &wanted, Arithmetic::REFERENCE).unwrap(),
                     expected,
                     "seed {seed}"
                 );

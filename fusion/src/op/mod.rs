@@ -17,7 +17,7 @@ pub mod attrs;
 mod call;
 mod code;
 mod def;
-mod expand;
+pub(crate) mod expand;
 mod neutral;
 mod rounding;
 pub(crate) mod rules;

@@ -1,19 +1,21 @@
 //! Carried functions are held to the interpreter: they compute the same bits as the ops that they stand for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::*;
-use crate::canon::{CanonRegion, can_lift};
-use crate::element::{Elements, Store, to_f64};
-use crate::interp::{self, Arithmetic};
-use crate::limits::MAX_ELEMS;
-use crate::literal::Scalar;
-use crate::lower::plain::plain;
-use crate::lower::testing::{self, Data, sampled_region};
-use crate::lower::{Aliases, Numerics, ScalarPack, Target, lower};
-use crate::op::{
-    Aim, OPS, OpDef, Operands, ProgramOptions, Replicas, Sample, SampleOperand, Sampler, Seeded, fill,
+use fuseline_fusion::canon::{CanonRegion, can_lift};
+use fuseline_fusion::element::{Elements, Store, to_f64};
+use fuseline_fusion::interp::{self, Arithmetic};
+use fuseline_fusion::limits::MAX_ELEMS;
+use fuseline_fusion::lower::passes::{Plain, carried, carrier, concerns, has_narrow, is_narrow, plain};
+use fuseline_fusion::lower::{Aliases, Numerics, ScalarPack, Target, lower};
+use fuseline_fusion::op::{
+    Aim, Fusibility, OPS, OpDef, Operands, ProgramOptions, Replicas, Sample, SampleOperand, Sampler, Seeded,
+    attrs, fill,
 };
+use fuseline_fusion::{Attrs, DType, DTypeSet, Graph, Literal, OpCode, Ref, Scalar, Signature, TensorType};
+
+use super::{Data, sampled_region};
 
 /// A region of one call, and of a conversion of each narrow result to a type that has its number and more: at the edges of a
 /// function a carried value that is out of range (W1) would be brought back.
@@ -51,7 +53,7 @@ fn carried_region(region: &CanonRegion) -> Plain {
 
 /// What the carried function of a region gives each replica.
 fn run(region: &CanonRegion, operands: &[Data]) -> Vec<Data> {
-    testing::run(region, Numerics::Fast, &carried_region(region), operands)
+    super::run(region, Numerics::Fast, &carried_region(region), operands)
 }
 
 /// Whether two results of a call are the same but for the sign of a sum that is zero, which follows from the order in which

@@ -1,9 +1,15 @@
 //! Exact functions are held to the interpreter, and the ops that stand for others to their error bounds.
 
-use super::*;
-use crate::element::{Elements, Store, to_f64};
-use crate::lower::testing::{Data, run, sampled_region};
-use crate::op::{Aim, Entropy, ProgramOptions, Seeded};
+use std::sync::Arc;
+
+use fuseline_fusion::canon::CanonRegion;
+use fuseline_fusion::element::{Elements, Store, to_f64};
+use fuseline_fusion::lower::passes::{Plain, crossed_as, exact, has_zero, plain, steady};
+use fuseline_fusion::lower::{Numerics, ScalarPack, Target, unsteady_op};
+use fuseline_fusion::op::{Aim, Entropy, ProgramOptions, Rounding, Seeded, rounding_class};
+use fuseline_fusion::{Attrs, DType, Graph, Literal, Node, OpCode, Ref, TensorType};
+
+use super::{Data, run, sampled_region};
 
 fn pack(region: &CanonRegion) -> ScalarPack {
     ScalarPack::of(Target::Any, region, Numerics::Exact)
@@ -35,8 +41,7 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
     let (mut fences, mut branches) = (0, 0);
     for seed in 0..400 {
         let (region, operands) = sampled_region(options, seed, 12);
-        let wanted =
-            run(&region, Numerics::Exact, &steady::steady(bare(&region)), std::slice::from_ref(&operands));
+        let wanted = run(&region, Numerics::Exact, &steady(bare(&region)), std::slice::from_ref(&operands));
         let function = exact(bare(&region), &pack(&region));
         assert_eq!(function.origins.len(), function.function.graph().nodes().len());
         assert!(function.origins.is_sorted(), "{:?}", function.origins);
@@ -49,7 +54,7 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
             branches += usize::from(node.signature().op() == OpCode::Case);
             for (ty, users) in node.signature().results().iter().zip(&mut users) {
                 let rounds = rounding_class(node.signature()) == Rounding::Rounded;
-                if !rounds || crossed_as(ty.dtype().part()).is_none() || pack(&region).zero().is_none() {
+                if !rounds || crossed_as(ty.dtype().part()).is_none() || !has_zero(&region, Numerics::Exact) {
                     continue;
                 }
                 for user in users {
