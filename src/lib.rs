@@ -152,6 +152,7 @@ pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
     TensorType,
 };
+pub use fuseline_interp as interp;
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;
 pub use promised::Promised;

@@ -11,8 +11,10 @@
 //!                                                  hashed)
 //! ```
 //!
-//! [`interp`] runs the same graphs in plain Rust and is the oracle of every test. [`program`] reads and writes programs
-//! as files, [`text`] reads StableHLO modules, and [`custom`] makes ops of them.
+//! [`program`] reads and writes programs as files, [`text`] reads StableHLO modules, and [`custom`]
+//! makes ops of them. The crate knows no interpreter: `fuseline-interp` runs the same graphs in plain
+//! Rust. [`arithmetic`] and [`subnormal`] say what it must know of a device, [`element`] how elements
+//! are stored.
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;
@@ -30,7 +32,6 @@ pub mod graph;
 pub mod groups;
 pub mod handler;
 pub mod id;
-pub mod interp;
 pub mod limits;
 pub mod literal;
 pub mod lower;

@@ -7,8 +7,10 @@ mod support;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use fuseline_fusion::op::{Aim, Entropy as _, OPS, Seeded, extreme, neutral};
-use fuseline_fusion::{Attrs, DType, Literal, OpCode, Signature, interp};
+use fuseline_fusion::op::{OPS, extreme, neutral};
+use fuseline_fusion::{Attrs, DType, Literal, OpCode, Signature};
+use fuseline_interp as interp;
+use fuseline_testgen::{Aim, Entropy as _, Seeded};
 use proptest::test_runner::TestCaseError;
 use support::answer::{holds, is_answered};
 use support::{Attempt, choices, from, runner, sampled};

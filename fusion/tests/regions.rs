@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use fuseline_fusion::canon::{EnvFingerprint, decode};
-use fuseline_fusion::op::Seeded;
+use fuseline_testgen::Seeded;
 use proptest::test_runner::TestCaseError;
 use support::draft::{CHANGES, Draft, every_change_is_told, has_one_reading};
 use support::recording::{is_read_back, keeps_its_keys, sample};

@@ -3,10 +3,11 @@
 //! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the receipt that says the call
 //! is valid and which types it returns. Pure; no I/O, no clock, no global state.
 //!
-//! Everything the library knows about an op stands in its row of the op table ([`OpDef`]): arity, attributes, type
-//! rule, fusibility, effect, StableHLO name, reference implementation and a generator of sample calls. The API
-//! methods, the error messages, the program format, the lowering, the conformance run and the property tests are all
-//! driven by that table, so an op is added by adding a row.
+//! What an op means stands in its row of the op table ([`OpDef`]): arity, attributes, type rule,
+//! fusibility, effect, StableHLO name and lowering. The API methods, the error messages, the program
+//! format, the lowering, the conformance run and the property tests are all driven by that table. So
+//! an op is added by adding a row. The crates `fuseline-interp` and `fuseline-testgen` have a function
+//! for each op code, and do not compile without one.
 //!
 //! Invariants:
 //! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need not check again.
@@ -21,7 +22,6 @@ pub(crate) mod expand;
 mod neutral;
 mod rounding;
 pub(crate) mod rules;
-mod sample;
 mod signature;
 mod table;
 
@@ -38,7 +38,7 @@ pub mod dims {
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{
-    Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, OpDef, OperandGroup, Operands, Replicas, Rounding,
+    Bodies, BodyDef, Dialect, Effect, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 pub use expand::Lowered;
 pub(crate) use expand::unsigned;
@@ -47,9 +47,5 @@ pub use neutral::{extreme, neutral};
 pub use rounding::{rounding_class, runs_bodies, tolerance};
 pub use rules::collective::Named;
 pub use rules::source::RANDOM_BITS;
-pub use sample::{
-    Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
-    SampledValue, Sampler, Seeded, fill, rounding,
-};
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

@@ -250,7 +250,7 @@ impl Signature {
 /// Effect of a call, and whether replicas compute it together: its own (what its target says, for a handler) or, for control flow, that of its bodies. Other
 /// bodies are applied to some elements at a time, where neither has a meaning.
 fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
-    let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together(_)));
+    let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together));
     if def.code == OpCode::CustomCall && attrs.view().bool(custom_call_at::EFFECT) {
         effect = Effect::Ordered;
     }
@@ -259,7 +259,7 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
             if inner.effect == Effect::Pure && !inner.joint {
                 continue;
             }
-            if !matches!(def.replicas, Replicas::InStep(_)) {
+            if !matches!(def.replicas, Replicas::InStep) {
                 return Err(OpError::new(
                     def.name,
                     Fault::Body,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::interp;
 use fuseline_fusion::lower::passes::{Plain, in_windows, plain};
 use fuseline_fusion::lower::{Aliases, Numerics, ScalarPack, Target, lower_for};
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, Body, DType, Graph, Literal, OpCode, TensorType};
+use fuseline_interp as interp;
 
 use super::run;
 

@@ -6,10 +6,11 @@ use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::element::{Elements, Store, to_f64};
 use fuseline_fusion::lower::passes::{Plain, crossed_as, exact, has_zero, plain, steady};
 use fuseline_fusion::lower::{Numerics, ScalarPack, Target, unsteady_op};
-use fuseline_fusion::op::{Aim, Entropy, ProgramOptions, Rounding, Seeded, rounding_class};
+use fuseline_fusion::op::{Rounding, rounding_class};
 use fuseline_fusion::{Attrs, DType, Graph, Literal, Node, OpCode, Ref, TensorType};
+use fuseline_testgen::{Aim, Entropy, ProgramOptions, Seeded, sampled_region};
 
-use super::{Data, run, sampled_region};
+use super::{Data, run};
 
 fn pack(region: &CanonRegion) -> ScalarPack {
     ScalarPack::of(Target::Any, region, Numerics::Exact)

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fuseline_fusion::element::{Bits, to_f64};
-use fuseline_fusion::interp::{self, Arithmetic};
 use fuseline_fusion::lower::passes::{common_float, is_scalar_code};
 use fuseline_fusion::op::dims::IndexDims;
-use fuseline_fusion::op::{
-    Aim, Fusibility, Lowered, OPS, OpDef, Replicas, Rounding, SampleOperand, Sampler, Seeded, fill,
-};
+use fuseline_fusion::op::{Fusibility, Lowered, OPS, OpDef, Replicas, Rounding};
 use fuseline_fusion::{
     AttrValue, Attrs, Body, DType, DTypeClass, DTypeSet, Literal, Node, OpCode, Ref, Signature, TensorType,
 };
+use fuseline_interp::{self as interp, Arithmetic};
+use fuseline_testgen::{Aim, SampleOperand, Sampler, Seeded, fill};
 
 /// Whether a collective has a channel.
 fn has_channel(signature: &Signature) -> bool {

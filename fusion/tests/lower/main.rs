@@ -7,28 +7,15 @@ mod expand;
 mod narrow;
 mod scalars;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use fuseline_fusion::canon::{CanonRegion, can_lift};
-use fuseline_fusion::interp::{self, Arithmetic};
+use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::lower::passes::Plain;
 use fuseline_fusion::lower::{Numerics, ScalarPack, Target};
-use fuseline_fusion::op::{ProgramOptions, ProgramSampler, Seeded};
-use fuseline_fusion::program::{Program, ProgramId};
-use fuseline_fusion::{Graph, Literal, Ref, Scalar};
+use fuseline_fusion::{Literal, Scalar};
+use fuseline_interp::{self as interp, Arithmetic};
 
 type Data = Vec<Arc<Literal>>;
-
-/// A sampled program as a region, its scalars lifted, and what its parameters are.
-fn sampled_region(options: ProgramOptions, seed: u64, ops: usize) -> (CanonRegion, Data) {
-    let sampled = ProgramSampler::sample(options, &mut Seeded::new(seed), ops);
-    let program = &sampled.program;
-    let (graph, _) = graph_of(program);
-    let data: Data = program.values.iter().map(|value| value.data.clone()).collect();
-    let lifted = graph.params().iter().map(can_lift).collect();
-    (CanonRegion::new(graph, lifted), data)
-}
 
 /// What a region's function gives each replica; `operands` are those of the region.
 fn run(region: &CanonRegion, numerics: Numerics, function: &Plain, operands: &[Data]) -> Vec<Data> {
@@ -53,17 +40,4 @@ fn run_packed(region: &CanonRegion, pack: &ScalarPack, function: &Plain, operand
         })
         .collect();
     interp::run_body_replicated(Arithmetic::REFERENCE, &function.function, &params).expect("runs")
-}
-
-/// A program as a graph, with the place of each value; the values that come with data are the parameters, in order.
-fn graph_of(program: &Program) -> (Graph, HashMap<ProgramId, Ref>) {
-    let mut graph = Graph::new();
-    let mut known: HashMap<ProgramId, Ref> =
-        program.values.iter().map(|value| (value.id, graph.param(value.data.ty().clone()))).collect();
-    for op in &program.ops {
-        let operands = op.operands.iter().map(|id| known[id]).collect();
-        let results = graph.push_signature(op.signature.clone(), operands);
-        known.extend(op.results.iter().copied().zip(results));
-    }
-    (graph, known)
 }

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, can_lift};
 use fuseline_fusion::element::{Elements, Store, to_f64};
-use fuseline_fusion::interp::{self, Arithmetic};
 use fuseline_fusion::limits::MAX_ELEMS;
 use fuseline_fusion::lower::passes::{Plain, carried, carrier, concerns, has_narrow, is_narrow, plain};
 use fuseline_fusion::lower::{Aliases, Numerics, ScalarPack, Target, lower};
-use fuseline_fusion::op::{
-    Aim, Fusibility, OPS, OpDef, Operands, ProgramOptions, Replicas, Sample, SampleOperand, Sampler, Seeded,
-    attrs, fill,
-};
+use fuseline_fusion::op::{Fusibility, OPS, OpDef, Operands, Replicas, attrs};
 use fuseline_fusion::{Attrs, DType, DTypeSet, Graph, Literal, OpCode, Ref, Scalar, Signature, TensorType};
+use fuseline_interp::{self as interp, Arithmetic};
+use fuseline_testgen::{Aim, ProgramOptions, Sample, SampleOperand, Sampler, Seeded, fill, sampled_region};
 
-use super::{Data, sampled_region};
+use super::Data;
 
 /// A region of one call, and of a conversion of each narrow result to a type that has its number and more: at the edges of a
 /// function a carried value that is out of range (W1) would be brought back.

@@ -3,9 +3,9 @@
 use fuseline_fusion::Scalar;
 use fuseline_fusion::lower::passes::{plain, taken_apart};
 use fuseline_fusion::lower::{Aliases, Numerics, ScalarPack, Target, lower_for};
-use fuseline_fusion::op::{Aim, ProgramOptions};
+use fuseline_testgen::{Aim, ProgramOptions, sampled_region};
 
-use super::{run, run_packed, sampled_region};
+use super::{run, run_packed};
 
 #[test]
 fn scalars_apart_change_no_result() {
