@@ -31,6 +31,7 @@ impl Arithmetic {
     pub const REFERENCE: Arithmetic = Arithmetic { sums: Sums::InOrder, flushed: DTypeSet::NONE };
 
     /// The same for a body that is called for each element: its sums are taken in order.
+    #[inline]
     #[must_use]
     pub fn in_order(self) -> Arithmetic {
         Arithmetic { sums: Sums::InOrder, ..self }

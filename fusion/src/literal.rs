@@ -55,12 +55,14 @@ impl Scalar {
     }
 
     /// Its type.
+    #[inline]
     #[must_use]
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
     /// Its bits, zero-extended.
+    #[inline]
     #[must_use]
     pub fn bits(self) -> u64 {
         self.bits
@@ -261,30 +263,35 @@ impl Literal {
     }
 
     /// Element type and shape.
+    #[inline]
     #[must_use]
     pub fn ty(&self) -> &TensorType {
         &self.ty
     }
 
     /// Element type.
+    #[inline]
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.ty.dtype()
     }
 
     /// Sizes of the dimensions, outermost first.
+    #[inline]
     #[must_use]
     pub fn dims(&self) -> &[u64] {
         self.ty.dims()
     }
 
     /// The elements as bytes: little-endian, row-major.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Takes the bytes out.
+    #[inline]
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

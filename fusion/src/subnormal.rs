@@ -32,6 +32,7 @@ pub enum Access {
 
 impl Access {
     /// The types whose subnormal numbers the op counts as zero, of those that the device flushes.
+    #[inline]
     #[must_use]
     pub fn flushes(self, flushed: DTypeSet) -> DTypeSet {
         match self {
