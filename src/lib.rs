@@ -44,7 +44,8 @@
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
 //! | [`Timeline`] | when it did it: why a step is slow, in words and as a page |
 //! | [`Error`] | what went wrong, at which op and call site |
-//! | [`fusion`] | the op table, region forming, keys, lowering and the reference interpreter, on their own |
+//! | [`fusion`] | the op table, region forming, keys and lowering, on their own |
+//! | [`interp`] | the reference interpreter, on its own |
 //! | [`pjrt`] | the safe layer over PJRT, on its own |
 //!
 //! # Modes

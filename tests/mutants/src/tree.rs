@@ -27,7 +27,8 @@ pub fn mutant_is_active(number: u32) -> bool {
 "#;
 
 /// The roots of the crates that can have mutants.
-const LIBRARIES: [&str; 4] = ["fusion/src/lib.rs", "cache/src/lib.rs", "src/lib.rs", "capi/src/lib.rs"];
+const LIBRARIES: [&str; 5] =
+    ["fusion/src/lib.rs", "interp/src/lib.rs", "cache/src/lib.rs", "src/lib.rs", "capi/src/lib.rs"];
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -135,7 +136,7 @@ impl Tree {
         let mut command = self.cargo();
         command.args(["check", "--locked", "--all-features", "--keep-going", "--quiet"]);
         command.args(["--message-format=json", "--lib"]);
-        for package in ["fuseline", "fuseline-fusion", "fuseline-cache", "fuseline-capi"] {
+        for package in ["fuseline", "fuseline-fusion", "fuseline-interp", "fuseline-cache", "fuseline-capi"] {
             command.args(["--package", package]);
         }
         let output = command.output().context("cargo does not start")?;

@@ -237,6 +237,6 @@ mod tests {
     fn the_published_crates_are_these() {
         let mut found = cargo::published(&Host::detect().expect("this machine")).expect("cargo metadata");
         found.sort();
-        assert_eq!(found, ["fuseline", "fuseline-cache", "fuseline-fusion"]);
+        assert_eq!(found, ["fuseline", "fuseline-cache", "fuseline-fusion", "fuseline-interp"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `zeta` and `polygamma` by the formulas of the interpreter (`interp/special.rs`).
+//! `zeta` and `polygamma` by the formulas of the interpreter (`interp/src/special.rs`).
 //!
 //! XLA's `zeta` adds nine terms and a remainder that holds for positive numbers. It gives -0.0078 in
 //! place of 9.86 for order 2 at -127.5, and NaN in place of 0 for an infinite number or order. XLA's
