@@ -68,8 +68,8 @@ pub fn from_f64(dtype: DType, value: f64) -> Bits {
     match dtype {
         DType::F64 => value.to_bits().into(),
         DType::F32 => (value as f32).to_bits().into(),
-        // Not by `half`, which goes through `f32` where the processor helps and drops low bits where it does not: that
-        // rounds twice.
+        // Not by `half`, which goes through `f32` where the processor helps and drops low bits
+        // where it does not: that rounds twice.
         _ => dtype.float_format().expect("bug: a float has a format").encode(value).into(),
     }
 }
@@ -113,8 +113,8 @@ pub fn float_from_int(dtype: DType, value: i128) -> Bits {
     if dtype == DType::F64 {
         return (value as f64).to_bits().into();
     }
-    // An `f64` that keeps a trace of the bits it drops in its last place (rounding to odd) rounds on to any shorter
-    // format as the integer itself would.
+    // An `f64` that keeps a trace of the bits it drops in its last place (rounding to odd) rounds
+    // on to any shorter format as the integer itself would.
     let magnitude = value.unsigned_abs();
     let excess = (u128::BITS - magnitude.leading_zeros()).saturating_sub(f64::MANTISSA_DIGITS);
     let kept = magnitude >> excess;
@@ -123,7 +123,8 @@ pub fn float_from_int(dtype: DType, value: i128) -> Bits {
     from_f64(dtype, if value < 0 { -odd } else { odd })
 }
 
-/// Bits of a float as an integer type: towards zero, to the nearest end of the range where it is outside, 0 for NaN.
+/// Bits of a float as an integer type: towards zero, to the nearest end of the range where it is
+/// outside, 0 for NaN.
 #[inline]
 #[must_use]
 pub fn int_from_float(dtype: DType, value: f64) -> Bits {
@@ -284,8 +285,8 @@ mod tests {
         }
     }
 
-    /// Between two neighbours `low` and `high` of a format: the middle goes to the even one, anything off the middle to the
-    /// nearer one, however little it is off.
+    /// Between two neighbours `low` and `high` of a format: the middle goes to the even one,
+    /// anything off the middle to the nearer one, however little it is off.
     #[test]
     fn rounding_is_to_nearest_even_in_one_step() {
         for dtype in [DType::F16, DType::BF16, DType::F32] {

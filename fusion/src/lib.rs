@@ -1,7 +1,7 @@
 //! What Fuseline knows about programs, without running them.
 //!
-//! This crate is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. It is published for the `fuseline` crate,
-//! which embedders use; its API follows that crate's needs.
+//! This crate is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. It is published for
+//! the `fuseline` crate, which embedders use; its API follows that crate's needs.
 //!
 //! Stages, each with a type that only the stage before it can make:
 //!
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! [`program`] reads and writes programs as files, [`text`] reads StableHLO modules, and [`custom`]
-//! makes ops of them. The crate knows no interpreter: `fuseline-interp` runs the same graphs in plain
-//! Rust. [`arithmetic`] and [`subnormal`] say what it must know of a device, [`element`] how elements
-//! are stored.
+//! makes ops of them. The crate knows no interpreter: `fuseline-interp` runs the same graphs in
+//! plain Rust. [`arithmetic`] and [`subnormal`] say what it must know of a device, [`element`] how
+//! elements are stored.
 #![forbid(unsafe_code)]
 
 pub mod arithmetic;

@@ -1,9 +1,10 @@
 //! Inverse trigonometric and hyperbolic functions of complex numbers, in `f64`.
 //!
-//! `asin` and `acos` are computed as in T. Hull, T. Fairgrieve and P. Tang, "Implementing the complex arcsine and arccosine
-//! functions using exception handling" (1997), which loses no digit of either part; `acosh` and `asinh` are the same values
-//! turned, and `atanh` is from W. Kahan, "Branch Cuts for Complex Elementary Functions" (1987). Signs of zeros tell the sides
-//! of a branch cut apart.
+//! `asin` and `acos` are computed as in T. Hull, T. Fairgrieve and P. Tang, "Implementing the
+//! complex arcsine and arccosine functions using exception handling" (1997), which loses no digit
+//! of either part; `acosh` and `asinh` are the same values turned, and `atanh` is from W. Kahan,
+//! "Branch Cuts for Complex Elementary Functions" (1987). Signs of zeros tell the sides of a branch
+//! cut apart.
 
 use std::f64::consts::{FRAC_PI_2, LN_2, PI};
 
@@ -38,12 +39,14 @@ impl Kernel {
                 im: large.ln() + LN_2 + 0.5 * (ratio * ratio).ln_1p(),
             };
         }
-        // Distances to the branch points -1 and 1, and half of their sum: the long half axis of the ellipse through the number.
+        // Distances to the branch points -1 and 1, and half of their sum: the long half axis of the
+        // ellipse through the number.
         let (far, near) = ((x + 1.0).hypot(y), (x - 1.0).hypot(y));
         let axis = 0.5 * (far + near);
         let ratio = x / axis;
         let square = y * y;
-        // What is left of `axis - 1`, and of the short half axis, where the plain difference would cancel.
+        // What is left of `axis - 1`, and of the short half axis, where the plain difference would
+        // cancel.
         let beyond_far = square / (far + (x + 1.0));
         let (asin, acos) = if ratio <= 0.6417 {
             (ratio.asin(), ratio.acos())

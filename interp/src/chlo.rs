@@ -36,8 +36,9 @@ pub(super) fn top_k(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     ])
 }
 
-/// `ragged_dot`. Group `i` is what lies from the sum of the sizes before `i` on, as far as its own size goes; what lies in no
-/// group counts as zero, and what lies outside of a group does not count for it, be it infinite or not.
+/// `ragged_dot`. Group `i` is what lies from the sum of the sizes before `i` on, as far as its own
+/// size goes; what lies in no group counts as zero, and what lies outside of a group does not count
+/// for it, be it infinite or not.
 ///
 /// # Errors
 /// When there are too many products.
@@ -120,7 +121,8 @@ struct Groups<'a> {
     dims: &'a RaggedDims<'a>,
     /// First index and the one past the last, of each group of each index of the prefix.
     bounds: Vec<(i64, i64)>,
-    /// Distance in `bounds` between neighbours along each dimension of the prefix; empty when all share their groups.
+    /// Distance in `bounds` between neighbours along each dimension of the prefix; empty when all
+    /// share their groups.
     strides: Vec<usize>,
 }
 

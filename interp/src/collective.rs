@@ -1,6 +1,8 @@
-//! Ops that the replicas of a program compute together: moved by the ops that move, combined by the bodies.
+//! Ops that the replicas of a program compute together: moved by the ops that move, combined by the
+//! bodies.
 //!
-//! Elements are combined in the order of the group, from the left: one of the orders the specification allows.
+//! Elements are combined in the order of the group, from the left: one of the orders the
+//! specification allows.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Functions of complex numbers, in `f64`.
 //!
-//! Branch cuts and special values are those of C99's Annex G where the specification names none. Formulas that avoid
-//! cancellation and early overflow are from W. Kahan, "Branch Cuts for Complex Elementary Functions" (1987), unless said
-//! otherwise.
+//! Branch cuts and special values are those of C99's Annex G where the specification names none.
+//! Formulas that avoid cancellation and early overflow are from W. Kahan, "Branch Cuts for Complex
+//! Elementary Functions" (1987), unless said otherwise.
 
 use fuseline_fusion::OpCode;
 use fuseline_fusion::element::Complex64;
@@ -198,7 +198,8 @@ fn pow(a: Complex64, b: Complex64) -> Complex64 {
     Complex64::new(scale * turn.cos(), scale * turn.sin())
 }
 
-/// `-i ln((x + i y) / sqrt(x^2 + y^2))`, the definition that the specification gives for complex operands.
+/// `-i ln((x + i y) / sqrt(x^2 + y^2))`, the definition that the specification gives for complex
+/// operands.
 fn atan2(y: Complex64, x: Complex64) -> Complex64 {
     let i = Complex64::new(0.0, 1.0);
     let root = sqrt(x * x + y * y);
@@ -214,7 +215,8 @@ mod tests {
         (a - b).norm() <= 4e-15 * b.norm().max(1e-300)
     }
 
-    /// Each function agrees with an inverse or with a plain formula, away from where the plain one cancels.
+    /// Each function agrees with an inverse or with a plain formula, away from where the plain one
+    /// cancels.
     #[test]
     fn functions_agree_with_their_definitions() {
         let one = Complex64::new(1.0, 0.0);

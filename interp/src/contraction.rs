@@ -1,10 +1,12 @@
 //! Products summed over dimensions: `dot_general` and `convolution`.
 //!
-//! The result's element type decides the arithmetic. A sum of `f32` is taken in `f32`, in order, as every executor that the
-//! results are compared with does in some order: where terms cancel, a sum that is rounded once is further away from theirs
-//! than they are from each other. Sums of other floats are taken in `f64` and rounded once. An integer sum is
-//! taken modulo 2^64, which is the sum of the result's type whatever the operands' types are, since wrapping commutes with
-//! sums and products. A `bool` sum is an `or` of `and`s. So the precision that a call asks for does not matter here.
+//! The result's element type decides the arithmetic. A sum of `f32` is taken in `f32`, in order, as
+//! every executor that the results are compared with does in some order: where terms cancel, a sum
+//! that is rounded once is further away from theirs than they are from each other. Sums of other
+//! floats are taken in `f64` and rounded once. An integer sum is taken modulo 2^64, which is the
+//! sum of the result's type whatever the operands' types are, since wrapping commutes with sums and
+//! products. A `bool` sum is an `or` of `and`s. So the precision that a call asks for does not
+//! matter here.
 
 use fuseline_fusion::element::{
     Bits, Complex64, Elements, Store, from_complex, from_f64, from_int, to_complex, to_f64, to_int,
@@ -159,7 +161,8 @@ impl<'a> Side<'a> {
         Side { operand, batch, contract, rest }
     }
 
-    /// Both operands, and how many matrices with how many rows, terms of each sum and columns they are.
+    /// Both operands, and how many matrices with how many rows, terms of each sum and columns they
+    /// are.
     ///
     /// # Errors
     /// When there are too many products.
@@ -178,7 +181,8 @@ impl<'a> Side<'a> {
         axes.iter().map(|&axis| self.operand.dims()[axis as usize] as usize).product()
     }
 
-    /// Goes through the elements by batch, then through a matrix whose rows are those of the result.
+    /// Goes through the elements by batch, then through a matrix whose rows are those of the
+    /// result.
     fn by_rows(&self) -> Walk {
         self.walk(self.rest.iter().chain(self.contract))
     }
@@ -194,7 +198,8 @@ impl<'a> Side<'a> {
         Walk::new(0, order.clone().map(|axis| dims[axis]), order.map(|axis| strides[axis]))
     }
 
-    /// The matrices, their rows those of the result or its columns, in the order in which they lie in memory where that is one of the two.
+    /// The matrices, their rows those of the result or its columns, in the order in which they lie
+    /// in memory where that is one of the two.
     fn matrices(&self, by_rows: bool) -> native::Matrices {
         let other_way = match by_rows {
             true => self.batch.iter().chain(self.contract).chain(&self.rest),
@@ -292,7 +297,8 @@ fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let depth = rhs.dims()[dims.kernel_input_feature];
     let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
     let (inputs, kernel): (Vec<T>, Vec<T>) = (all_terms(lhs), all_terms(rhs));
-    // A group of output features has an input of its own: a part of the features, or a part of the batch.
+    // A group of output features has an input of its own: a part of the features, or a part of the
+    // batch.
     let outputs = rhs.dims()[dims.kernel_output_feature];
     let per_feature_group = (outputs / feature_groups).max(1);
     let per_batch_group = (outputs / batch_groups).max(1);
@@ -323,7 +329,8 @@ fn convolve<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
                 weight += tap as usize * kernel_strides[dims.kernel_spatial[axis]] as usize;
             }
             for channel in 0..depth as usize {
-                // Padding is multiplied like any zero: where the weight is infinite or NaN, that shows.
+                // Padding is multiplied like any zero: where the weight is infinite or NaN, that
+                // shows.
                 let element = input.map_or(T::ZERO, |input| inputs[input + channel * input_feature_step]);
                 sum = sum.plus(element, kernel[weight + channel * kernel_feature_step]);
             }

@@ -10,7 +10,8 @@ use super::function::Function;
 use super::index::{Walk, strides};
 use super::{EvalCall, EvalError, JointCall, MAX_STEPS, check_steps, run_body, run_body_replicated};
 
-/// What an op of a loop's body counts for, in steps: running it takes about as long as visiting so many window elements.
+/// What an op of a loop's body counts for, in steps: running it takes about as long as visiting so
+/// many window elements.
 const STEPS_PER_OP: u64 = 64;
 
 /// What one step of a loop counts for.
@@ -45,8 +46,8 @@ fn bounded_loop(call: &EvalCall<'_>, most: u64) -> Result<Vec<Literal>, EvalErro
     Ok(owned(carried))
 }
 
-/// The branch that an operand selects: of `if`, where it is a `bool`, and of `case`, where an index without a branch, a
-/// negative one too, selects the last.
+/// The branch that an operand selects: of `if`, where it is a `bool`, and of `case`, where an index
+/// without a branch, a negative one too, selects the last.
 fn branch(signature: &Signature, selector: &Literal) -> usize {
     let index = to_int(selector.dtype(), Elements::of(selector).get(0));
     let last = signature.bodies().len() - 1;
@@ -74,10 +75,12 @@ fn agree<T: PartialEq>(call: &JointCall<'_>, choices: &[T]) -> Result<(), EvalEr
     Ok(())
 }
 
-/// `while` on several replicas: one whose condition says no keeps its values while the others go on.
+/// `while` on several replicas: one whose condition says no keeps its values while the others go
+/// on.
 ///
 /// # Errors
-/// As [`while_loop`], and when replicas that exchange data in a body take different numbers of steps.
+/// As [`while_loop`], and when replicas that exchange data in a body take different numbers of
+/// steps.
 pub(super) fn while_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError> {
     let (arithmetic, bodies) = (call.arithmetic.in_order(), call.signature.bodies());
     let mut carried = call.operands.to_vec();
@@ -121,8 +124,9 @@ pub(super) fn branches_in_step(call: &JointCall<'_>) -> Result<Vec<Vec<Literal>>
     Ok(results)
 }
 
-/// `sort`, stable whether that is asked for or not. What a comparator that contradicts itself makes of the order is left
-/// open by the specification; here every comparator ends in some permutation of the elements.
+/// `sort`, stable whether that is asked for or not. What a comparator that contradicts itself makes
+/// of the order is left open by the specification; here every comparator ends in some permutation
+/// of the elements.
 ///
 /// # Errors
 /// When the comparator fails, or there are too many elements to compare.
@@ -160,8 +164,9 @@ struct Order {
 }
 
 impl Order {
-    /// The numbers below `size` in the order that `before` says, by merging runs from the bottom up: an element of the
-    /// right run goes first only if it comes before the left one, which keeps equal ones as they were.
+    /// The numbers below `size` in the order that `before` says, by merging runs from the bottom
+    /// up: an element of the right run goes first only if it comes before the left one, which keeps
+    /// equal ones as they were.
     fn sorted(
         &mut self,
         size: usize,
@@ -316,8 +321,8 @@ mod tests {
         }
     }
 
-    /// However a comparator contradicts itself, the elements are the same afterwards; equal ones keep their order where it
-    /// does not.
+    /// However a comparator contradicts itself, the elements are the same afterwards; equal ones
+    /// keep their order where it does not.
     #[test]
     fn a_sort_is_stable_and_a_permutation_by_any_comparator() {
         let values: Vec<f32> = (0..50u16)

@@ -1,14 +1,17 @@
 //! What interpreting a graph takes, told before it is done.
 //!
-//! Input: a graph. Output: a time on one core, from its types alone: the same for the same graph, on any machine at any time. So what is
-//! decided by it is a function of the program.
+//! Input: a graph. Output: a time on one core, from its types alone: the same for the same graph,
+//! on any machine at any time. So what is decided by it is a function of the program.
 //!
-//! The constants are times of single ops on 65,536 elements (AMD EPYC, release build, 2026-11-23, best of 5;
-//! `cargo test --release -p fuseline-fusion --lib cost_of_ops -- --ignored --nocapture`): with loops of their own
-//! arithmetic 0.3 to 1.1 ns an element, functions 5 to 14, sums 0.2 to 0.7; other elementwise ops 26 to 48 ns an element; movement 0.1 to
-//! 1.3. A product takes 0.11 to 0.15 ns in a plain loop and 0.022 to 0.03 by the library; to unroll a convolution takes 0.5 to 0.9 ns an
-//! element and 6 ns more for each element of a window (Intel Xeon, 2026-11-24). Where data is in no cache all take longer, so the constants are no
-//! less than two or three times the least of these.
+//! The constants are times of single ops on 65,536 elements (AMD EPYC, release build, 2026-11-23,
+//! best of 5;
+//! `cargo test --release -p fuseline-interp --lib cost_of_ops -- --ignored --nocapture`): with
+//! loops of their own arithmetic 0.3 to 1.1 ns an element, functions 5 to 14, sums 0.2 to 0.7;
+//! other elementwise ops 26 to 48 ns an element; movement 0.1 to 1.3. A product takes 0.11 to 0.15
+//! ns in a plain loop and 0.022 to 0.03 by the library; to unroll a convolution takes 0.5 to 0.9 ns
+//! an element and 6 ns more for each element of a window (Intel Xeon, 2026-11-24). Where data is in
+//! no cache all take longer, so the constants are no less than two or three times the least of
+//! these.
 
 use std::time::Duration;
 
@@ -20,7 +23,8 @@ use super::direct::{self, Effort};
 use super::native;
 use super::reduction::running_axis;
 
-/// What an op costs besides its elements: looking it up, and memory for its results. This and what follows is in hundredths of nanoseconds.
+/// What an op costs besides its elements: looking it up, and memory for its results. This and what
+/// follows is in hundredths of nanoseconds.
 const OP: u64 = 100_000;
 /// An element of an op that has a loop of its own ([`direct`]).
 const PLAIN: u64 = 100;
@@ -39,8 +43,8 @@ const SEEN: u64 = 700;
 const SEEN_FEATURE: u64 = 100;
 const PER_NANO: u64 = 100;
 
-/// What it takes to interpret a graph. `None` if that cannot be told: with loops and branches, functions of elements, handlers, and ops
-/// whose time does not follow from their types.
+/// What it takes to interpret a graph. `None` if that cannot be told: with loops and branches,
+/// functions of elements, handlers, and ops whose time does not follow from their types.
 #[must_use]
 pub fn estimate(graph: &Graph) -> Option<Duration> {
     let all =

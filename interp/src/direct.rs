@@ -1,7 +1,8 @@
-//! What most programs consist of, without a step of the interpreter per element: elementwise ops on `f32`, products and sums of them, and
-//! whatever moves elements.
+//! What most programs consist of, without a step of the interpreter per element: elementwise ops on
+//! `f32`, products and sums of them, and whatever moves elements.
 //!
-//! Input: a call. Output: its result, or `None` where it is none of these; the general way is there for all calls.
+//! Input: a call. Output: its result, or `None` where it is none of these; the general way is there
+//! for all calls.
 //!
 //! Invariants:
 //! - J3: the same operations on the same values in the same order as the general way, so the same
@@ -9,7 +10,8 @@
 //!   a sum of products goes on for many results at once, each in its own order. Where sums may be
 //!   taken in any order (J4), those of many terms are taken by [`cascade`], and err less.
 //!
-//! There is no unsafe code and no assumption on the processor: the loops are of a form that compilers turn into vector instructions.
+//! There is no unsafe code and no assumption on the processor: the loops are of a form that
+//! compilers turn into vector instructions.
 
 use fuseline_fusion::op::{Comparison, ComparisonType};
 use fuseline_fusion::subnormal::flushed_f32;
@@ -185,7 +187,8 @@ fn gathered<const SIZE: usize>(from: &Literal, walk: Walk) -> Vec<u8> {
     bytes
 }
 
-/// Copies elements of `size` bytes from the offsets of one walk to those of another over a block of the same sizes.
+/// Copies elements of `size` bytes from the offsets of one walk to those of another over a block of
+/// the same sizes.
 pub(super) fn copy(from: &[u8], source: Walk, to: &mut [u8], target: Walk, size: usize) {
     let ((sources, len, from_step), (targets, _, to_step)) = (source.rows(), target.rows());
     for (source, target) in sources.zip(targets) {
@@ -202,7 +205,8 @@ pub(super) fn copy(from: &[u8], source: Walk, to: &mut [u8], target: Walk, size:
 
 // ----- sums -----
 
-/// A `reduce` of one tensor of `f32` by one op on `f32`. `walk` gives the places of the results, in the order of the elements.
+/// A `reduce` of one tensor of `f32` by one op on `f32`. `walk` gives the places of the results, in
+/// the order of the elements.
 pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option<Literal> {
     let op = reduces_by(call.signature)?;
     let (inputs, init) = (words(call.operand(0)), words(call.operand(1))[0]);
@@ -378,7 +382,8 @@ mod tests {
     fn data(dims: &[u64], seed: u64) -> Arc<Literal> {
         let mut entropy = Seeded::new(seed);
         let ty = TensorType::of(DType::F32, dims).unwrap();
-        // Among ordinary numbers, those where ways to compute part: no numbers, infinite ones, zeros of both signs, subnormal ones.
+        // Among ordinary numbers, those where ways to compute part: no numbers, infinite ones,
+        // zeros of both signs, subnormal ones.
         let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, -1e-40, f32::MAX, f32::MIN];
         let elements = (0..ty.elems().get()).map(|_| match entropy.draw(20) {
             at if (at as usize) < odd.len() => odd[at as usize],
@@ -395,7 +400,8 @@ mod tests {
         Some(graph)
     }
 
-    /// One NaN for all: which one a sum of two is, the specification leaves open, and so do compilers.
+    /// One NaN for all: which one a sum of two is, the specification leaves open, and so do
+    /// compilers.
     fn bits(literal: &Literal) -> Vec<u32> {
         if literal.dtype() != DType::F32 {
             return literal.bytes().iter().map(|&byte| byte.into()).collect();

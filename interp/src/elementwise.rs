@@ -6,8 +6,8 @@ use fuseline_fusion::element::{Elements, Store, mask};
 use super::kernel::Kernel;
 use super::{EvalCall, EvalError, direct};
 
-/// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a `pred` of `select`, a bound
-/// of `clamp`) stands for all elements.
+/// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a
+/// `pred` of `select`, a bound of `clamp`) stands for all elements.
 ///
 /// # Errors
 /// None.
@@ -31,8 +31,8 @@ pub(super) fn map_each(kernel: Kernel, call: &EvalCall<'_>) -> Literal {
     Store::collect(ty, results).finish()
 }
 
-/// `bitcast_convert`: the same bits as another element type. A wide element is its narrow parts, lowest bits first;
-/// an element of fewer than 8 bits is as many bits as it has.
+/// `bitcast_convert`: the same bits as another element type. A wide element is its narrow parts,
+/// lowest bits first; an element of fewer than 8 bits is as many bits as it has.
 ///
 /// # Errors
 /// None.

@@ -1,4 +1,5 @@
-//! Fourier transforms, by their definition: each element of a line is a sum over all of it, in `f64`.
+//! Fourier transforms, by their definition: each element of a line is a sum over all of it, in
+//! `f64`.
 
 use std::f64::consts::TAU;
 
@@ -8,7 +9,8 @@ use fuseline_fusion::op::FftType;
 
 use super::{EvalCall, EvalError, check_steps};
 
-/// The sums over a line, each element turned once more from one to the next; backwards for the inverse, but for its factor.
+/// The sums over a line, each element turned once more from one to the next; backwards for the
+/// inverse, but for its factor.
 fn transformed(line: &[Complex64], inverse: bool) -> Vec<Complex64> {
     let size = line.len();
     let turn = if inverse { TAU } else { -TAU };
@@ -25,7 +27,8 @@ fn transformed(line: &[Complex64], inverse: bool) -> Vec<Complex64> {
     (0..size).map(sum).collect()
 }
 
-/// `size` real numbers from the first half of their transform and one more. What is imaginary where it cannot be is left out.
+/// `size` real numbers from the first half of their transform and one more. What is imaginary where
+/// it cannot be is left out.
 fn reals(half: &[Complex64], size: usize) -> Vec<Complex64> {
     let whole: Vec<Complex64> = (0..size)
         .map(|k| match k {

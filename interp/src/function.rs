@@ -1,8 +1,9 @@
 //! Bodies, called once per element.
 //!
-//! Input: the [`Body`] of a `reduce` and its like, then the bits of its scalar arguments. Output: the bits of its
-//! results. A body of elementwise ops on scalars, which is what nearly all bodies are, becomes a list of kernels over
-//! registers; any other is run as a graph. Both ways run the same kernels, so they give the same bits.
+//! Input: the [`Body`] of a `reduce` and its like, then the bits of its scalar arguments. Output:
+//! the bits of its results. A body of elementwise ops on scalars, which is what nearly all bodies
+//! are, becomes a list of kernels over registers; any other is run as a graph. Both ways run the
+//! same kernels, so they give the same bits.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use super::{Arithmetic, EvalError, run_body};
 enum Step {
     Constant(Bits),
     Apply(Kernel, [usize; 3]),
-    /// The same where the device flushes subnormal numbers: the types of operands and result that it flushes.
+    /// The same where the device flushes subnormal numbers: the types of operands and result that
+    /// it flushes.
     Flush(Kernel, [usize; 3], Flushes),
 }
 

@@ -4,8 +4,8 @@ use fuseline_fusion::DType;
 use fuseline_fusion::element::{Bits, to_int};
 use smallvec::SmallVec;
 
-/// Offsets of the elements of a block, in row-major order of its dimensions: a tensor permuted, sliced, reversed or
-/// broadcast is a walk over the elements of the tensor as stored.
+/// Offsets of the elements of a block, in row-major order of its dimensions: a tensor permuted,
+/// sliced, reversed or broadcast is a walk over the elements of the tensor as stored.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     dims: SmallVec<[usize; 6]>,
@@ -16,7 +16,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// A walk from element `offset` over a block of sizes `dims`; a step along dimension `i` is `strides[i]` elements.
+    /// A walk from element `offset` over a block of sizes `dims`; a step along dimension `i` is
+    /// `strides[i]` elements.
     pub(super) fn new(
         offset: usize,
         dims: impl IntoIterator<Item = u64>,
@@ -34,7 +35,8 @@ impl Walk {
         self.dims.iter().product()
     }
 
-    /// A walk that has not begun, by rows: where each begins, how many elements it has, and the step from one to the next.
+    /// A walk that has not begun, by rows: where each begins, how many elements it has, and the
+    /// step from one to the next.
     pub(super) fn rows(mut self) -> (Walk, usize, isize) {
         let (len, step) = (self.dims.pop(), self.strides.pop());
         self.index.pop();
@@ -82,7 +84,8 @@ impl Indices {
         }
     }
 
-    /// The next index. Not an `Iterator`: the index is lent, since a loop over elements must not allocate.
+    /// The next index. Not an `Iterator`: the index is lent, since a loop over elements must not
+    /// allocate.
     pub(super) fn advance(&mut self) -> Option<&[u64]> {
         if !self.started {
             self.started = true;

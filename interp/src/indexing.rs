@@ -31,8 +31,8 @@ impl<'a> Starts<'a> {
         Starts { dims, indices, component, strides }
     }
 
-    /// Where the window of a batch index starts in an operand of rank `rank`; `bound` is what becomes of a component of
-    /// the index vector, given the operand dimension it belongs to.
+    /// Where the window of a batch index starts in an operand of rank `rank`; `bound` is what
+    /// becomes of a component of the index vector, given the operand dimension it belongs to.
     fn at(&self, batch: &[u64], rank: usize, bound: impl Fn(usize, Bits) -> i128) -> Index {
         let mut start = Index::from_elem(0, rank);
         let first: usize = batch.iter().zip(&self.strides).map(|(&i, &stride)| i as usize * stride).sum();
@@ -53,7 +53,8 @@ fn offset(index: &[u64], strides: &[isize]) -> usize {
     index.iter().zip(strides).map(|(&i, &stride)| i as usize * stride as usize).sum()
 }
 
-/// The dimensions of a gather's result or of a scatter's updates: sizes and strides of the batch, then of the window.
+/// The dimensions of a gather's result or of a scatter's updates: sizes and strides of the batch,
+/// then of the window.
 struct Parts {
     batch_dims: SmallVec<[u64; 6]>,
     batch_strides: SmallVec<[isize; 6]>,
@@ -111,8 +112,9 @@ pub(super) fn gather(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// `scatter`. Updates are applied in row-major order; each element of an update that lies outside is left out, as the
-/// specification says. (XLA leaves out a whole window if a part of it lies outside.)
+/// `scatter`. Updates are applied in row-major order; each element of an update that lies outside
+/// is left out, as the specification says. (XLA leaves out a whole window if a part of it lies
+/// outside.)
 ///
 /// # Errors
 /// When the body fails.

@@ -1,7 +1,8 @@
 //! The arithmetic of the elementwise ops, one element at a time.
 //!
-//! Input: a checked signature. Output: a [`Kernel`], which takes the bits of one element per operand to the bits of the
-//! result's element. Tensors and bodies are computed with the same kernels, so that an op means the same in both.
+//! Input: a checked signature. Output: a [`Kernel`], which takes the bits of one element per
+//! operand to the bits of the result's element. Tensors and bodies are computed with the same
+//! kernels, so that an op means the same in both.
 
 use std::cmp::Ordering;
 
@@ -40,8 +41,8 @@ fn missing(op: OpCode, dtype: DType) -> ! {
 }
 
 impl Kernel {
-    /// The kernel of a call whose result elements depend on the operand elements at the same place; `None` for
-    /// other ops.
+    /// The kernel of a call whose result elements depend on the operand elements at the same place;
+    /// `None` for other ops.
     pub(super) fn of(signature: &Signature) -> Option<Kernel> {
         let attr = signature.attrs().view();
         let dtype = signature.operands().first()?.dtype();
@@ -219,7 +220,8 @@ fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
         OpCode::Multiply if dtype == DType::Bool => x & y,
         OpCode::Add => x + y,
         OpCode::Subtract => x - y,
-        // Two's complement: the low bits of a product do not depend on the high bits of the factors.
+        // Two's complement: the low bits of a product do not depend on the high bits of the
+        // factors.
         OpCode::Multiply => x.wrapping_mul(y),
         OpCode::Mulhi => x.wrapping_mul(y) >> dtype.bits(),
         OpCode::Divide if y == 0 => -1,
@@ -244,9 +246,9 @@ fn int_binary(op: OpCode, dtype: DType, a: Bits, b: Bits) -> Bits {
     from_int(dtype, result)
 }
 
-/// `base` to the power of `exponent`, wrapped to 128 bits. With a negative exponent it is the truncated quotient of 1 and
-/// the positive power: 0 but for bases of 1 and -1. (For base 0 the specification is silent and its reference
-/// implementation says 0.)
+/// `base` to the power of `exponent`, wrapped to 128 bits. With a negative exponent it is the
+/// truncated quotient of 1 and the positive power: 0 but for bases of 1 and -1. (For base 0 the
+/// specification is silent and its reference implementation says 0.)
 fn power(base: i128, exponent: i128) -> i128 {
     let exponent = match (base, exponent) {
         (1 | -1, _) => exponent.abs(),
@@ -264,7 +266,8 @@ fn power(base: i128, exponent: i128) -> i128 {
     result
 }
 
-/// The neighbour of `a` towards `b`: `b` itself where they are equal as numbers, NaN where one of them is.
+/// The neighbour of `a` towards `b`: `b` itself where they are equal as numbers, NaN where one of
+/// them is.
 fn next_after(dtype: DType, a: Bits, b: Bits) -> Bits {
     let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
     let sign = 1 << (dtype.bits() - 1);
@@ -278,13 +281,15 @@ fn next_after(dtype: DType, a: Bits, b: Bits) -> Bits {
     }
 }
 
-/// A number that is ordered as the element is: a float by IEEE 754's total order, another by its value.
+/// A number that is ordered as the element is: a float by IEEE 754's total order, another by its
+/// value.
 pub(super) fn order(dtype: DType, bits: Bits) -> i128 {
     if dtype.is_float() { total_order(dtype, bits) } else { to_int(dtype, bits) }
 }
 
-/// A number that is ordered as IEEE 754's total order orders the float: a NaN with its sign bit set comes before all numbers,
-/// that of the formats without a negative zero, whose other bits are 0, among them.
+/// A number that is ordered as IEEE 754's total order orders the float: a NaN with its sign bit set
+/// comes before all numbers, that of the formats without a negative zero, whose other bits are 0,
+/// among them.
 fn total_order(dtype: DType, bits: Bits) -> i128 {
     let Some(format) = dtype.float_format() else { return bits as i128 };
     let sign = Bits::from(format.sign());
@@ -318,7 +323,8 @@ fn compare(direction: Comparison, order: ComparisonType, dtype: DType, a: Bits, 
     }
 }
 
-/// To a complex number the imaginary part is zero; from one it is dropped, as the specification says, for `bool` too.
+/// To a complex number the imaginary part is zero; from one it is dropped, as the specification
+/// says, for `bool` too.
 fn convert(from: DType, to: DType, bits: Bits) -> Bits {
     match (from.class(), to.class()) {
         _ if from == to => bits,
@@ -334,9 +340,9 @@ fn convert(from: DType, to: DType, bits: Bits) -> Bits {
     }
 }
 
-/// `reduce_precision`: rounds the mantissa to nearest even, then sends exponents that the narrower format does not have to
-/// infinity and zero. The narrower format has no subnormals, so this is not a conversion to it and back. Without mantissa
-/// bits there is no NaN, which becomes infinity.
+/// `reduce_precision`: rounds the mantissa to nearest even, then sends exponents that the narrower
+/// format does not have to infinity and zero. The narrower format has no subnormals, so this is not
+/// a conversion to it and back. Without mantissa bits there is no NaN, which becomes infinity.
 fn reduce_precision(dtype: DType, exponent_bits: u32, mantissa_bits: u32, bits: Bits) -> Bits {
     let Some(format) = dtype.float_format() else { missing(OpCode::ReducePrecision, dtype) };
     let (own_exponent, own_mantissa) = (format.exponent, format.mantissa);

@@ -4,8 +4,8 @@
 //! regions on the CPU until they are compiled.
 //!
 //! Input: a [`Graph`] and a [`Literal`] per parameter. Output: a [`Literal`] per result. The crate
-//! is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. Its only state is memory that one
-//! run of a graph reuses.
+//! is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. Its only state is memory that
+//! one run of a graph reuses.
 //!
 //! | to | call |
 //! |---|---|
@@ -27,8 +27,8 @@
 //! conversion out of range, the bits of a generator. Where XLA departs from the specification, the
 //! op's function says so, and the specification is followed.
 //!
-//! A program may run on several replicas ([`run_replicated`]): they go through its ops in step, each
-//! with its own data, and compute together what the op table says they do.
+//! A program may run on several replicas ([`run_replicated`]): they go through its ops in step,
+//! each with its own data, and compute together what the op table says they do.
 //!
 //! The cost of an op is linear in the elements (the products, the window elements) it visits: about
 //! a nanosecond each for what most programs consist of (`direct.rs`), some ten for the rest. With
@@ -78,12 +78,12 @@ use self::reuse::Reuse;
 /// Most bytes that one value of an interpreted program may have.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
 
-/// Most steps that one op of an interpreted program may take: window elements, products or pairs of elements visited. A
-/// minute or two. The ops in a body count by themselves.
+/// Most steps that one op of an interpreted program may take: window elements, products or pairs of
+/// elements visited. A minute or two. The ops in a body count by themselves.
 pub const MAX_STEPS: u64 = 1 << 33;
 
-/// Why the interpreter gave up. Programs that passed the op table fail only by size, by asking for what is left to the
-/// plugin, and by operands that contradict the types they were recorded with.
+/// Why the interpreter gave up. Programs that passed the op table fail only by size, by asking for
+/// what is left to the plugin, and by operands that contradict the types they were recorded with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvalError {
@@ -192,7 +192,8 @@ impl<'a> EvalCall<'a> {
     }
 }
 
-/// A call with its operands' data on all replicas; what the reference implementation of a collective gets to see.
+/// A call with its operands' data on all replicas; what the reference implementation of a
+/// collective gets to see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JointCall<'a> {
     /// What is left to the device.
@@ -219,8 +220,8 @@ fn check_steps(call: &EvalCall<'_>, sizes: &[&[u64]]) -> Result<(), EvalError> {
 /// Runs one call.
 ///
 /// # Errors
-/// When a result is too large to hold, the op takes too long, its results are left to the plugin, or operands ask for
-/// results of another type.
+/// When a result is too large to hold, the op takes too long, its results are left to the plugin,
+/// or operands ask for results of another type.
 pub fn call(signature: &Signature, operands: &[Arc<Literal>]) -> Result<Vec<Literal>, EvalError> {
     call_by(Arithmetic::REFERENCE, signature, operands)
 }
@@ -310,8 +311,9 @@ fn run_all(
     Ok(results)
 }
 
-/// Runs a graph; returns the data of the results numbered in `wanted`, in that order. Other results are freed when they have been read
-/// for the last time, so that no more is held at once than ops one by one would hold.
+/// Runs a graph; returns the data of the results numbered in `wanted`, in that order. Other results
+/// are freed when they have been read for the last time, so that no more is held at once than ops
+/// one by one would hold.
 ///
 /// # Errors
 /// As [`call`].
@@ -368,8 +370,8 @@ fn pick(values: &[Ref], params: &[Arc<Literal>], results: &[Arc<Literal>]) -> Ve
     values.iter().map(data).collect()
 }
 
-/// Runs a graph on several replicas, one op after the other on all of them; `params` are those of each replica, and so are
-/// the results.
+/// Runs a graph on several replicas, one op after the other on all of them; `params` are those of
+/// each replica, and so are the results.
 ///
 /// # Errors
 /// As [`call_replicated`].

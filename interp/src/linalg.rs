@@ -1,6 +1,7 @@
 //! Matrix factorisations, and ops that are defined by other ops.
 //!
-//! Short floats are computed in `f32`, the others in their own type. A product is added to a sum with one rounding.
+//! Short floats are computed in `f32`, the others in their own type. A product is added to a sum
+//! with one rounding.
 
 use fuseline_fusion::element::{
     Bits, Complex64, Elements, Store, from_complex, from_f64, to_complex, to_f64,
@@ -11,7 +12,8 @@ use fuseline_fusion::{DType, Literal};
 use super::complex::div;
 use super::{EvalCall, EvalError, check_steps, run_body};
 
-/// A number of the field that matrices are over, with arithmetic that rounds to a type, in each part.
+/// A number of the field that matrices are over, with arithmetic that rounds to a type, in each
+/// part.
 trait Scalar: Copy {
     const ZERO: Self;
     const ONE: Self;
@@ -130,8 +132,8 @@ impl<T: Scalar> Triangle<T> {
         adjoint
     }
 
-    /// The lower factor of a positive definite matrix whose lower triangle this is, column by column; `None` when the
-    /// matrix is not positive definite.
+    /// The lower factor of a positive definite matrix whose lower triangle this is, column by
+    /// column; `None` when the matrix is not positive definite.
     fn factor(&self, dtype: DType) -> Option<Triangle<T>> {
         let mut factor: Triangle<T> = Triangle::zeros(self.size, true);
         for column in 0..self.size {
@@ -151,8 +153,9 @@ impl<T: Scalar> Triangle<T> {
         Some(factor)
     }
 
-    /// The inverse, row by row from the rows before: with the columns scaled so that the diagonal is ones, a row of the
-    /// inverse is the negated sum of those rows with the elements of this one as factors.
+    /// The inverse, row by row from the rows before: with the columns scaled so that the diagonal
+    /// is ones, a row of the inverse is the negated sum of those rows with the elements of this one
+    /// as factors.
     fn inverse(&self, unit_diagonal: bool, dtype: DType) -> Triangle<T> {
         let diagonal = |place: usize| if unit_diagonal { T::ONE } else { self.get(place, place) };
         let mut scaled: Triangle<T> = Triangle::zeros(self.size, self.lower);
@@ -181,8 +184,8 @@ impl<T: Scalar> Triangle<T> {
     }
 }
 
-/// `cholesky`. Of a matrix that is not positive definite all elements are NaN, in both triangles, as XLA has it; the
-/// specification leaves them open. Only the triangle that is asked for is read.
+/// `cholesky`. Of a matrix that is not positive definite all elements are NaN, in both triangles,
+/// as XLA has it; the specification leaves them open. Only the triangle that is asked for is read.
 ///
 /// # Errors
 /// When it takes too long.
@@ -211,8 +214,9 @@ fn factored<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// `triangular_solve`, by the inverse of the matrix as XLA does it for matrices of up to 128 rows: the rounding of its
-/// results is part of what third-party cases expect. A sum is taken over the terms at even and at odd places apart.
+/// `triangular_solve`, by the inverse of the matrix as XLA does it for matrices of up to 128 rows:
+/// the rounding of its results is part of what third-party cases expect. A sum is taken over the
+/// terms at even and at odd places apart.
 ///
 /// # Errors
 /// When it takes too long.
@@ -266,7 +270,8 @@ fn solved<T: Scalar>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![store.finish()])
 }
 
-/// An op that the specification defines by other ops: those ops, which are also what it is lowered as.
+/// An op that the specification defines by other ops: those ops, which are also what it is lowered
+/// as.
 ///
 /// # Errors
 /// As those ops.

@@ -1,14 +1,17 @@
-//! Products of matrices and convolutions of `f32` at the speed of the processor, for regions that are interpreted because they are new.
+//! Products of matrices and convolutions of `f32` at the speed of the processor, for regions that
+//! are interpreted because they are new.
 //!
-//! Input: a `dot_general` or a `convolution` whose sums may be in any order ([`Sums::AnyOrder`](super::Sums)). Output: its result. Matrices are
-//! multiplied by `matrixmultiply`, a library of packed, blocked loops, through the safe interface of `ndarray`. A convolution is a
-//! product too: what the window sees at each of its positions is a row of a matrix, the kernel is the other one (Chellapilla, Puri,
-//! Simard, High performance convolutional neural networks for document processing, 2006: "unrolling"). Rows are made in
-//! blocks of [`BLOCK`] elements, so that memory does not grow with the images.
+//! Input: a `dot_general` or a `convolution` whose sums may be in any order
+//! ([`Sums::AnyOrder`](super::Sums)). Output: its result. Matrices are multiplied by
+//! `matrixmultiply`, a library of packed, blocked loops, through the safe interface of `ndarray`. A
+//! convolution is a product too: what the window sees at each of its positions is a row of a
+//! matrix, the kernel is the other one (Chellapilla, Puri, Simard, High performance convolutional
+//! neural networks for document processing, 2006: "unrolling"). Rows are made in blocks of
+//! [`BLOCK`] elements, so that memory does not grow with the images.
 //!
 //! Invariants:
-//! - J4: the result is that of the general way but for the order of its sums and for products that are added without being rounded.
-//!   In particular padding is multiplied as any zero is.
+//! - J4: the result is that of the general way but for the order of its sums and for products that
+//!   are added without being rounded. In particular padding is multiplied as any zero is.
 //!
 //! What it takes stands in `cost.rs`, with the test that measures it.
 
@@ -21,10 +24,12 @@ use smallvec::SmallVec;
 use super::index::{Indices, Walk, strides};
 use super::{EvalCall, Sums, direct};
 
-/// Elements of the matrix that a convolution is unrolled to, at a time: half a megabyte, which a core's own cache holds.
+/// Elements of the matrix that a convolution is unrolled to, at a time: half a megabyte, which a
+/// core's own cache holds.
 const BLOCK: usize = 128 << 10;
 
-/// With fewer rows or columns than this a library that packs matrices takes longer than a plain loop.
+/// With fewer rows or columns than this a library that packs matrices takes longer than a plain
+/// loop.
 const FEW: usize = 4;
 
 /// With fewer products too.
@@ -90,12 +95,14 @@ fn floats(literal: &Literal) -> Vec<f32> {
     direct::floats(literal, Walk::new(0, [literal.ty().elems().get() as u64], [1]))
 }
 
-/// A convolution, seen as a product: positions of the window by terms of a sum, and these by output features.
+/// A convolution, seen as a product: positions of the window by terms of a sum, and these by output
+/// features.
 struct Unrolled {
     groups: usize,
     /// Output features of a group.
     columns: usize,
-    /// Input features that a sum goes over at each element of the window, and how far they are apart.
+    /// Input features that a sum goes over at each element of the window, and how far they are
+    /// apart.
     depth: usize,
     depth_step: usize,
     /// Sizes of the result: its batch, and its spatial dimensions.
@@ -109,11 +116,13 @@ struct Unrolled {
     group_step: usize,
     /// Indices of the elements of the window, one after the other, of each dimension.
     taps: Vec<usize>,
-    /// For each spatial dimension, by position and element of the window: where in the input that is, along this dimension.
+    /// For each spatial dimension, by position and element of the window: where in the input that
+    /// is, along this dimension.
     places: Vec<Vec<Option<usize>>>,
     /// Elements of the window along each.
     sizes: SmallVec<[usize; 6]>,
-    /// The kernel, as terms by features: where it begins, its sizes but for the features, and its steps.
+    /// The kernel, as terms by features: where it begins, its sizes but for the features, and its
+    /// steps.
     kernel_first: usize,
     kernel_sizes: SmallVec<[u64; 6]>,
     kernel_steps: SmallVec<[isize; 6]>,
@@ -228,7 +237,8 @@ impl Unrolled {
         }
     }
 
-    /// What the window sees at a position: all input features of its first element, of its second, and so on.
+    /// What the window sees at a position: all input features of its first element, of its second,
+    /// and so on.
     fn see(&self, position: &[u64], inputs: &[f32], row: &mut [f32]) {
         let (image, position) = position.split_first().expect("bug: a result without a batch");
         let first = *image as usize * self.image_step;
@@ -249,7 +259,8 @@ impl Unrolled {
     }
 }
 
-/// The input's offsets along one dimension, by position of the window and element of it. `None` where there is padding.
+/// The input's offsets along one dimension, by position of the window and element of it. `None`
+/// where there is padding.
 fn places(dim: &WindowDim, positions: u64, input: u64, step: usize) -> Vec<Option<usize>> {
     let of = |position| {
         (0..dim.size).map(move |offset| dim.element(position, offset, input).map(|index| index * step))

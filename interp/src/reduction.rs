@@ -1,7 +1,8 @@
 //! Ops that combine many elements into one by a body.
 //!
-//! Elements are combined one by one in row-major order, starting from the initial value: the left-most of the orders the
-//! specification allows. Operands are converted to the body's types before, so the body decides the precision of a sum.
+//! Elements are combined one by one in row-major order, starting from the initial value: the
+//! left-most of the orders the specification allows. Operands are converted to the body's types
+//! before, so the body decides the precision of a sum.
 
 use fuseline_fusion::element::{Bits, Elements, Store};
 use fuseline_fusion::op::dims::{Window, WindowDim, reduce_window_dims, select_and_scatter_dims};
@@ -36,7 +37,8 @@ pub(super) fn converted<'a>(
     operands.into_iter().zip(types).map(|(operand, &dtype)| Converted::new(operand, dtype)).collect()
 }
 
-/// Inputs and initial values of a `reduce` or `reduce_window`, and results that hold the initial values.
+/// Inputs and initial values of a `reduce` or `reduce_window`, and results that hold the initial
+/// values.
 fn prepare<'a>(call: &EvalCall<'a>, types: &[DType]) -> (Vec<Converted<'a>>, Vec<Bits>, Vec<Store>) {
     let operands = || call.operands.iter().map(|operand| &**operand);
     let inputs = converted(operands(), types);
@@ -107,14 +109,16 @@ fn under(window: &Window, dims: &[u64], position: &[u64], offset: &[u64]) -> Opt
     Some(place)
 }
 
-/// Sizes of a window; an error when visiting all its elements at all of `positions` would take too long.
+/// Sizes of a window; an error when visiting all its elements at all of `positions` would take too
+/// long.
 fn window_sizes(call: &EvalCall<'_>, window: &Window, positions: &TensorType) -> Result<Vec<u64>, EvalError> {
     let sizes: Vec<u64> = window.iter().map(|dim| dim.size).collect();
     check_steps(call, &[positions.dims(), &sizes])?;
     Ok(sizes)
 }
 
-/// The dimension along which a window of all that came before makes running sums: each result follows from the one before it.
+/// The dimension along which a window of all that came before makes running sums: each result
+/// follows from the one before it.
 pub(super) fn running_axis(window: &Window, dims: &[u64]) -> Option<usize> {
     let is_plain =
         |dim: &WindowDim| (dim.stride, dim.base_dilation, dim.window_dilation, dim.high) == (1, 1, 1, 0);
@@ -125,8 +129,8 @@ pub(super) fn running_axis(window: &Window, dims: &[u64]) -> Option<usize> {
     (is_running && window.iter().all(is_plain) && others.clone().all(|(_, dim)| dim.low == 0)).then_some(axis)
 }
 
-/// `reduce_window`. Padding counts as elements with the initial value, as the specification says; XLA leaves it out, which
-/// is the same where the initial value is neutral.
+/// `reduce_window`. Padding counts as elements with the initial value, as the specification says;
+/// XLA leaves it out, which is the same where the initial value is neutral.
 ///
 /// # Errors
 /// When the body fails, or there are too many window elements to visit.
@@ -137,7 +141,8 @@ pub(super) fn reduce_window(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalErr
     }
 }
 
-/// Along a [`running_axis`], if padding leaves the initial values as they are: the same elements are combined in the same order then (J3).
+/// Along a [`running_axis`], if padding leaves the initial values as they are: the same elements
+/// are combined in the same order then (J3).
 fn running(call: &EvalCall<'_>) -> Result<Option<Vec<Literal>>, EvalError> {
     let window = reduce_window_dims(&call.signature.call()).expect("bug: a checked window is refused");
     let dims = call.operand(0).dims();
@@ -181,7 +186,8 @@ pub(super) fn reduce_windows_each(call: &EvalCall<'_>) -> Result<Vec<Literal>, E
     Ok(finish(results))
 }
 
-/// `select_and_scatter`. A window that lies in the padding selects nothing, so its source element goes nowhere.
+/// `select_and_scatter`. A window that lies in the padding selects nothing, so its source element
+/// goes nowhere.
 ///
 /// # Errors
 /// When a body fails, or there are too many window elements to visit.

@@ -1,11 +1,14 @@
 //! Memory of results that have been read for the last time, for the results of the ops that follow.
 //!
-//! An allocator gives large blocks back to the system and takes them from it anew, a page fault for each 4 KiB: more than a sum of two
-//! tensors takes. (`nbody/512` of the benchmark, 457 ops on 1 MiB each: 110 ms without this, 45 with it; 2 cores, 2026-11-24.)
+//! An allocator gives large blocks back to the system and takes them from it anew, a page fault for
+//! each 4 KiB: more than a sum of two tensors takes. (`nbody/512` of the benchmark, 457 ops on 1
+//! MiB each: 110 ms without this, 45 with it; 2 cores, 2026-11-24.)
 //!
 //! Invariants:
-//! - What is kept is kept by the thread that runs a graph, until the graph has been run ([`Reuse`]).
-//! - No more than [`MOST`] blocks are kept, all of them freed by the same run: a run never holds more than it did at its peak and these.
+//! - What is kept is kept by the thread that runs a graph, until the graph has been run
+//!   ([`Reuse`]).
+//! - No more than [`MOST`] blocks are kept, all of them freed by the same run: a run never holds
+//!   more than it did at its peak and these.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Ops that make data: constants, `iota`, random bits.
 //!
-//! The specification leaves the variant of a generator to the implementation; what stands here is XLA's, so that a
-//! program draws the same numbers everywhere.
+//! The specification leaves the variant of a generator to the implementation; what stands here is
+//! XLA's, so that a program draws the same numbers everywhere.
 
 use fuseline_fusion::element::{Bits, Elements, Store, float_from_int, from_int, mask, to_f64, to_int};
 use fuseline_fusion::op::{RngAlgorithm, RngDistribution};
@@ -39,10 +39,12 @@ pub(super) fn iota(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     Ok(vec![Store::collect(ty, (0..count).map(element)).finish()])
 }
 
-/// `rng`, where the distribution has one number only: integers from `a` to below `a + 1`, no deviation from the mean.
+/// `rng`, where the distribution has one number only: integers from `a` to below `a + 1`, no
+/// deviation from the mean.
 ///
 /// # Errors
-/// When there are more, since which of them is drawn is left to the plugin, or the third operand says another shape.
+/// When there are more, since which of them is drawn is left to the plugin, or the third operand
+/// says another shape.
 pub(super) fn rng(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (op, ty) = (call.signature.def().name, call.result());
     let shape = integers(call.operand(2));
@@ -123,9 +125,9 @@ fn philox(mut key: [u32; 2], counter: u128) -> [u32; 4] {
     x
 }
 
-/// The next state and the bits of each element. 64-bit elements count up in row-major order. 32-bit ones share a count
-/// by twos: neighbours along the first dimension of even size, or else along the largest dimension, whose size is rounded
-/// up.
+/// The next state and the bits of each element. 64-bit elements count up in row-major order. 32-bit
+/// ones share a count by twos: neighbours along the first dimension of even size, or else along the
+/// largest dimension, whose size is rounded up.
 fn threefry_bits(state: &[u64], dims: &[u64], wide: bool) -> (Vec<u64>, Vec<u64>) {
     let (key, counter) = (halves(state[0]), state[1]);
     let draw = |count: u64| threefry(key, halves(counter.wrapping_add(count)));
@@ -158,8 +160,9 @@ fn threefry_bits(state: &[u64], dims: &[u64], wide: bool) -> (Vec<u64>, Vec<u64>
     (vec![state[0], counter.wrapping_add(draws)], bits)
 }
 
-/// The next state and the bits of each element: in row-major order, four 32-bit or two 64-bit elements per count. The
-/// counter has 128 bits, of which a state of two words keeps the low half: its high half is the key.
+/// The next state and the bits of each element: in row-major order, four 32-bit or two 64-bit
+/// elements per count. The counter has 128 bits, of which a state of two words keeps the low half:
+/// its high half is the key.
 fn philox_bits(state: &[u64], elements: usize, wide: bool) -> (Vec<u64>, Vec<u64>) {
     let high = *state.get(2).unwrap_or(&state[0]);
     let counter = u128::from(high) << 64 | u128::from(state[1]);

@@ -1,11 +1,12 @@
 //! Special functions of one and two real numbers, in `f64`.
 //!
-//! Accurate to a few units in the last place of an `f64` but where a function crosses zero between two poles (`lgamma` and
-//! `digamma` of negative numbers), where the error is small beside 1. What a function is at a pole, and outside of its
-//! domain, is what XLA gives: NaN, but for `lgamma` and even orders of `zeta`, which are infinite there.
+//! Accurate to a few units in the last place of an `f64` but where a function crosses zero between
+//! two poles (`lgamma` and `digamma` of negative numbers), where the error is small beside 1. What
+//! a function is at a pole, and outside of its domain, is what XLA gives: NaN, but for `lgamma` and
+//! even orders of `zeta`, which are infinite there.
 //!
-//! Formulas are cited by their number in the NIST Digital Library of Mathematical Functions (DLMF). What the `libm` crate
-//! has comes from there.
+//! Formulas are cited by their number in the NIST Digital Library of Mathematical Functions (DLMF).
+//! What the `libm` crate has comes from there.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, PI};
 
@@ -35,9 +36,10 @@ pub(super) fn unary(op: OpCode, x: f64) -> Option<f64> {
     })
 }
 
-/// `cosh` and `sinh` by the formulas of the dialect: with `e^(x + log(1/2))` and `e^(-x + log(1/2))`, but for `sinh` of
-/// numbers below 1. The exponents are rounded to the element type, or to `f32` if that is longer: it decides the last digits
-/// of large results, up to `|x|` units in the last place, in the conformance cases too.
+/// `cosh` and `sinh` by the formulas of the dialect: with `e^(x + log(1/2))` and
+/// `e^(-x + log(1/2))`, but for `sinh` of numbers below 1. The exponents are rounded to the element
+/// type, or to `f32` if that is longer: it decides the last digits of large results, up to `|x|`
+/// units in the last place, in the conformance cases too.
 pub(super) fn hyperbolic(op: OpCode, dtype: DType, x: f64) -> f64 {
     if op == OpCode::Sinh && x.abs() < 1.0 {
         return x.sinh();
@@ -68,8 +70,8 @@ fn bessel_i1e(x: f64) -> f64 {
                 (1..=12).rev().map(f64::from).fold(1.0, |sum, k| 1.0 + sum * square / (k * (k + 1.0)));
             magnitude / 2.0 * series * (-magnitude).exp()
         }
-        // Miller's algorithm (DLMF 3.6): the recurrence 10.29.1 downwards, normalised by `exp(x) = I0 + 2 (I1 + I2 + ...)`
-        // (DLMF 10.35.5).
+        // Miller's algorithm (DLMF 3.6): the recurrence 10.29.1 downwards, normalised by
+        // `exp(x) = I0 + 2 (I1 + I2 + ...)` (DLMF 10.35.5).
         ..=30.0 => {
             let (mut above, mut here, mut sum) = (0.0, f64::MIN_POSITIVE, 0.0);
             for order in (1..=100).rev().map(f64::from) {
@@ -89,7 +91,8 @@ fn bessel_i1e(x: f64) -> f64 {
     value.copysign(x)
 }
 
-/// The positive zero of the digamma function (DLMF 5.4.(iii)) in two parts, which together have 106 bits.
+/// The positive zero of the digamma function (DLMF 5.4.(iii)) in two parts, which together have 106
+/// bits.
 const DIGAMMA_ZERO: (f64, f64) = (1.4616321449683622, 9.549995429965697e-17);
 
 /// The logarithmic derivative of the gamma function.
@@ -110,9 +113,10 @@ fn digamma(x: f64) -> f64 {
     digamma_of_positive(1.0 - x) - PI * cotangent
 }
 
-/// The difference from the value at [`DIGAMMA_ZERO`], which is a product with the distance `d` to it: near the zero no
-/// digit is lost. Both are moved up by the recurrence (DLMF 5.5.2) to where the asymptotic expansion (DLMF 5.11.2) holds;
-/// term by term, the difference of two values has the factor `d`.
+/// The difference from the value at [`DIGAMMA_ZERO`], which is a product with the distance `d` to
+/// it: near the zero no digit is lost. Both are moved up by the recurrence (DLMF 5.5.2) to where
+/// the asymptotic expansion (DLMF 5.11.2) holds; term by term, the difference of two values has the
+/// factor `d`.
 fn digamma_of_positive(x: f64) -> f64 {
     const STEPS: i32 = 10;
     if x == f64::INFINITY {
@@ -133,8 +137,9 @@ fn digamma_of_positive(x: f64) -> f64 {
     (d * v).ln_1p() + (moved + difference * (0.5 + (u + v) * tail))
 }
 
-/// The inverse of the error function: Halley's method from an approximation by S. Winitzki ("A handy approximation for the
-/// error function and its inverse", 2008). Near the ends it looks for the complement, which is exact there.
+/// The inverse of the error function: Halley's method from an approximation by S. Winitzki ("A
+/// handy approximation for the error function and its inverse", 2008). Near the ends it looks for
+/// the complement, which is exact there.
 fn erf_inv(x: f64) -> f64 {
     let magnitude = x.abs();
     if x == 0.0 || magnitude.is_nan() {
@@ -160,8 +165,8 @@ fn erf_inv(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// The Hurwitz zeta function of order `s` at `q` times `q^s`, for `s > 1` and `q > 0`: Euler's summation formula (DLMF
-/// 25.11.28 and 2.10.1).
+/// The Hurwitz zeta function of order `s` at `q` times `q^s`, for `s > 1` and `q > 0`: Euler's
+/// summation formula (DLMF 25.11.28 and 2.10.1).
 fn scaled_zeta(s: f64, q: f64) -> f64 {
     let sum = (0..ZETA_TERMS).rev().map(f64::from).fold(0.0, |sum, k| sum + (q / (q + k)).powf(s));
     let end = q + f64::from(ZETA_TERMS);
@@ -201,13 +206,15 @@ fn zeta(s: f64, q: f64) -> f64 {
     if q == q.floor() {
         return if even { f64::INFINITY } else { f64::NAN };
     }
-    // The terms of negative base are those from `1 - fraction` to `-q` with another sign, if the order is odd.
+    // The terms of negative base are those from `1 - fraction` to `-q` with another sign, if the
+    // order is odd.
     let (fraction, rest) = (q - q.floor(), q.floor() + 1.0 - q);
     let below = zeta(s, rest) - zeta(s, 1.0 - q);
     zeta(s, fraction) + if even { below } else { -below }
 }
 
-/// The polygamma function of order `n`: derivative `n` of the digamma function (DLMF 5.15.1 and 25.11.12).
+/// The polygamma function of order `n`: derivative `n` of the digamma function (DLMF 5.15.1 and
+/// 25.11.12).
 fn polygamma(n: f64, x: f64) -> f64 {
     if n < 0.0 || n != n.floor() || n.is_infinite() {
         return f64::NAN;

@@ -1,5 +1,6 @@
-//! Fourier transforms, factorisations, normalisation, and ops whose sizes are operands, against what they are by
-//! definition: the reference interpreter is what every other executor is compared with.
+//! Fourier transforms, factorisations, normalisation, and ops whose sizes are operands, against
+//! what they are by definition: the reference interpreter is what every other executor is compared
+//! with.
 #![allow(missing_docs, reason = "a test")]
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Products and convolutions whose sums may be in any order are those whose sums are in order, but for rounding (J4).
+//! Products and convolutions whose sums may be in any order are those whose sums are in order, but
+//! for rounding (J4).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 #[path = "../../fusion/tests/support/hostile.rs"]

@@ -63,7 +63,8 @@ impl Sampler<'_> {
         Some(Combiner { body: Arc::new(Body::new(graph, &returns)?), inits })
     }
 
-    /// Ops that depend on order and on which side an operand stands, constants, unused and repeated values.
+    /// Ops that depend on order and on which side an operand stands, constants, unused and repeated
+    /// values.
     fn lopsided(&mut self, dtypes: &[DType]) -> Option<Combiner> {
         let mut graph = Graph::new();
         let types = self.combined_types(dtypes);
@@ -101,7 +102,8 @@ impl Sampler<'_> {
         Some(Combiner { body, inits: inits.collect() })
     }
 
-    /// A body with tensors and a body of its own inside: it adds two elements as a `reduce` of both.
+    /// A body with tensors and a body of its own inside: it adds two elements as a `reduce` of
+    /// both.
     fn graph_body(&mut self, dtype: DType) -> Option<Combiner> {
         let mut graph = Graph::new();
         let (lhs, rhs) = pairs(&mut graph, &[dtype])[0];

@@ -102,8 +102,8 @@ pub(crate) fn ragged_dot(sampler: &mut Sampler<'_>) -> Option<Sample> {
     Some(Sample::plain([lhs, rhs, SampleOperand::Fresh(group_sizes, Domain::Exponent)], attrs))
 }
 
-/// One or two inputs, each combined with a value carried along; the outputs are what is carried, and now and then whether
-/// the last element is greater.
+/// One or two inputs, each combined with a value carried along; the outputs are what is carried,
+/// and now and then whether the last element is greater.
 pub(crate) fn scan(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (first, ty) = sampler.operand(sampler.row_dtypes(), 1)?;
     let axis = sampler.below(ty.rank());

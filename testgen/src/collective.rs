@@ -30,7 +30,8 @@ impl Sampler<'_> {
         Groups::new(&groups)
     }
 
-    /// The attributes with a channel now and then, which changes nothing; `place` is that of the channel.
+    /// The attributes with a channel now and then, which changes nothing; `place` is that of the
+    /// channel.
     fn with_channel(&mut self, attrs: Attrs, place: usize) -> Attrs {
         let mut values = attrs.values().to_vec();
         let flagged = place + 1 < values.len();
@@ -45,7 +46,8 @@ impl Sampler<'_> {
         values.into_iter().collect()
     }
 
-    /// One to three operands of one element type or several, each with a dimension `axis`, which is the second value.
+    /// One to three operands of one element type or several, each with a dimension `axis`, which is
+    /// the second value.
     fn several(&mut self, mixed: bool) -> Option<(Vec<SampleOperand>, usize)> {
         let (first, ty) = self.operand(self.row_dtypes(), 1)?;
         let axis = self.below(ty.rank());

@@ -5,7 +5,8 @@ use fuseline_fusion::{AttrValue, Attrs, DType, DTypeClass, DTypeSet};
 
 use super::{Sample, Sampler, axes};
 
-/// Element types of the other operand and of the result. Portable products are of one type, to it or to a wider one.
+/// Element types of the other operand and of the result. Portable products are of one type, to it
+/// or to a wider one.
 pub(super) fn product_types(sampler: &mut Sampler<'_>, lhs: DType) -> Option<(DType, DType)> {
     if sampler.portable() || !sampler.rarely(4) {
         return Some((lhs, sampler.widened(lhs)));
@@ -26,8 +27,8 @@ fn with_precision(sampler: &mut Sampler<'_>, attrs: &Attrs, place: usize) -> Att
     values.into_iter().collect()
 }
 
-/// The attributes of a `dot_general`, now and then with an algorithm: `bf16 x bf16 -> f32` in one to nine operations, or
-/// `f64` throughout.
+/// The attributes of a `dot_general`, now and then with an algorithm: `bf16 x bf16 -> f32` in one
+/// to nine operations, or `f64` throughout.
 fn with_algorithm(sampler: &mut Sampler<'_>, attrs: Attrs) -> Option<Attrs> {
     // What backends do with an algorithm that is not made for the operands' types differs.
     if sampler.portable() || !sampler.rarely(4) {

@@ -45,8 +45,8 @@ fn int(graph: &mut Graph, dtype: DType, value: i8) -> Option<Ref> {
     constant(graph, scalar(dtype, from_int(dtype, value.into())))
 }
 
-/// Loops of a few steps, whatever the data: besides arbitrary values they carry a counter, which goes up by 1 in each step
-/// and ends the loop unless it is between -4 and a small number.
+/// Loops of a few steps, whatever the data: besides arbitrary values they carry a counter, which
+/// goes up by 1 in each step and ends the loop unless it is between -4 and a small number.
 pub(crate) fn while_loop(sampler: &mut Sampler<'_>) -> Option<Sample> {
     let (mut operands, mut types) = some_operands(sampler, sampler.row_dtypes())?;
     let dtype = sampler.dtype_of(COUNTERS)?;
@@ -123,8 +123,8 @@ pub(super) fn either(dtype: DType, which: u32) -> Option<Arc<Body>> {
     Body::new(graph, &[Ref::Param(which)]).map(Arc::new)
 }
 
-/// A comparator that orders by some of the operands, one after the other, and whether that leaves elements equal that are
-/// not: then only a stable sort has one result.
+/// A comparator that orders by some of the operands, one after the other, and whether that leaves
+/// elements equal that are not: then only a stable sort has one result.
 fn ordering(sampler: &mut Sampler<'_>, dtypes: &[DType]) -> Option<(Arc<Body>, bool)> {
     let mut graph = Graph::new();
     let pairs: Vec<(Ref, Ref)> = dtypes

@@ -34,7 +34,8 @@ const SPECIAL_FLOATS: [f64; 24] = [
     5e-324,
 ];
 
-/// Makes the data of a value from one choice; 0 makes all elements 1 (0 for indices, amounts and exponents).
+/// Makes the data of a value from one choice; 0 makes all elements 1 (0 for indices, amounts and
+/// exponents).
 #[must_use]
 pub fn fill(entropy: &mut dyn Entropy, ty: &TensorType, domain: Domain, aim: Aim) -> Literal {
     let seed = entropy.draw(1 << 16);
@@ -69,8 +70,9 @@ impl Source {
         self.random.draw(below)
     }
 
-    /// A float. Portable ones are finite and not zero, since executors disagree about the sign of zero; every other value
-    /// lies on a grid of quarters, so that sums and products of a few are exact.
+    /// A float. Portable ones are finite and not zero, since executors disagree about the sign of
+    /// zero; every other value lies on a grid of quarters, so that sums and products of a few are
+    /// exact.
     fn float(&mut self) -> f64 {
         if self.seed == 0 {
             return match self.domain {
@@ -100,8 +102,9 @@ impl Source {
         if !positive && self.below(2) == 1 { -value } else { value }
     }
 
-    /// Hermitian matrices whose elements are eighths, off the diagonal up to 1/2 and on it above the number of rows, as the
-    /// floats of their elements in order. All but the diagonal is zero with the simplest choice.
+    /// Hermitian matrices whose elements are eighths, off the diagonal up to 1/2 and on it above
+    /// the number of rows, as the floats of their elements in order. All but the diagonal is zero
+    /// with the simplest choice.
     fn positive_definite(&mut self, ty: &TensorType) -> Vec<f64> {
         let size = ty.dims().last().map_or(1, |&dim| dim as usize);
         let parts = if ty.dtype().is_complex() { 2 } else { 1 };

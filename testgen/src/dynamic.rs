@@ -1,4 +1,5 @@
-//! Ops whose sizes are operands: calls of their static twins, with what the attributes say as operands.
+//! Ops whose sizes are operands: calls of their static twins, with what the attributes say as
+//! operands.
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
-//! Portable programs, for ops that run their bodies as they are: the call is judged by what runs in it.
+//! Portable programs, for ops that run their bodies as they are: the call is judged by what runs in
+//! it.
 //!
-//! What rounds, jumps or overflows is an op of a body, so P1 to P3 are asked of the ops that this data leads to, one after
-//! the other, with the shadows of their operands. A branch that is not taken is asked nothing.
+//! What rounds, jumps or overflows is an op of a body, so P1 to P3 are asked of the ops that this
+//! data leads to, one after the other, with the shadows of their operands. A branch that is not
+//! taken is asked nothing.
 
 use std::sync::Arc;
 

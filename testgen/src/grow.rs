@@ -59,8 +59,9 @@ impl Sampler<'_> {
                 Ops::Any => def.bodies.is_empty() || self.depth < MOST_DEPTH,
                 Ops::Scalar => def.fusibility == Fusibility::Elementwise && def.bodies.is_empty(),
             };
-            // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into bodies for them.
-            // Replicas may run the body of a loop or a branch in step, and nothing inside. They go different ways, so they exchange nothing there.
+            // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into
+            // bodies for them. Replicas may run the body of a loop or a branch in step, and nothing
+            // inside. They go different ways, so they exchange nothing there.
             let alone = match def.replicas {
                 Replicas::Together => self.depth == 0 && matches!(self.def.replicas, Replicas::InStep),
                 _ => true,

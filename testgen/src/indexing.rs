@@ -8,7 +8,8 @@ use fuseline_fusion::{DType, DTypeSet, TensorType};
 
 use super::{Domain, Sample, SampleOperand, Sampler, axes};
 
-/// An index that is outside of a dimension of up to this size, window and all; it fits every integer type of whole bytes.
+/// An index that is outside of a dimension of up to this size, window and all; it fits every
+/// integer type of whole bytes.
 const FAR: u64 = 100;
 
 /// The greatest integer of a type.
@@ -58,8 +59,8 @@ impl Plan {
         use_dims(&dims)
     }
 
-    /// Indices of a type from the components of each index vector, by the place of the vector among its like; `None` where the
-    /// type does not have one of them.
+    /// Indices of a type from the components of each index vector, by the place of the vector among
+    /// its like; `None` where the type does not have one of them.
     fn given(&self, dtype: DType, mut component: impl FnMut(u64, usize) -> i128) -> Option<SampleOperand> {
         let ty = TensorType::of(dtype, &self.indices).ok()?;
         let inner: u64 = self.indices.get(self.index_vector + 1..).unwrap_or(&[]).iter().product();

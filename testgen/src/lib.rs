@@ -2,20 +2,20 @@
 //! and fuzz targets.
 //!
 //! Each op has a function that makes a valid call of it from a source of choices and a pool of
-//! values that already exist ([`Sampler`]; the functions are found by op code, in `table.rs`). Property
-//! tests build whole programs that way ([`ProgramSampler`]), and per-op tests cover every element
-//! type, so that a new op is tested the day its row is added to the op table.
+//! values that already exist ([`Sampler`]; the functions are found by op code, in `table.rs`).
+//! Property tests build whole programs that way ([`ProgramSampler`]), and per-op tests cover every
+//! element type, so that a new op is tested the day its row is added to the op table.
 //!
-//! A choice is a number below a bound ([`Entropy`]), and 0 is the simplest choice: the first value of
-//! the pool, the smallest shape, the first attribute. A test framework that shrinks choices towards
-//! 0 therefore shrinks programs.
+//! A choice is a number below a bound ([`Entropy`]), and 0 is the simplest choice: the first value
+//! of the pool, the smallest shape, the first attribute. A test framework that shrinks choices
+//! towards 0 therefore shrinks programs.
 //!
 //! Invariants:
 //! - M1: a [`Sample`] passes [`fuseline_fusion::Signature::infer`] for the types of its operands.
 //! - M2: the interpreter runs it, whatever the data: no sample asks for what is left to the plugin.
 //! - M3: with [`Aim::Portable`], executors that follow the specification or XLA agree on the result
-//!   but for rounding, given finite data. Where the two differ, or the specification leaves something
-//!   open, there is no portable sample.
+//!   but for rounding, given finite data. Where the two differ, or the specification leaves
+//!   something open, there is no portable sample.
 #![forbid(unsafe_code)]
 
 mod bodies;
@@ -52,7 +52,8 @@ pub trait Entropy {
     fn draw(&mut self, below: u32) -> u32;
 }
 
-/// Choices from a seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// Choices from a seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
 #[derive(Clone, Debug)]
 pub struct Seeded(u64);
 
@@ -73,7 +74,8 @@ impl Seeded {
     }
 }
 
-/// A fraction of `u32::MAX` as a number below a bound: monotone, so that a smaller fraction is a simpler choice.
+/// A fraction of `u32::MAX` as a number below a bound: monotone, so that a smaller fraction is a
+/// simpler choice.
 fn scaled(fraction: u32, below: u32) -> u32 {
     ((u64::from(fraction) * u64::from(below)) >> 32) as u32
 }
@@ -116,19 +118,21 @@ impl Entropy for Choices<'_> {
 pub enum Aim {
     /// Comparing executors: calls and data on which all of them agree but for rounding (M3).
     Portable,
-    /// Testing one implementation against itself: every call that the op table accepts and the interpreter runs, with NaN,
-    /// infinities, the ends of the ranges and what else has bits.
+    /// Testing one implementation against itself: every call that the op table accepts and the
+    /// interpreter runs, with NaN, infinities, the ends of the ranges and what else has bits.
     Everything,
 }
 
 /// Which data a fresh operand should have, where not every value makes a useful test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// Small numbers of both signs, the special ones included where [`Aim::Everything`] asks for them.
+    /// Small numbers of both signs, the special ones included where [`Aim::Everything`] asks for
+    /// them.
     Any,
     /// Numbers from 1/4 to 4: safe to divide by, to take the logarithm and the root of.
     Positive,
-    /// Integers that are indices into a dimension of this size, some of them outside on either side.
+    /// Integers that are indices into a dimension of this size, some of them outside on either
+    /// side.
     Index {
         /// The size of the dimension.
         size: u64,
@@ -141,8 +145,8 @@ pub enum Domain {
     Unit,
     /// Numbers from 5/4 to 5: for `acosh` and the order of `zeta`.
     AboveOne,
-    /// Square matrices in the last two dimensions, positive definite and far from singular: symmetric, with a diagonal that
-    /// outweighs the rest of its row. For floats.
+    /// Square matrices in the last two dimensions, positive definite and far from singular:
+    /// symmetric, with a diagonal that outweighs the rest of its row. For floats.
     PositiveDefinite,
 }
 
@@ -153,7 +157,8 @@ pub enum SampleOperand {
     Pool(usize),
     /// A new value of this type.
     Fresh(TensorType, Domain),
-    /// A new value with this data, which the call needs to be portable: a neutral element, indices in order.
+    /// A new value with this data, which the call needs to be portable: a neutral element, indices
+    /// in order.
     Given(Arc<Literal>),
 }
 
@@ -205,7 +210,8 @@ impl std::fmt::Debug for Sampler<'_> {
     }
 }
 
-/// Most elements of a sampled operand: large enough for every path, small enough for thousands of programs.
+/// Most elements of a sampled operand: large enough for every path, small enough for thousands of
+/// programs.
 const MAX_ELEMS: u64 = 256;
 
 /// Largest size of a sampled dimension.
@@ -215,7 +221,8 @@ const MAX_DIM: u32 = 5;
 const MAX_SAMPLED_RANK: u32 = 4;
 
 impl<'a> Sampler<'a> {
-    /// Samples calls of the op with row `def` over the values of `pool`, with fresh operands of the given types only.
+    /// Samples calls of the op with row `def` over the values of `pool`, with fresh operands of the
+    /// given types only.
     pub fn new(
         def: &'static OpDef,
         entropy: &'a mut dyn Entropy,
@@ -320,12 +327,14 @@ impl<'a> Sampler<'a> {
         (0..self.pool.len()).filter(|&index| accept(&self.pool[index])).collect()
     }
 
-    /// An operand of one of the element types and at least `min_rank` dimensions: mostly from the pool.
+    /// An operand of one of the element types and at least `min_rank` dimensions: mostly from the
+    /// pool.
     fn operand(&mut self, set: DTypeSet, min_rank: u32) -> Option<(SampleOperand, TensorType)> {
         self.operand_in(set, min_rank, Domain::Any)
     }
 
-    /// An operand as [`Sampler::operand`] gives it, more often a fresh one where a domain is asked for.
+    /// An operand as [`Sampler::operand`] gives it, more often a fresh one where a domain is asked
+    /// for.
     fn operand_in(
         &mut self,
         set: DTypeSet,

@@ -1,20 +1,25 @@
 //! Random programs that grow op by op, with the data of every value.
 //!
-//! Input: choices. Output: a [`Sampled`] program: its inputs, its ops and what the reference interpreter makes of them.
-//! Each op is tried with choices of its own, so a test framework that drops the choices of an op drops the op.
+//! Input: choices. Output: a [`Sampled`] program: its inputs, its ops and what the reference
+//! interpreter makes of them. Each op is tried with choices of its own, so a test framework that
+//! drops the choices of an op drops the op.
 //!
-//! Portable programs ([`Aim::Portable`]) are for comparing executors that round differently: one fuses a multiply and an
-//! add, another sums in another order, a third keeps a `bf16` in 32 bits between two ops. What must hold for that:
+//! Portable programs ([`Aim::Portable`]) are for comparing executors that round differently: one
+//! fuses a multiply and an add, another sums in another order, a third keeps a `bf16` in 32 bits
+//! between two ops. What must hold for that:
 //!
-//! - P1: all floats are finite, at most 10,000, and neither -0 nor tiny: overflow, signs of zero and flushed subnormals
-//!   never decide anything. (Inputs that are the neutral elements of maximum and minimum are infinite.)
-//! - P2: an *exact* value is one that every executor computes without rounding. Inputs are exact; so are integers, what is
-//!   moved or selected from exact values, and a sum or product of floats whose bits all fit the result's type whatever
-//!   the order of the operations. An op that jumps ([`Rounding::Step`]) takes exact operands only.
-//! - P3: each inexact value carries two shadows: what it may be in an executor that rounds otherwise. Shadows are computed
-//!   by the interpreter from the shadows of the operands and are then moved away by as much as the op itself may round. An
-//!   op whose shadows leave a quarter of the [`tolerance`] is not taken, so no ill-conditioned op gets in, and the error
-//!   of a correct executor stays well within the tolerance however long the program is.
+//! - P1: all floats are finite, at most 10,000, and neither -0 nor tiny: overflow, signs of zero
+//!   and flushed subnormals never decide anything. (Inputs that are the neutral elements of maximum
+//!   and minimum are infinite.)
+//! - P2: an *exact* value is one that every executor computes without rounding. Inputs are exact;
+//!   so are integers, what is moved or selected from exact values, and a sum or product of floats
+//!   whose bits all fit the result's type whatever the order of the operations. An op that jumps
+//!   ([`Rounding::Step`]) takes exact operands only.
+//! - P3: each inexact value carries two shadows: what it may be in an executor that rounds
+//!   otherwise. Shadows are computed by the interpreter from the shadows of the operands and are
+//!   then moved away by as much as the op itself may round. An op whose shadows leave a quarter of
+//!   the [`tolerance`] is not taken, so no ill-conditioned op gets in, and the error of a correct
+//!   executor stays well within the tolerance however long the program is.
 
 use std::sync::Arc;
 
@@ -33,7 +38,8 @@ const LARGEST: f64 = 1e4;
 /// Smallest magnitude of a float in a portable program, but for zero.
 const TINIEST: f64 = 1e-30;
 
-/// Largest order of a sum of powers in a portable program; executors differ in when they take such a power for zero.
+/// Largest order of a sum of powers in a portable program; executors differ in when they take such
+/// a power for zero.
 const LARGEST_ORDER: f64 = 32.0;
 
 /// Largest angle in a portable program: reducing it to one turn loses no more than the op rounds.
@@ -48,7 +54,8 @@ const MARGIN: f64 = 8.0;
 pub struct ProgramOptions {
     /// What they are for.
     pub aim: Aim,
-    /// The element types of fresh values. Others occur where an op makes them (`compare` makes `bool`).
+    /// The element types of fresh values. Others occur where an op makes them (`compare` makes
+    /// `bool`).
     pub dtypes: DTypeSet,
     /// Which ops to use.
     pub accepts: fn(&OpDef) -> bool,
@@ -86,8 +93,8 @@ impl SampledValue {
     }
 
     /// How far a result may be off, as a part of `1 + |x|`: [`MARGIN`] times the distance of its
-    /// shadows, and at most the tolerance. For longer floats it is at least [`tolerance`] of the type,
-    /// because executors compute sums and functions in different ways.
+    /// shadows, and at most the tolerance. For longer floats it is at least [`tolerance`] of the
+    /// type, because executors compute sums and functions in different ways.
     fn relative_bound(&self) -> f64 {
         let dtype = self.data.dtype().part();
         let least = if dtype.size() <= 2 { 2.0 * unit(dtype) } else { tolerance(dtype) };
@@ -99,8 +106,8 @@ impl SampledValue {
         self.tolerance.min(least.max(MARGIN * farthest))
     }
 
-    /// Whether an executor's result is close enough: the same numbers for an exact value, and within the
-    /// bound for another.
+    /// Whether an executor's result is close enough: the same numbers for an exact value, and
+    /// within the bound for another.
     ///
     /// # Errors
     /// With the first element that is not.
@@ -126,8 +133,8 @@ impl SampledValue {
 /// A program with the data of its values.
 #[derive(Clone, Debug)]
 pub struct Sampled {
-    /// The program; its outputs are the results of all ops, in order, with checks that are as loose as the loosest element
-    /// of each needs. A value's id is its place in `values`.
+    /// The program; its outputs are the results of all ops, in order, with checks that are as loose
+    /// as the loosest element of each needs. A value's id is its place in `values`.
     pub program: Program,
     /// The values, by id.
     pub values: Vec<SampledValue>,
@@ -172,8 +179,8 @@ impl ProgramSampler {
     /// Tries to add an op; `None` when the choices lead nowhere or the op would break P1 to P3.
     ///
     /// # Panics
-    /// When a row's generator makes a call that the row refuses or the interpreter does not run, which is a bug of the
-    /// row.
+    /// When a row's generator makes a call that the row refuses or the interpreter does not run,
+    /// which is a bug of the row.
     pub fn step(&mut self, entropy: &mut dyn Entropy) -> Option<&ProgramOp> {
         let rows: Vec<&'static OpDef> = OPS.iter().filter(|def| (self.options.accepts)(def)).collect();
         let def = *rows.get(entropy.draw(rows.len() as u32) as usize)?;
@@ -256,8 +263,8 @@ impl ProgramSampler {
         }
     }
 
-    /// Whether an op takes exact operands only: because it jumps, or because small errors may grow without bound near
-    /// the operands' ends that no shadow happens to reach.
+    /// Whether an op takes exact operands only: because it jumps, or because small errors may grow
+    /// without bound near the operands' ends that no shadow happens to reach.
     pub(super) fn needs_exact(&self, def: &OpDef) -> bool {
         // A conversion between floats rounds and does not jump.
         let jumps = def.rounding == Rounding::Step && def.code != OpCode::Convert;
@@ -383,13 +390,15 @@ fn is_tame(literal: &Literal) -> bool {
         .all(|x| x.abs() <= LARGEST && if x == 0.0 { x.is_sign_positive() } else { x.abs() >= TINIEST })
 }
 
-/// Whether the sums of `zeta` and `polygamma` converge: of orders up to [`LARGEST_ORDER`], away from the poles.
+/// Whether the sums of `zeta` and `polygamma` converge: of orders up to [`LARGEST_ORDER`], away
+/// from the poles.
 fn converges(operands: &[&SampledValue]) -> bool {
     let within = |operand: &SampledValue, low, high| floats(&operand.data).all(|x| (low..=high).contains(&x));
     within(operands[0], 0.0, LARGEST_ORDER) && within(operands[1], 0.125, LARGEST)
 }
 
-/// Whether two elements are equal. Executors visit windows in different orders, so they select different ones of those.
+/// Whether two elements are equal. Executors visit windows in different orders, so they select
+/// different ones of those.
 fn has_ties(literal: &Literal) -> bool {
     let elements = Elements::of(literal);
     let mut bits: Vec<Bits> = (0..elements.len()).map(|index| elements.get(index)).collect();
@@ -412,7 +421,8 @@ fn loosest_check(value: &SampledValue) -> Check {
     }
 }
 
-/// Exponents of the lowest and the highest bit that is set in any element; `None` when all are zero.
+/// Exponents of the lowest and the highest bit that is set in any element; `None` when all are
+/// zero.
 fn span(literal: &Literal) -> Option<(i32, i32)> {
     let bits = floats(literal).filter(|&x| x != 0.0).map(|x| {
         let raw = x.abs().to_bits();
@@ -511,8 +521,9 @@ fn converts_back(integers: &Literal, converted: &Literal) -> bool {
 /// Runs a call on data made from each operand and its place.
 type Eval<'a> = &'a dyn Fn(&dyn Fn(usize, &SampledValue) -> Arc<Literal>) -> Vec<Literal>;
 
-/// Most that a correct executor may be off in the results of a call on exact operands: for each result, a distance for each
-/// of its floats, two for a complex number. There are none where nothing rounds.
+/// Most that a correct executor may be off in the results of a call on exact operands: for each
+/// result, a distance for each of its floats, two for a complex number. There are none where
+/// nothing rounds.
 #[must_use]
 pub fn rounding(signature: &Signature, operands: &[Arc<Literal>], results: &[Literal]) -> Vec<Vec<f64>> {
     if rounding_class(signature) != Rounding::Rounded {
@@ -535,7 +546,8 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
         signature.def().fusibility,
         Fusibility::Reduction | Fusibility::Contraction | Fusibility::Indexing
     );
-    // Every partial sum of a sum is at most the sum of the magnitudes, and rounds by a part of itself.
+    // Every partial sum of a sum is at most the sum of the magnitudes, and rounds by a part of
+    // itself.
     let selects = signature.op() == OpCode::SelectAndScatter;
     let magnitudes = combines.then(|| {
         eval(&|place, operand| match place {
@@ -555,7 +567,8 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
             }
             match &magnitudes {
                 Some(magnitudes) => lengths(&magnitudes[index]).map(|m| (1.0 + terms) * unit * m).collect(),
-                // Short floats are computed in longer ones; the others by approximations good to a few steps.
+                // Short floats are computed in longer ones; the others by approximations good to a
+                // few steps.
                 None => {
                     let (steps, least) = approximation(signature.op());
                     let steps = if part.size() <= 2 { 2.0 } else { steps };
@@ -566,8 +579,9 @@ fn roundings(signature: &Signature, data: &[Literal], eval: Eval<'_>) -> Vec<Vec
         .collect()
 }
 
-/// How good the worst approximation of an elementwise op is: to so many units in the last place, of numbers as small as the
-/// given one. What crosses zero as a difference of large terms is good beside 1.
+/// How good the worst approximation of an elementwise op is: to so many units in the last place, of
+/// numbers as small as the given one. What crosses zero as a difference of large terms is good
+/// beside 1.
 fn approximation(op: OpCode) -> (f64, f64) {
     match op {
         OpCode::Digamma | OpCode::Lgamma => (32.0, 1.0),
@@ -576,19 +590,22 @@ fn approximation(op: OpCode) -> (f64, f64) {
     }
 }
 
-/// The largest part of itself that a number of a type is rounded by; 0 for types that are not floats.
+/// The largest part of itself that a number of a type is rounded by; 0 for types that are not
+/// floats.
 fn unit(dtype: DType) -> f64 {
     dtype.float_format().map_or(0.0, |format| f64::from(format.mantissa + 1).exp2().recip())
 }
 
-/// Whether an op computes in many steps, the first of which may lose what the later ones make much of.
+/// Whether an op computes in many steps, the first of which may lose what the later ones make much
+/// of.
 fn grows_roundings(op: OpCode) -> bool {
     use OpCode::{BatchNormGrad, BatchNormInference, BatchNormTraining, Cholesky, Fft, TriangularSolve};
     matches!(op, BatchNormGrad | BatchNormInference | BatchNormTraining | Cholesky | Fft | TriangularSolve)
 }
 
-/// Most that the roundings inside such an op change any element of each result by. They change it as much as if the operands
-/// had been a little different to begin with: each element by some steps of the largest one.
+/// Most that the roundings inside such an op change any element of each result by. They change it
+/// as much as if the operands had been a little different to begin with: each element by some steps
+/// of the largest one.
 fn inner_roundings(data: &[Literal], eval: Eval<'_>) -> Vec<f64> {
     let stirred = |side: bool| {
         eval(&|_, operand| {
@@ -610,7 +627,8 @@ fn inner_roundings(data: &[Literal], eval: Eval<'_>) -> Vec<f64> {
     data.iter().enumerate().map(|(index, data)| most(index, data)).collect()
 }
 
-/// For each of the [`floats`], its magnitude; for the parts of a complex number, that of the number.
+/// For each of the [`floats`], its magnitude; for the parts of a complex number, that of the
+/// number.
 fn lengths(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     let all: Vec<f64> = floats(literal).collect();
     let per_element = floats_per_element(literal.dtype()).max(1);
@@ -620,8 +638,8 @@ fn lengths(literal: &Literal) -> impl Iterator<Item = f64> + '_ {
     })
 }
 
-/// The magnitudes of the elements. Products of magnitudes bound products of elements, those of complex ones too, when the
-/// magnitude of a complex number stands in its real part.
+/// The magnitudes of the elements. Products of magnitudes bound products of elements, those of
+/// complex ones too, when the magnitude of a complex number stands in its real part.
 fn absolute(literal: &Literal) -> Literal {
     let complex = literal.dtype().is_complex();
     if !literal.dtype().part().is_float() {
@@ -631,7 +649,8 @@ fn absolute(literal: &Literal) -> Literal {
     of_floats(literal.ty(), lengths.map(|(index, x)| if complex && index % 2 == 1 { 0.0 } else { x }))
 }
 
-/// The literal with each element moved by its rounding, in a direction that depends on the element and on the side.
+/// The literal with each element moved by its rounding, in a direction that depends on the element
+/// and on the side.
 fn displaced(literal: &Literal, roundings: Option<&[f64]>, side: bool) -> Literal {
     let Some(roundings) = roundings.filter(|roundings| !roundings.is_empty()) else { return literal.clone() };
     let up = |index: usize| ((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1) == side;

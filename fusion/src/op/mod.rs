@@ -1,18 +1,21 @@
 //! The op vocabulary: opcodes, the op table, and checked op signatures.
 //!
-//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the receipt that says the call
-//! is valid and which types it returns. Pure; no I/O, no clock, no global state.
+//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the
+//! receipt that says the call is valid and which types it returns. Pure; no I/O, no clock, no
+//! global state.
 //!
 //! What an op means stands in its row of the op table ([`OpDef`]): arity, attributes, type rule,
-//! fusibility, effect, StableHLO name and lowering. The API methods, the error messages, the program
-//! format, the lowering, the conformance run and the property tests are all driven by that table. So
-//! an op is added by adding a row. The crates `fuseline-interp` and `fuseline-testgen` have a function
-//! for each op code, and do not compile without one.
+//! fusibility, effect, StableHLO name and lowering. The API methods, the error messages, the
+//! program format, the lowering, the conformance run and the property tests are all driven by that
+//! table. So an op is added by adding a row. The crates `fuseline-interp` and `fuseline-testgen`
+//! have a function for each op code, and do not compile without one.
 //!
 //! Invariants:
-//! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need not check again.
+//! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need
+//!   not check again.
 //! - O2: the code of an op never changes, since it is part of keys and saved programs.
-//! - O3: two signatures are equal exactly when their encodings are equal, given equal operand types.
+//! - O3: two signatures are equal exactly when their encodings are equal, given equal operand
+//!   types.
 
 pub mod attrs;
 mod call;

@@ -7,10 +7,12 @@ use crate::dtype::DType;
 use crate::graph::{Body, Graph};
 use crate::shape::TensorType;
 
-/// How far from the interpreter's result `x` a correct executor's may be in a portable program, as a part of
-/// `1 + |x|`, for values of this type that are not exact; 0 for types that are never inexact.
+/// How far from the interpreter's result `x` a correct executor's may be in a portable program, as
+/// a part of `1 + |x|`, for values of this type that are not exact; 0 for types that are never
+/// inexact.
 ///
-/// It holds for programs of any length, and leaves room for executors that keep short floats in longer ones.
+/// It holds for programs of any length, and leaves room for executors that keep short floats in
+/// longer ones.
 #[must_use]
 pub fn tolerance(dtype: DType) -> f64 {
     match dtype {
@@ -22,8 +24,8 @@ pub fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// What rounding does to the results of a call, its bodies included. The table's classes are those of the worst
-/// element types.
+/// What rounding does to the results of a call, its bodies included. The table's classes are those
+/// of the worst element types.
 #[must_use]
 pub fn rounding_class(signature: &Signature) -> Rounding {
     let from = signature.operands().first().map(TensorType::dtype);

@@ -136,8 +136,9 @@ fn run_lowered(signature: &Signature, operands: &[Vec<Arc<Literal>>]) -> Option<
 fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Vec<Arc<Literal>>>)> {
     let mut entropy = Seeded::new(seed);
     let replicas = if matches!(def.replicas, Replicas::Apart) { 1 } else { 1 + seed as usize % 4 };
-    // Padding that an expansion writes out is multiplied by the kernel like other elements, which shows where the kernel is
-    // not finite. A comparator that contradicts itself leaves the order to the algorithm.
+    // Padding that an expansion writes out is multiplied by the kernel like other elements, which
+    // shows where the kernel is not finite. A comparator that contradicts itself leaves the order
+    // to the algorithm.
     let portable = matches!(def.code, OpCode::DynamicConv | OpCode::Sort);
     let aim = if portable { Aim::Portable } else { Aim::Everything };
     let sampler = Sampler::new(def, &mut entropy, &[], DTypeSet::ANY, aim);
@@ -154,8 +155,8 @@ fn sampled(def: &'static OpDef, seed: u64) -> Option<(Signature, Vec<Vec<Arc<Lit
     Some((signature.expect("a sample is accepted"), operands))
 }
 
-/// Ops whose expansion rounds more often than the interpreter does, and by how many units in the last place its results may
-/// be off.
+/// Ops whose expansion rounds more often than the interpreter does, and by how many units in the
+/// last place its results may be off.
 const ROUNDED: &[(OpCode, u128)] = &[
     (OpCode::Acos, 1),
     (OpCode::Acosh, 1),
@@ -177,9 +178,10 @@ const ROUNDED: &[(OpCode, u128)] = &[
     (OpCode::Tanh, 16),
 ];
 
-/// Whether two results of an op that rounds are the same but for so many units in the last place of each element, and for
-/// what follows from the order of the operations: the bits of a NaN, of a sum that is zero the sign, and of a function of
-/// complex numbers too, with an infinity in place of a product of a large and a small factor.
+/// Whether two results of an op that rounds are the same but for so many units in the last place of
+/// each element, and for what follows from the order of the operations: the bits of a NaN, of a sum
+/// that is zero the sign, and of a function of complex numbers too, with an infinity in place of a
+/// product of a large and a small factor.
 fn are_close(def: &OpDef, result: &Literal, wanted: &Literal, most: u128) -> bool {
     let part = result.dtype().part();
     let parts = |literal: &Literal| -> Vec<Bits> {

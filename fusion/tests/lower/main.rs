@@ -1,4 +1,5 @@
-//! The passes of the lowering, one at a time: what they make of a region computes what the region does.
+//! The passes of the lowering, one at a time: what they make of a region computes what the region
+//! does.
 #![allow(missing_docs, reason = "a test")]
 
 mod columns;

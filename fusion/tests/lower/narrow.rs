@@ -1,4 +1,5 @@
-//! Carried functions are held to the interpreter: they compute the same bits as the ops that they stand for.
+//! Carried functions are held to the interpreter: they compute the same bits as the ops that they
+//! stand for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use fuseline_testgen::{Aim, ProgramOptions, Sample, SampleOperand, Sampler, Seed
 
 use super::Data;
 
-/// A region of one call, and of a conversion of each narrow result to a type that has its number and more: at the edges of a
-/// function a carried value that is out of range (W1) would be brought back.
+/// A region of one call, and of a conversion of each narrow result to a type that has its number
+/// and more: at the edges of a function a carried value that is out of range (W1) would be brought
+/// back.
 fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
     let mut graph = Graph::new();
     let params = signature.operands().iter().map(|ty| graph.param(ty.clone())).collect();
@@ -29,7 +31,8 @@ fn region_of(signature: &Arc<Signature>, lifts: bool) -> CanonRegion {
     CanonRegion::new(graph, lifted)
 }
 
-/// The region as it is lowered, which must have no narrow type but at its edges (W3) and be accepted by the verifier.
+/// The region as it is lowered, which must have no narrow type but at its edges (W3) and be
+/// accepted by the verifier.
 fn carried_region(region: &CanonRegion) -> Plain {
     let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
     let carried = carried(plain(region, &outputs, &ScalarPack::of(Target::Any, region, Numerics::Fast), &[]));
@@ -54,8 +57,8 @@ fn run(region: &CanonRegion, operands: &[Data]) -> Vec<Data> {
     super::run(region, Numerics::Fast, &carried_region(region), operands)
 }
 
-/// Whether two results of a call are the same but for the sign of a sum that is zero, which follows from the order in which
-/// it is taken.
+/// Whether two results of a call are the same but for the sign of a sum that is zero, which follows
+/// from the order in which it is taken.
 fn is_same(def: &OpDef, found: &Literal, wanted: &Literal) -> bool {
     let dtype = wanted.dtype();
     if def.fusibility != Fusibility::Contraction || !dtype.is_float() {
@@ -155,7 +158,8 @@ fn every_element_goes_through_every_elementwise_op() {
     assert!(calls > 100, "only {calls} ops and types");
 }
 
-/// Numbers between the numbers of `f4E2M1FN`, on the edges between them and next to these; and far outside.
+/// Numbers between the numbers of `f4E2M1FN`, on the edges between them and next to these; and far
+/// outside.
 fn awkward() -> Vec<f64> {
     let numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let edges = numbers.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
