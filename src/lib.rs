@@ -44,7 +44,8 @@
 //! | [`Event`], [`Counters`] | what the engine did and why, as it does it and in sum |
 //! | [`Timeline`] | when it did it: why a step is slow, in words and as a page |
 //! | [`Error`] | what went wrong, at which op and call site |
-//! | [`fusion`] | the op table, region forming, keys, lowering and the reference interpreter, on their own |
+//! | [`fusion`] | the op table, region forming, keys and lowering, on their own |
+//! | [`interp`] | the reference interpreter, on its own |
 //! | [`pjrt`] | the safe layer over PJRT, on its own |
 //!
 //! # Modes
@@ -147,6 +148,7 @@ pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
     TensorType,
 };
+pub use fuseline_interp as interp;
 pub use fuseline_pjrt as pjrt;
 /// What elements of `complex<f32>` and `complex<f64>` tensors are on the host.
 pub use num_complex::Complex;

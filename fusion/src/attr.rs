@@ -40,6 +40,7 @@ impl AttrFloat {
     }
 
     /// The number.
+    #[inline]
     #[must_use]
     pub fn get(self) -> f32 {
         f32::from_bits(self.0)
@@ -286,6 +287,7 @@ pub struct AttrView<'a>(&'a [AttrValue]);
 
 impl Attrs {
     /// Typed access to the values.
+    #[inline]
     #[must_use]
     pub fn view(&self) -> AttrView<'_> {
         AttrView(&self.0)
@@ -302,6 +304,7 @@ fn disagree(place: usize, wanted: &str, found: Option<&AttrValue>) -> ! {
 macro_rules! accessor {
     ($(#[$doc:meta])* $name:ident, $variant:ident($value:ident) -> $ty:ty, $result:expr) => {
         $(#[$doc])*
+        #[inline]
         #[must_use]
         pub fn $name(&self, place: usize) -> $ty {
             match self.0.get(place) {

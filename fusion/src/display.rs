@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dtype::{DType, DTypeClass};
-use crate::interp::number::{self, Bits, Elements};
+use crate::element::{self, Bits, Elements};
 use crate::literal::Literal;
 
 /// Literals of more elements than this are shown in part.
@@ -63,10 +63,10 @@ fn dimension(
 fn element(dtype: DType, bits: Bits, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match dtype.class() {
         DTypeClass::Bool => write!(f, "{}", bits != 0),
-        DTypeClass::Signed | DTypeClass::Unsigned => write!(f, "{}", number::to_int(dtype, bits)),
-        DTypeClass::Float => float(dtype, number::to_f64(dtype, bits), f),
+        DTypeClass::Signed | DTypeClass::Unsigned => write!(f, "{}", element::to_int(dtype, bits)),
+        DTypeClass::Float => float(dtype, element::to_f64(dtype, bits), f),
         DTypeClass::Complex => {
-            let value = number::to_complex(dtype, bits);
+            let value = element::to_complex(dtype, bits);
             let part = if dtype == DType::C64 { DType::F32 } else { DType::F64 };
             float(part, value.re, f)?;
             if value.im.is_nan() || value.im.is_sign_positive() {

@@ -95,6 +95,7 @@ impl DType {
     ];
 
     /// Stable one-byte code, used by the canonical encoding.
+    #[inline]
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -160,6 +161,7 @@ impl DType {
 
     /// Size of one element in host memory, in bytes. Types of fewer than 8 bits take one byte: a `bool` is 0 or 1, signed
     /// integers are sign-extended, the others zero-extended.
+    #[inline]
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -172,6 +174,7 @@ impl DType {
     }
 
     /// Number of bits that carry the value; 1 for `bool`.
+    #[inline]
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -183,6 +186,7 @@ impl DType {
     }
 
     /// Family of this type.
+    #[inline]
     #[must_use]
     pub const fn class(self) -> DTypeClass {
         match self {
@@ -195,6 +199,7 @@ impl DType {
     }
 
     /// How the bits of a float are read; `None` for other types.
+    #[inline]
     #[must_use]
     pub const fn float_format(self) -> Option<FloatFormat> {
         use Specials::{ExponentOnly, Finite, NanIsNegativeZero, NanOnly};
@@ -217,30 +222,35 @@ impl DType {
     }
 
     /// True for binary floating point numbers, the formats of 8 and 4 bits included; not for complex numbers.
+    #[inline]
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self.class(), DTypeClass::Float)
     }
 
     /// True for the floats of fewer than 16 bits.
+    #[inline]
     #[must_use]
     pub const fn is_small_float(self) -> bool {
         self.is_float() && self.size() == 1
     }
 
     /// True for signed and unsigned integers, not for `bool`.
+    #[inline]
     #[must_use]
     pub const fn is_int(self) -> bool {
         matches!(self.class(), DTypeClass::Signed | DTypeClass::Unsigned)
     }
 
     /// True for complex numbers.
+    #[inline]
     #[must_use]
     pub const fn is_complex(self) -> bool {
         matches!(self.class(), DTypeClass::Complex)
     }
 
     /// The type of the real and of the imaginary part; a type that is not complex is its own.
+    #[inline]
     #[must_use]
     pub const fn part(self) -> DType {
         match self {
@@ -251,6 +261,7 @@ impl DType {
     }
 
     /// The complex type whose parts have this type; `None` where there is none.
+    #[inline]
     #[must_use]
     pub const fn complex(self) -> Option<DType> {
         match self {
@@ -353,30 +364,35 @@ impl DTypeSet {
     }
 
     /// The set without one type.
+    #[inline]
     #[must_use]
     pub const fn without(self, dtype: DType) -> DTypeSet {
         DTypeSet(self.0 & !(1 << dtype.code()))
     }
 
     /// Union of two sets.
+    #[inline]
     #[must_use]
     pub const fn or(self, other: DTypeSet) -> DTypeSet {
         DTypeSet(self.0 | other.0)
     }
 
     /// Intersection of two sets.
+    #[inline]
     #[must_use]
     pub const fn and(self, other: DTypeSet) -> DTypeSet {
         DTypeSet(self.0 & other.0)
     }
 
     /// True when `dtype` is in the set.
+    #[inline]
     #[must_use]
     pub const fn contains(self, dtype: DType) -> bool {
         self.0 & (1 << dtype.code()) != 0
     }
 
     /// The members, in code order.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = DType> {
         DType::ALL.into_iter().filter(move |dtype| self.contains(*dtype))
     }

@@ -53,6 +53,7 @@ impl FloatFormat {
     }
 
     /// The bit of the sign; 0 where there is none.
+    #[inline]
     #[must_use]
     pub const fn sign(self) -> u64 {
         match self.specials {
@@ -62,6 +63,7 @@ impl FloatFormat {
     }
 
     /// Pattern of the greatest finite number.
+    #[inline]
     #[must_use]
     pub const fn greatest(self) -> u64 {
         let all = (1 << (self.exponent + self.mantissa)) - 1;
@@ -73,6 +75,7 @@ impl FloatFormat {
     }
 
     /// Pattern of positive infinity; `None` where there is none.
+    #[inline]
     #[must_use]
     pub const fn infinity(self) -> Option<u64> {
         match self.specials {
@@ -82,6 +85,7 @@ impl FloatFormat {
     }
 
     /// Pattern of a quiet NaN; `None` where there is none.
+    #[inline]
     #[must_use]
     pub const fn nan(self) -> Option<u64> {
         match self.specials {
@@ -93,6 +97,7 @@ impl FloatFormat {
     }
 
     /// Whether the pattern is a NaN.
+    #[inline]
     #[must_use]
     pub const fn is_nan(self, bits: u64) -> bool {
         match self.specials {

@@ -218,6 +218,7 @@ impl Graph {
     }
 
     /// Number of results of all nodes together.
+    #[inline]
     #[must_use]
     pub fn result_count(&self) -> usize {
         self.makers.len()
@@ -233,6 +234,7 @@ impl Graph {
     }
 
     /// Type of a parameter or result; `None` when there is none of that index.
+    #[inline]
     #[must_use]
     pub fn type_of(&self, value: Ref) -> Option<&TensorType> {
         match value {
@@ -279,12 +281,14 @@ impl Body {
     }
 
     /// The ops.
+    #[inline]
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
     /// The values returned, in order.
+    #[inline]
     #[must_use]
     pub fn returns(&self) -> &[Ref] {
         &self.returns

@@ -34,6 +34,7 @@ impl Groups {
     }
 
     /// Entries of a row.
+    #[inline]
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns

@@ -1,7 +1,7 @@
 //! What Fuseline knows about programs, without running them.
 //!
-//! This crate is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. It is published for the `fuseline` crate,
-//! which embedders use; its API follows that crate's needs.
+//! This crate is pure: no threads, no I/O, no clock, no PJRT, no unsafe code. It is published for
+//! the `fuseline` crate, which embedders use; its API follows that crate's needs.
 //!
 //! Stages, each with a type that only the stage before it can make:
 //!
@@ -11,16 +11,20 @@
 //!                                                  hashed)
 //! ```
 //!
-//! [`interp`] runs the same graphs in plain Rust and is the oracle of every test. [`program`] reads and writes programs
-//! as files, [`text`] reads StableHLO modules, and [`custom`] makes ops of them.
+//! [`program`] reads and writes programs as files, [`text`] reads StableHLO modules, and [`custom`]
+//! makes ops of them. The crate knows no interpreter: `fuseline-interp` runs the same graphs in
+//! plain Rust. [`arithmetic`] and [`subnormal`] say what it must know of a device, [`element`] how
+//! elements are stored.
 #![forbid(unsafe_code)]
 
+pub mod arithmetic;
 pub mod attr;
 pub mod canon;
 pub mod class;
 pub mod custom;
 mod display;
 pub mod dtype;
+pub mod element;
 pub mod encode;
 pub mod error;
 pub mod float;
@@ -28,7 +32,6 @@ pub mod graph;
 pub mod groups;
 pub mod handler;
 pub mod id;
-pub mod interp;
 pub mod limits;
 pub mod literal;
 pub mod lower;
@@ -37,6 +40,7 @@ mod printable;
 pub mod program;
 pub mod region;
 pub mod shape;
+pub mod subnormal;
 pub mod text;
 
 pub use attr::{AttrValue, Attrs};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dtype::{DType, DTypeClass, Element, RealElement};
-use crate::interp::number::{self, Elements, Store};
+use crate::element::{self, Elements, Store};
 use crate::shape::{Shape, ShapeError, TensorType};
 
 /// Dense host data: a [`TensorType`] and its elements, row-major, little-endian.
@@ -41,8 +41,8 @@ impl Scalar {
         let bits = match dtype.class() {
             DTypeClass::Complex => return None,
             DTypeClass::Bool => u128::from(value != 0.0),
-            DTypeClass::Float => number::from_f64(dtype, value),
-            _ => number::int_from_float(dtype, value),
+            DTypeClass::Float => element::from_f64(dtype, value),
+            _ => element::int_from_float(dtype, value),
         };
         Some(Scalar { dtype, bits: bits as u64 })
     }
@@ -55,12 +55,14 @@ impl Scalar {
     }
 
     /// Its type.
+    #[inline]
     #[must_use]
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
     /// Its bits, zero-extended.
+    #[inline]
     #[must_use]
     pub fn bits(self) -> u64 {
         self.bits
@@ -261,30 +263,35 @@ impl Literal {
     }
 
     /// Element type and shape.
+    #[inline]
     #[must_use]
     pub fn ty(&self) -> &TensorType {
         &self.ty
     }
 
     /// Element type.
+    #[inline]
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.ty.dtype()
     }
 
     /// Sizes of the dimensions, outermost first.
+    #[inline]
     #[must_use]
     pub fn dims(&self) -> &[u64] {
         self.ty.dims()
     }
 
     /// The elements as bytes: little-endian, row-major.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Takes the bytes out.
+    #[inline]
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

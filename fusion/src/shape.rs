@@ -80,6 +80,7 @@ impl Elems {
     /// # Panics
     /// On a platform whose `usize` is smaller than the count; the element count of a tensor that exists in
     /// host memory always fits.
+    #[inline]
     #[must_use]
     pub fn get(self) -> usize {
         usize::try_from(self.0).expect("a tensor in host memory has fewer than usize::MAX elements")
@@ -92,12 +93,14 @@ pub struct Bytes(pub u64);
 
 impl Bytes {
     /// Sum, saturating at `u64::MAX`.
+    #[inline]
     #[must_use]
     pub const fn saturating_add(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_add(other.0))
     }
 
     /// Difference, saturating at zero.
+    #[inline]
     #[must_use]
     pub const fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
@@ -165,12 +168,14 @@ impl Shape {
     ///
     /// # Panics
     /// When `axis` is not below the rank.
+    #[inline]
     #[must_use]
     pub fn dim(&self, axis: usize) -> u64 {
         self.0[axis]
     }
 
     /// Number of elements.
+    #[inline]
     #[must_use]
     pub fn elems(&self) -> Elems {
         Elems(self.0.iter().product())
@@ -289,12 +294,14 @@ impl TensorType {
     }
 
     /// Number of elements.
+    #[inline]
     #[must_use]
     pub fn elems(&self) -> Elems {
         self.shape.elems()
     }
 
     /// Size in host memory, row-major and dense.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.elems().0 * self.dtype.size() as u64)

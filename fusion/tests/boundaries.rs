@@ -6,11 +6,12 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
-use fuseline_fusion::op::{Effect, Entropy, Seeded};
+use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{
     Boundary, Budgets, ContentRule, Mode, Operand, Region, RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Attrs, DType, OpCode, Signature, Site, TensorType, ValueId};
+use fuseline_testgen::{Entropy, Seeded};
 
 /// An op of a loop's body: what it computes of which of the values that the round has.
 #[derive(Clone)]

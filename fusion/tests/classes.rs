@@ -10,11 +10,13 @@ use std::sync::Arc;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::class::{Padded, ShapeClass, Unclassed, bucket, resized};
 use fuseline_fusion::op::attrs::{self, DotDimensionNumbers};
-use fuseline_fusion::op::{Aim, Domain, Entropy, OpDef, Seeded, fill, neutral};
+use fuseline_fusion::op::{OpDef, neutral};
 use fuseline_fusion::program::Check;
 use fuseline_fusion::{
-    AttrValue, Attrs, Body, DType, Graph, Literal, OpCode, Ref, Scalar, Shape, Signature, TensorType, interp,
+    AttrValue, Attrs, Body, DType, Graph, Literal, OpCode, Ref, Scalar, Shape, Signature, TensorType,
 };
+use fuseline_interp as interp;
+use fuseline_testgen::{Aim, Domain, Entropy, Seeded, fill};
 use proptest::test_runner::TestCaseError;
 use support::{Attempt, choices, from, graph_of, place, runner, sampled};
 

@@ -12,7 +12,8 @@ use std::{env, fs, io};
 
 use fuseline_fusion::canon::{CanonRegion, decode, diff};
 use fuseline_fusion::program::{Program, ProgramId};
-use fuseline_fusion::{Graph, Literal, Ref, interp};
+use fuseline_fusion::{Graph, Literal, Ref};
+use fuseline_interp as interp;
 
 /// How many of the cases beside the workspace pass at least.
 const LEAST: usize = 1_900;

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::can_lift;
-use fuseline_fusion::interp;
-use fuseline_fusion::op::{Aim, Entropy, ProgramOptions, ProgramSampler};
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
     Boundary, Budgets, HardOnly, Held, Mode, Operand, Region, RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Literal, Site, ValueId};
+use fuseline_interp as interp;
+use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler};
 use proptest::test_runner::TestCaseError;
 use support::{choices, from, runner};
 

@@ -5,8 +5,12 @@
 mod support;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
-use fuseline_fusion::op::{Aim, Entropy as _, OPS, Seeded};
+use fuseline_fusion::op::{OPS, extreme, neutral};
+use fuseline_fusion::{Attrs, DType, Literal, OpCode, Signature};
+use fuseline_interp as interp;
+use fuseline_testgen::{Aim, Entropy as _, Seeded};
 use proptest::test_runner::TestCaseError;
 use support::answer::{holds, is_answered};
 use support::{Attempt, choices, from, runner, sampled};
@@ -76,4 +80,22 @@ fn hostile_calls_are_refused_with_words() {
         (refused, accepted) = (refused + no, accepted + yes);
     }
     assert!(accepted > refused / 20, "{accepted} accepted, {refused} refused: the changes are all alike");
+}
+
+/// Combined with the ends of the range and with 1, it leaves them as they are.
+#[test]
+fn what_is_neutral_changes_nothing() {
+    use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
+    for op in [Add, And, Maximum, Minimum, Multiply, Or, Xor] {
+        for dtype in op.def().dtypes.iter().filter(|&dtype| dtype != DType::F8E8M0FNU) {
+            let others = [extreme(dtype, false), extreme(dtype, true), Literal::of_f64(dtype, 1.0)];
+            for other in others.into_iter().filter(|other| !other.dtype().is_complex() || op == Add) {
+                let types = [other.ty().clone(), other.ty().clone()];
+                let signature = Signature::infer(op, Attrs::none(), &[], &types).expect("a call");
+                let operands = [Arc::new(neutral(op, dtype)), Arc::new(other.clone())];
+                let result = interp::call(&signature, &operands).expect("runs");
+                assert_eq!(result, [other], "{op} of {dtype}");
+            }
+        }
+    }
 }

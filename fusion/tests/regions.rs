@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, decode};
 use fuseline_fusion::limits::MAX_BODY_DEPTH;
-use fuseline_fusion::op::Seeded;
 use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, TensorType};
+use fuseline_testgen::Seeded;
 use proptest::test_runner::TestCaseError;
 use support::draft::{CHANGES, Draft, every_change_is_told, has_one_reading};
 use support::recording::{is_read_back, keeps_its_keys, sample};

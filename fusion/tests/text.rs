@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use exported::{check, exported};
-use fuseline_fusion::op::{Entropy as _, Seeded};
 use fuseline_fusion::text::{Problem, TextError, TextModule};
-use fuseline_fusion::{CustomOp, DType, Literal, OpCode, interp};
+use fuseline_fusion::{CustomOp, DType, Literal, OpCode};
+use fuseline_interp as interp;
+use fuseline_testgen::{Entropy as _, Seeded};
 
 fn parse(text: &str) -> TextModule {
     TextModule::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))

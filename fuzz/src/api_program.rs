@@ -4,9 +4,9 @@
 //! Each input has an engine of its own, so that it fails alone as it failed among others: about 1.5 ms an execution, of which the engine with
 //! its threads takes a tenth.
 
-use fuseline::fusion::op::{Aim, Entropy as _, ProgramOptions, ProgramSampler, Sampled};
 use fuseline::fusion::{self, DTypeSet};
 use fuseline::{Budgets, Engine, EngineConfig, Mode, Stream, with_mode};
+use fuseline_testgen::{Aim, Entropy as _, ProgramOptions, ProgramSampler, Sampled};
 
 use super::bytes::Bytes;
 use super::script::{Refused, STREAMS, describe, run as run_script, script};

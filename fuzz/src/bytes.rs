@@ -1,6 +1,6 @@
 //! Choices from the bytes of an input.
 
-use fuseline_fusion::op::Entropy;
+use fuseline_testgen::Entropy;
 
 /// About what the choices of an op take.
 const BYTES_OF_AN_OP: usize = 8;

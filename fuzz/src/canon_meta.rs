@@ -4,7 +4,7 @@
 //! One of the three by the input's own bytes, with a few changes and a few other readings of each kind where the property tests, which call
 //! the same functions, try hundreds: about 1 ms an execution.
 
-use fuseline_fusion::op::Entropy as _;
+use fuseline_testgen::Entropy as _;
 
 use super::bytes::Bytes;
 use super::draft::{every_change_is_told, has_one_reading};

@@ -23,7 +23,7 @@ use fuseline_cache::disk::{
     CRASHED, DiskCache, DiskConfig, Files as _, Flight, Joined, Mark, SecretSource, Stage, Swept, System,
 };
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Secret};
-use fuseline_fusion::op::Entropy as _;
+use fuseline_testgen::Entropy as _;
 use rustix::io::Errno;
 
 use super::bytes::Bytes;

@@ -7,8 +7,9 @@ use std::sync::Once;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::handler::{self, Config, ConfigValue, Handler, HandlerCall};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
-use fuseline_fusion::op::{Entropy as _, attrs};
+use fuseline_fusion::op::attrs;
 use fuseline_fusion::{Attrs, Body, DType, Graph, OpCode, TensorType, attr};
+use fuseline_testgen::Entropy as _;
 
 use super::bytes::Bytes;
 use super::recording::{is_read_back, sample};

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request, Sealer, Secret};
-use fuseline_fusion::op::Entropy as _;
+use fuseline_testgen::Entropy as _;
 
 use super::alloc_support::peak;
 use super::bytes::Bytes;

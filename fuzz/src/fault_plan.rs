@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuseline::fusion::op::Entropy as _;
 use fuseline::{Bytes as Size, EngineConfig, Fault, FaultPoint, Mode, with_mode};
+use fuseline_testgen::Entropy as _;
 
 use super::api_program::{program, streams};
 use super::script::{describe, run_failing, script};

@@ -2,7 +2,8 @@
 //!
 //! What is taken is run where it is small, and lowered and read back: about 0.5 ms an execution.
 
-use fuseline_fusion::op::{Aim, Entropy as _, OPS};
+use fuseline_fusion::op::OPS;
+use fuseline_testgen::{Aim, Entropy as _};
 
 use super::answer::is_answered;
 use super::bytes::Bytes;

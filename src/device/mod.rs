@@ -29,9 +29,9 @@ use std::sync::Arc;
 use fuseline_cache::disk::Mark;
 use fuseline_cache::{Artifact, OutputSet, Record};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
-use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
 use fuseline_fusion::{Bytes, Graph, Literal, OpCode, Scalar, TensorType, canon};
+use fuseline_interp::{self as interp, Sums};
 use fuseline_sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 

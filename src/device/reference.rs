@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::interp::{Arithmetic, EvalError};
-use fuseline_fusion::{Literal, Scalar, TensorType, interp};
+use fuseline_fusion::{Literal, Scalar, TensorType};
+use fuseline_interp::{self as interp, Arithmetic, EvalError};
 
 use super::buffer::Data;
 use super::{Buffer, Cause, DeviceError, Each, Executed, Holdings, Result};

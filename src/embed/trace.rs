@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use fuseline_fusion::interp::MAX_VALUE_BYTES;
 use fuseline_fusion::limits::MAX_CONSTANT_BYTES;
 use fuseline_fusion::op::{Effect, attrs};
 use fuseline_fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{Attrs, Body, Bytes, Literal, OpCode, Scalar, Site, TensorType};
+use fuseline_interp::MAX_VALUE_BYTES;
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 

@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
 use fuseline_fusion::op::Fusibility;
-use fuseline_fusion::{Graph, Literal, Scalar, TensorType, interp};
+use fuseline_fusion::{Graph, Literal, Scalar, TensorType};
+use fuseline_interp as interp;
 use fuseline_sync::schedule::Pool;
 use fuseline_sync::{Mutex, Rank};
 

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use fuseline_fusion::canon::RegionKey;
 use fuseline_fusion::graph::Node;
-use fuseline_fusion::interp::{self, Sums};
 use fuseline_fusion::op::{Effect, Fusibility, Signature};
 use fuseline_fusion::region::Boundary;
 use fuseline_fusion::{DTypeClass, Graph, Literal, Ref, TensorType};
+use fuseline_interp::{self as interp, Sums};
 use fuseline_sync::{Mutex, Rank};
 
 use super::cold::failed;

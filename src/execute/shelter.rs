@@ -24,7 +24,8 @@
 use std::sync::Arc;
 
 use fuseline_cache::Lookup;
-use fuseline_fusion::{Literal, interp};
+use fuseline_fusion::Literal;
+use fuseline_interp as interp;
 
 use super::EngineRegion;
 use super::cold::{Interpreted, Param, Slot, compile_time, operand};

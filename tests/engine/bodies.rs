@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use fuseline::fusion::op::{
-    Aim, Bodies, Comparison, ComparisonType, OpDef, ProgramOptions, ProgramSampler, Seeded, attrs,
-};
+use fuseline::fusion::op::{Bodies, Comparison, ComparisonType, OpDef, attrs};
 use fuseline::fusion::{Fault, Graph, Ref};
 use fuseline::{Attrs, Body, DType, Engine, Mode, OpCode, Result, Tensor, TensorType, with_mode};
+use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, Seeded};
 
 use crate::support::{self, engines, number, on_engines};
 

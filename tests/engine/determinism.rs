@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::Bytes;
-use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Boundary, Engine, EngineConfig, Event, Fault, FaultPoint, Stream, Tensor};
+use fuseline_testgen::{Entropy, Seeded};
 
 use crate::support::{self, Log, number, plugin_for};
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fuseline::embed::{Call, Session};
-use fuseline::fusion::op::Seeded;
 use fuseline::{Engine, EngineConfig, Mode, OpCode, Result, Tensor, with_mode};
+use fuseline_testgen::Seeded;
 
 use crate::support::{self, in_fork, plugin_for, vector};
 
@@ -188,7 +188,7 @@ fn forks_under_load(make: impl Fn() -> Engine, forks: u32) {
                 session.upload(stream, &ty, x.to_literal().unwrap().bytes()).unwrap()
             };
             for turn in 0..forks {
-                use fuseline::fusion::op::Entropy as _;
+                use fuseline_testgen::Entropy as _;
                 std::thread::sleep(Duration::from_micros(u64::from(random.draw(2_000))));
                 // In the middle of a step that is replayed, or not.
                 let there = step(&x).unwrap();

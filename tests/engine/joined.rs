@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use fuseline::fusion::canon::RegionKey;
-use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Budgets, Engine, Event, Fault, FaultPoint, Mode, Result, Tensor, Wait, with_mode};
+use fuseline_testgen::{Entropy, Seeded};
 
 use crate::support::{self, Log, on_engines, plugin, vector, wait_until};
 

@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
-use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use fuseline::fusion::program::{ProgramId, ProgramOp};
 use fuseline::fusion::{DTypeSet, StreamId};
 use fuseline::{
     Attrs, Engine, EngineConfig, Error, Fault, FaultPoint, Literal, Mode, OpCode, Result, Site, Stage,
     Stream, Tensor, Tensors, with_mode,
 };
+use fuseline_testgen::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::num::u32::ANY;

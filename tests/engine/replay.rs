@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use fuseline::fusion::op::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::{DTypeSet, StreamId};
 use fuseline::{
     Attrs, Boundary, Budgets, Engine, EngineConfig, Event, Mode, Result, Stream, Tensor, with_mode,
 };
+use fuseline_testgen::{Aim, Choices, Entropy, ProgramOptions, ProgramSampler, Sampled};
 use proptest::collection::vec;
 use proptest::num::u32::ANY;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -565,7 +565,7 @@ fn endless(
     odd: &[(usize, usize, Odd)],
     rounds: usize,
 ) -> Result<Vec<f32>> {
-    let mut source = fuseline::fusion::op::Seeded::new(seed);
+    let mut source = fuseline_testgen::Seeded::new(seed);
     let kinds: Vec<u32> = (0..ops).map(|_| source.draw(1 << 16)).collect();
     let fixed: Vec<Tensor> = (0..3).map(|at| vector(engine, &[0.5 + at as f32, -1.0])).collect();
     let mut carried: Vec<Tensor> = (0..3).map(|at| vector(engine, &[0.1 * at as f32, 1.0])).collect();
@@ -663,7 +663,7 @@ fn a_loop_without_boundaries_that_goes_astray_does_what_it_does_without_replay()
     ];
     let (mut replayed, mut recorded) = (0, 0);
     for seed in 0..4 * number::<u64>("FUSELINE_PROGRAMS").unwrap_or(1) {
-        let mut source = fuseline::fusion::op::Seeded::new(seed);
+        let mut source = fuseline_testgen::Seeded::new(seed);
         let ops = 5 + source.draw(900) as usize;
         let rounds = 24_000 / ops;
         let odd: Vec<(usize, usize, Odd)> = (0..6)

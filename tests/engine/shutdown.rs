@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fuseline::fusion::op::{Entropy as _, Seeded};
 use fuseline::{Engine, FaultPoint, Mode, Result, Tensor, with_mode};
+use fuseline_testgen::{Entropy as _, Seeded};
 
 use crate::support::fakeplugin::wait_for;
 use crate::support::{self, number, vector};

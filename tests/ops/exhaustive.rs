@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use fuseline::fusion::interp::Sums;
 use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::{Fusibility, OPS, Operands, Signature, attrs};
 use fuseline::fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
-use fuseline::fusion::{DTypeClass, DTypeSet, OpDef, interp};
+use fuseline::fusion::{DTypeClass, DTypeSet, OpDef};
+use fuseline::interp;
+use fuseline::interp::Sums;
 use fuseline::{Attrs, DType, Literal, Mode, OpCode, TensorType, with_mode};
 
 use crate::support;

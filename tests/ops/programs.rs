@@ -8,11 +8,11 @@
 use std::env;
 
 use fuseline::fusion::DTypeSet;
-use fuseline::fusion::op::{Aim, Choices, ProgramOptions, ProgramSampler, Sampled, Seeded};
 use fuseline::fusion::program::ProgramId;
 use fuseline::{
     Complex, Counters, DType, Engine, EngineConfig, Literal, Mode, Numerics, ShapeClasses, Stream, with_mode,
 };
+use fuseline_testgen::{Aim, Choices, ProgramOptions, ProgramSampler, Sampled, Seeded};
 use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::num::u32::ANY;

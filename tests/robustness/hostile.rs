@@ -12,12 +12,13 @@ mod attempts;
 use attempts::{Attempt, pick, place, sampled};
 use fuseline::embed::{Call, Session};
 use fuseline::fusion::Site;
-use fuseline::fusion::op::{Aim, Entropy, OPS, Seeded, attrs};
+use fuseline::fusion::op::{OPS, attrs};
 use fuseline::fusion::program::Program;
 use fuseline::nn::{self, CrossEntropy, Reduction};
 use fuseline::{
     DType, EngineConfig, Error, Mode, OpCode, Origin, Result, Stage, Tensor, TensorType, unchecked, with_mode,
 };
+use fuseline_testgen::{Aim, Entropy, Seeded};
 
 use crate::alloc_support::peak;
 use crate::support;

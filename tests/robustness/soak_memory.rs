@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fuseline::fusion::interp;
+use fuseline::interp;
 use fuseline::{Attrs, Budget, Engine, EngineConfig, Literal, OpCode, ShapeClasses, Tensor, mappings};
 
 use crate::support;

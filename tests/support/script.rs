@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use fuseline::fusion::op::{Entropy, Sampled};
 use fuseline::fusion::program::{ProgramId, ProgramValue};
 use fuseline::{Attrs, Error, Literal, Mode, Stage, Stream, Tensor, with_mode};
+use fuseline_testgen::{Entropy, Sampled};
 
 /// Streams that a program records on.
 pub(crate) const STREAMS: usize = 3;

@@ -123,10 +123,7 @@ fn uses(node: &Node, graph: &Graph) -> &'static [(usize, Use)] {
 mod tests {
     use super::*;
     use crate::attr::Attrs;
-    use crate::lower::plain::plain;
-    use crate::lower::testing::{run, sampled_region};
-    use crate::lower::{Aliases, Numerics, ScalarPack, Target, lower_for};
-    use crate::op::{Aim, ProgramOptions, attrs};
+    use crate::op::attrs;
     use crate::shape::TensorType;
 
     /// A region of one op on `size` elements and a broadcast scalar.
@@ -163,32 +160,6 @@ mod tests {
         ] {
             assert_eq!(pays(op, size, value), wanted, "{op} {size} {value}");
         }
-    }
-
-    /// A function with constants gives what the one with arguments gives.
-    #[test]
-    fn fixed_scalars_change_no_result() {
-        let mut fixed_some = 0;
-        for seed in 0..200 {
-            let (region, operands) = sampled_region(ProgramOptions::new(Aim::Portable), seed, 12);
-            let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();
-            let pack = ScalarPack::of(Target::Any, &region, Numerics::Fast);
-            let scalars = (0u32..).zip(&operands).zip(region.lifted()).filter(|(_, lifted)| **lifted);
-            let scalars = scalars.map(|((param, data), _)| (param, Scalar::of(data).unwrap()));
-            // Every other one, then all.
-            let all: Vec<(u32, Scalar)> = scalars.collect();
-            let some: Vec<(u32, Scalar)> = all.iter().copied().step_by(2).collect();
-            fixed_some += usize::from(!some.is_empty());
-            let found = [&[], some.as_slice(), &all].map(|fixed| {
-                let function = plain(&region, &outputs, &pack, fixed);
-                run(&region, Numerics::Fast, &function, std::slice::from_ref(&operands))
-            });
-            assert!(found[0] == found[1] && found[0] == found[2], "seed {seed}: {:?}", region.graph());
-            lower_for(Target::CPU, &region, &outputs, &Aliases::none(), Numerics::Fast, &some)
-                .verify()
-                .unwrap();
-        }
-        assert!(fixed_some > 20, "{fixed_some}");
     }
 
     #[test]

@@ -30,8 +30,6 @@ mod precision;
 mod scalars;
 mod size;
 mod subnormal;
-#[cfg(test)]
-pub(crate) mod testing;
 mod text;
 mod verify;
 
@@ -44,10 +42,22 @@ pub use scalars::ScalarPack;
 pub use size::fits_module;
 pub use verify::{Verified, VerifyError};
 
+/// The passes one at a time, for the tests of this crate; no public interface.
+#[doc(hidden)]
+pub mod passes {
+    pub use super::columns::in_windows;
+    pub use super::exact::steady::steady;
+    pub use super::exact::{crossed_as, exact, has_zero};
+    pub use super::narrow::{carried, carrier, concerns, has_narrow, is_narrow};
+    pub use super::plain::{Plain, plain};
+    pub use super::scalars::taken_apart;
+    pub use crate::op::expand::{common_float, is_scalar_code};
+}
+
+use crate::arithmetic::{Arithmetic, Sums};
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeSet};
 use crate::graph::Body;
-use crate::interp::{Arithmetic, Sums};
 use crate::literal::Scalar;
 
 /// Version of the lowering: part of the environment of every key, so that a change of the emitted code makes new keys.

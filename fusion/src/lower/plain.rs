@@ -22,12 +22,13 @@ use crate::op::{Lowered, OpCode, Signature, attrs, unsigned};
 use crate::shape::{Shape, TensorType};
 
 /// A function as it is printed.
-pub(super) struct Plain {
+#[derive(Clone, Debug)]
+pub struct Plain {
     /// Its parameters are the tensor parameters of the region, then the packed scalars, if there are any; its returns are the
     /// results asked for.
-    pub(super) function: Body,
+    pub function: Body,
     /// For each op of the function, the node of the region that it stands for; `None` for those that unpack scalars.
-    pub(super) origins: Vec<Option<usize>>,
+    pub origins: Vec<Option<usize>>,
 }
 
 /// The function for a region that returns the results numbered in `outputs` and takes its scalars packed like this. Those in `fixed` are
@@ -35,12 +36,8 @@ pub(super) struct Plain {
 ///
 /// # Panics
 /// When `outputs` names a result that the region does not have.
-pub(super) fn plain(
-    region: &CanonRegion,
-    outputs: &[u32],
-    pack: &ScalarPack,
-    fixed: &[(u32, Scalar)],
-) -> Plain {
+#[must_use]
+pub fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack, fixed: &[(u32, Scalar)]) -> Plain {
     let mut writer = Writer(Graph::with_capacity_of(region.graph()));
     let params = params(region, pack, fixed, &mut writer);
     let mut origins = vec![None; writer.0.nodes().len()];

@@ -27,12 +27,12 @@ use rustc_hash::FxHashMap;
 use super::plain::{Plain, Writer, rewritten_body, signed};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};
+use crate::element::{Elements, to_f64};
 use crate::graph::{Body, Node, Ref, Refs};
-use crate::interp::number::{Elements, to_f64};
-use crate::interp::subnormal::{self, Access};
 use crate::literal::Literal;
 use crate::op::{Comparison, OpCode, Signature, attrs, unsigned};
 use crate::shape::TensorType;
+use crate::subnormal::{self, Access};
 
 /// The function with its flushes.
 pub(super) fn flushed(plain: Plain, flushed: DTypeSet) -> Plain {

@@ -29,12 +29,14 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// Type of operand `index`.
+    #[inline]
     #[must_use]
     pub fn operand(&self, index: usize) -> &'a TensorType {
         &self.operands[index]
     }
 
     /// Typed access to the attributes.
+    #[inline]
     #[must_use]
     pub fn attr(&self) -> AttrView<'a> {
         self.attrs.view()

@@ -69,12 +69,14 @@ static ROWS: [Option<&OpDef>; NUMBERS] = {
 
 impl OpCode {
     /// The op's row in the op table.
+    #[inline]
     #[must_use]
     pub fn def(self) -> &'static OpDef {
         ROWS[self as usize].expect("bug: an opcode has no row in the op table")
     }
 
     /// The op's name without the dialect (`dot_general`).
+    #[inline]
     #[must_use]
     pub fn name(self) -> &'static str {
         self.def().name
@@ -87,6 +89,7 @@ impl OpCode {
     }
 
     /// Stable number, used by the canonical encoding.
+    #[inline]
     #[must_use]
     pub const fn number(self) -> u16 {
         self as u16

@@ -3,12 +3,9 @@
 use super::call::{Call, Results};
 use super::code::OpCode;
 use super::expand::Lowered;
-use super::sample::{Sample, Sampler};
 use crate::attr::AttrDef;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
-use crate::interp::{EvalCall, EvalError, JointCall};
-use crate::literal::Literal;
 
 /// How many operands an op takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,21 +151,17 @@ pub enum Effect {
     Ordered,
 }
 
-/// How the replicas of a program take part in a call. What each computes by itself is the row's `eval`.
-#[derive(Clone, Copy, Debug)]
+/// How the replicas of a program take part in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
     /// Each computes it by itself.
     Apart,
-    /// All of them compute it together: what one gets depends on the operands of others, or on which one it is. The
-    /// function gives the results of each.
-    Together(Joint),
+    /// All of them compute it together: what one gets depends on the operands of others, or on which one it is.
+    Together,
     /// Control flow: each by itself, unless a body has an op that they compute together; then they go through the bodies
-    /// in step, by the function.
-    InStep(Joint),
+    /// in step.
+    InStep,
 }
-
-/// Results of each replica from the operands of all.
-pub type Joint = fn(&JointCall<'_>) -> Result<Vec<Vec<Literal>>, EvalError>;
 
 /// The MLIR dialect that an op's name belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -229,17 +222,13 @@ pub struct OpDef {
     pub infer: fn(&Call<'_>) -> Result<Results, OpError>,
     /// What the lowering prints in place of the op, where XLA does not do what the specification says.
     pub lower: fn(&Call<'_>) -> Lowered,
-    /// The reference implementation.
-    pub eval: fn(&EvalCall<'_>) -> Result<Vec<Literal>, EvalError>,
-    /// A valid call over operands of a pool, for generated tests; `None` when the pool has nothing that fits.
-    pub sample: fn(&mut Sampler<'_>) -> Option<Sample>,
 }
 
 impl OpDef {
     /// Whether replicas give each other data in it, which is more than to ask where it runs.
     #[must_use]
     pub fn exchanges(&self) -> bool {
-        matches!(self.replicas, Replicas::Together(_)) && self.code != OpCode::ReplicaId
+        matches!(self.replicas, Replicas::Together) && self.code != OpCode::ReplicaId
     }
 
     /// Number of operands in words, for messages.

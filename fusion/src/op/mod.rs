@@ -1,41 +1,54 @@
 //! The op vocabulary: opcodes, the op table, and checked op signatures.
 //!
-//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the receipt that says the call
-//! is valid and which types it returns. Pure; no I/O, no clock, no global state.
+//! Input: an [`OpCode`], [`crate::Attrs`], bodies and operand types. Output: a [`Signature`], the
+//! receipt that says the call is valid and which types it returns. Pure; no I/O, no clock, no
+//! global state.
 //!
-//! Everything the library knows about an op stands in its row of the op table ([`OpDef`]): arity, attributes, type
-//! rule, fusibility, effect, StableHLO name, reference implementation and a generator of sample calls. The API
-//! methods, the error messages, the program format, the lowering, the conformance run and the property tests are all
-//! driven by that table, so an op is added by adding a row.
+//! What an op means stands in its row of the op table ([`OpDef`]): arity, attributes, type rule,
+//! fusibility, effect, StableHLO name and lowering. The API methods, the error messages, the
+//! program format, the lowering, the conformance run and the property tests are all driven by that
+//! table. So an op is added by adding a row. The crates `fuseline-interp` and `fuseline-testgen`
+//! have a function for each op code, and do not compile without one.
 //!
 //! Invariants:
-//! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need not check again.
+//! - O1: a [`Signature`] can only come from [`Signature::infer`], so a stage that holds one need
+//!   not check again.
 //! - O2: the code of an op never changes, since it is part of keys and saved programs.
-//! - O3: two signatures are equal exactly when their encodings are equal, given equal operand types.
+//! - O3: two signatures are equal exactly when their encodings are equal, given equal operand
+//!   types.
 
 pub mod attrs;
 mod call;
 mod code;
 mod def;
-mod expand;
+pub(crate) mod expand;
 mod neutral;
+mod rounding;
 pub(crate) mod rules;
-mod sample;
 mod signature;
 mod table;
+
+/// Dimension numbers and windows of calls, decoded from their attributes.
+pub mod dims {
+    pub use super::rules::chlo::{Ragged, RaggedDims, ScanDims};
+    pub use super::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
+    pub use super::rules::dynamic::{Sizes, twin, twin_attrs};
+    pub use super::rules::indexing::IndexDims;
+    pub use super::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
+    pub use super::rules::window::{Window, WindowDim};
+}
 
 pub use call::{Call, Results};
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
 pub use def::{
-    Bodies, BodyDef, Dialect, Effect, Fusibility, Joint, OpDef, OperandGroup, Operands, Replicas, Rounding,
+    Bodies, BodyDef, Dialect, Effect, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding,
 };
 pub use expand::Lowered;
-pub(crate) use expand::{BERNOULLI, ZETA_TERMS, unsigned};
+pub(crate) use expand::unsigned;
+pub use expand::{BERNOULLI, ZETA_TERMS};
 pub use neutral::{extreme, neutral};
+pub use rounding::{rounding_class, runs_bodies, tolerance};
 pub use rules::collective::Named;
-pub use sample::{
-    Aim, Choices, Domain, Entropy, ProgramOptions, ProgramSampler, Sample, SampleOperand, Sampled,
-    SampledValue, Sampler, Seeded, fill, rounding, rounding_class, tolerance,
-};
+pub use rules::source::RANDOM_BITS;
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

@@ -2,7 +2,7 @@
 
 use super::code::OpCode;
 use crate::dtype::{DType, DTypeClass};
-use crate::interp::number::{Bits, Store, from_f64, from_int, joined, mask};
+use crate::element::{Bits, Store, from_f64, from_int, joined, mask};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 
@@ -54,31 +54,5 @@ pub fn neutral(op: OpCode, dtype: DType) -> Literal {
         OpCode::Maximum => extreme(dtype, false),
         OpCode::Minimum => extreme(dtype, true),
         _ => scalar(dtype, 0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::op::Signature;
-    use crate::{Attrs, interp};
-    use std::sync::Arc;
-
-    /// Combined with the ends of the range and with 1, it leaves them as they are.
-    #[test]
-    fn what_is_neutral_changes_nothing() {
-        use OpCode::{Add, And, Maximum, Minimum, Multiply, Or, Xor};
-        for op in [Add, And, Maximum, Minimum, Multiply, Or, Xor] {
-            for dtype in op.def().dtypes.iter().filter(|&dtype| dtype != DType::F8E8M0FNU) {
-                let others = [extreme(dtype, false), extreme(dtype, true), Literal::of_f64(dtype, 1.0)];
-                for other in others.into_iter().filter(|other| !other.dtype().is_complex() || op == Add) {
-                    let types = [other.ty().clone(), other.ty().clone()];
-                    let signature = Signature::infer(op, Attrs::none(), &[], &types).expect("a call");
-                    let operands = [Arc::new(neutral(op, dtype)), Arc::new(other.clone())];
-                    let result = interp::call(&signature, &operands).expect("runs");
-                    assert_eq!(result, [other], "{op} of {dtype}");
-                }
-            }
-        }
     }
 }

@@ -108,6 +108,7 @@ impl Signature {
     }
 
     /// The op's row in the table.
+    #[inline]
     #[must_use]
     pub fn def(&self) -> &'static OpDef {
         self.op.def()
@@ -155,6 +156,7 @@ impl Signature {
     }
 
     /// How deep bodies nest in this op; 0 without bodies.
+    #[inline]
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
@@ -168,6 +170,7 @@ impl Signature {
     }
 
     /// Whether replicas compute it together: what one gets depends on others, or on which one it is.
+    #[inline]
     #[must_use]
     pub fn is_joint(&self) -> bool {
         self.joint
@@ -203,6 +206,7 @@ impl Signature {
     }
 
     /// Op, attributes and bodies in the canonical encoding (O3); the result types follow from the operands.
+    #[inline]
     #[must_use]
     pub fn encoded(&self) -> &[u8] {
         &self.encoded
@@ -210,6 +214,7 @@ impl Signature {
 
     /// A hash of op, attributes, bodies and operand types, the same in every process and on every machine. Not an identity: two
     /// calls may share one.
+    #[inline]
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token
@@ -222,6 +227,7 @@ impl Signature {
     }
 
     /// The call as its rule sees it.
+    #[inline]
     #[must_use]
     pub fn call(&self) -> Call<'_> {
         Call { def: self.def(), operands: &self.operands, attrs: &self.attrs, bodies: &self.bodies }
@@ -250,7 +256,7 @@ impl Signature {
 /// Effect of a call, and whether replicas compute it together: its own (what its target says, for a handler) or, for control flow, that of its bodies. Other
 /// bodies are applied to some elements at a time, where neither has a meaning.
 fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<(Effect, bool), OpError> {
-    let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together(_)));
+    let (mut effect, mut joint) = (def.effect, matches!(def.replicas, Replicas::Together));
     if def.code == OpCode::CustomCall && attrs.view().bool(custom_call_at::EFFECT) {
         effect = Effect::Ordered;
     }
@@ -259,7 +265,7 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
             if inner.effect == Effect::Pure && !inner.joint {
                 continue;
             }
-            if !matches!(def.replicas, Replicas::InStep(_)) {
+            if !matches!(def.replicas, Replicas::InStep) {
                 return Err(OpError::new(
                     def.name,
                     Fault::Body,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::interp::number::{Bits, to_int};
+use crate::element::{Bits, to_int};
 use crate::literal::Literal;
 
 /// A rule for comparing an output with its expected value.

@@ -17,8 +17,6 @@ mod function;
 mod json;
 mod locate;
 mod parse;
-#[cfg(test)]
-pub(crate) mod testing;
 mod tuple;
 mod write;
 

@@ -229,10 +229,12 @@ fn is_fused(op: &Signature) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use fuseline_testgen::Seeded;
+
     use super::*;
     use crate::attr::Attrs;
     use crate::dtype::DType;
-    use crate::op::{OpCode, Seeded};
+    use crate::op::OpCode;
     use crate::shape::{Bytes, TensorType};
 
     const SMALL: Settings = Settings { least: 8, ahead: 40, horizon: 12, hashed: 4, setup: 5 };

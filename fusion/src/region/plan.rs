@@ -344,8 +344,9 @@ fn least_rotation(units: &[Passed]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use fuseline_testgen::Seeded;
+
     use super::*;
-    use crate::op::Seeded;
     use crate::region::Boundary;
 
     fn units(prints: &[u64], ops: usize) -> Vec<Passed> {

@@ -5,7 +5,7 @@
 use super::error::Result;
 use super::scan::{Scanner, hex_digit, other, unsupported};
 use crate::dtype::{DType, DTypeClass};
-use crate::interp::number::{Bits, from_f64, mask, to_int};
+use crate::element::{Bits, from_f64, mask, to_int};
 use crate::literal::Literal;
 use crate::shape::TensorType;
 

@@ -6,8 +6,8 @@ use super::error::{Result, Shown};
 use super::scan::{Scanner, other, unsupported};
 use crate::attr::is_name;
 use crate::dtype::DType;
+use crate::element::to_f64;
 use crate::handler::{Config, ConfigValue, TARGET_KEY, is_key};
-use crate::interp::number::to_f64;
 
 impl Scanner<'_> {
     /// A dictionary of values that a handler may be told, or the empty string, which says nothing.

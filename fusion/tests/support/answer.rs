@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
-use fuseline_fusion::interp::{self, Arithmetic};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
-use fuseline_fusion::op::{Aim, Domain, Lowered, Named, OpDef, Seeded, fill};
+use fuseline_fusion::op::{Lowered, Named, OpDef};
 use fuseline_fusion::program::{Check, Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline_fusion::{AttrValue, Literal, Signature};
+use fuseline_interp::{self as interp, Arithmetic};
+use fuseline_testgen::{Aim, Domain, Seeded, fill};
 
 use super::hostile::{Attempt, Sampled, graph_of};
 

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::{CanonRegion, can_lift, decode, diff};
-use fuseline_fusion::op::{Aim, Entropy, OPS};
+use fuseline_fusion::op::OPS;
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::{Body, Graph, OpCode, Ref};
+use fuseline_testgen::{Aim, Entropy};
 
 use super::hostile::{Attempt, hostile_type, pick, place, sampled};
 use super::recording::environment;

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use fuseline_fusion::op::{Aim, Domain, Entropy, OpDef, Replicas, SampleOperand, Sampler, fill};
+use fuseline_fusion::op::{OpDef, Replicas};
 use fuseline_fusion::{
     AttrValue, Attrs, Body, DType, DTypeSet, Graph, Groups, Literal, OpError, Ref, Shape, Signature,
     TensorType, handler,
 };
+use fuseline_testgen::{Aim, Domain, Entropy, SampleOperand, Sampler, fill};
 
 /// A call with its operands' data on each replica.
 #[derive(Clone, Debug)]

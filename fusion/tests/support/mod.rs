@@ -8,7 +8,7 @@ pub mod recording;
 
 use std::env;
 
-use fuseline_fusion::op::Choices;
+use fuseline_testgen::Choices;
 pub use hostile::{Attempt, Sampled, graph_of, hostile_type, pick, place, sampled};
 use proptest::collection::{VecStrategy, vec};
 use proptest::num::u32::Any;

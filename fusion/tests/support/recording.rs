@@ -4,13 +4,14 @@
 
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, diff};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
-use fuseline_fusion::op::{Aim, Effect, Entropy, ProgramOptions, ProgramSampler};
+use fuseline_fusion::op::Effect;
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
     Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mention, Mode, Operand, PendingStats, Region,
     RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Signature, Site, ValueId};
+use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler};
 
 use super::draft::some_lifted;
 use super::hostile::pick;

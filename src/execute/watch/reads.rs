@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use fuseline_fusion::{Graph, Site, interp};
+use fuseline_fusion::{Graph, Site};
+use fuseline_interp as interp;
 use rustc_hash::FxHashMap;
 
 /// Boundaries by one call site that are looked at together. Setting up and evaluating read now and then; what does so 64 times is a loop.

@@ -5,9 +5,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use fuseline_fusion::interp::{Arithmetic, run_body, run_body_replicated};
 use fuseline_fusion::text::TextModule;
 use fuseline_fusion::{Literal, TensorType};
+use fuseline_interp::{Arithmetic, run_body, run_body_replicated};
 use pjrt_sys::PJRT_Buffer_Type;
 use pjrt_sys::protos::xla::CompileOptionsProto;
 use prost::Message as _;

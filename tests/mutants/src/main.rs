@@ -119,6 +119,7 @@ fn sample(root: &Path, arguments: &Arguments, trials: &mut Vec<Trial>) -> anyhow
 fn own_tests(file: &str) -> &'static [&'static str] {
     match file.split('/').next() {
         Some("fusion") => named::FUSION,
+        Some("interp") => named::INTERP,
         Some("cache") => named::CACHE,
         _ => named::ENGINE,
     }

@@ -30,6 +30,8 @@ const REPLAY: &[&str] = &[ENGINE[0], "package(fuseline) and test(/^replay/) and 
 const STREAMS: &[&str] =
     &[ENGINE[0], "package(fuseline) and test(/^(donation|contract|events|priority|trace)/)"];
 pub(crate) const FUSION: &[&str] = &["package(fuseline-fusion) and not test(/^(conformance|hostile)/)"];
+/// The interpreter is what the tests of the lowering compare with.
+pub(crate) const INTERP: &[&str] = &["package(fuseline-interp)", FUSION[0]];
 pub(crate) const CACHE: &[&str] = &["package(fuseline-cache)"];
 const CAPI: &[&str] = &["package(fuseline-capi)"];
 

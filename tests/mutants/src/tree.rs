@@ -27,9 +27,10 @@ pub fn mutant_is_active(number: u32) -> bool {
 "#;
 
 /// The roots of the crates that can have mutants.
-const LIBRARIES: [&str; 6] = [
+const LIBRARIES: [&str; 7] = [
     "sync/src/lib.rs",
     "fusion/src/lib.rs",
+    "interp/src/lib.rs",
     "cache/src/lib.rs",
     "pjrt/src/lib.rs",
     "src/lib.rs",
@@ -146,6 +147,7 @@ impl Tree {
             "fuseline",
             "fuseline-sync",
             "fuseline-fusion",
+            "fuseline-interp",
             "fuseline-cache",
             "fuseline-pjrt",
             "fuseline-capi",

@@ -1,8 +1,8 @@
 //! One expression for each way that XLA is known to compute across ops, and some that people write.
 
-use fuseline::fusion::op::Seeded;
 use fuseline::nn::{gelu, gelu_exact, layer_norm, log_softmax, rms_norm, silu, softmax, softplus};
 use fuseline::{DType, Engine, Literal, Mode, Numerics, Result, Tensor, with_mode};
+use fuseline_testgen::Seeded;
 
 use super::{different, engine, uniform};
 

@@ -10,8 +10,8 @@ mod programs;
 mod steady;
 mod tiers;
 
-use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{DType, Engine, Literal, Numerics, Result, Tensor};
+use fuseline_testgen::{Entropy, Seeded};
 
 use crate::support::{self, number};
 

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 
 use fuseline::fusion::DTypeSet;
-use fuseline::fusion::op::{
-    Aim, Entropy, Fusibility, OPS, OpDef, Operands, ProgramOptions, ProgramSampler, Sampled, Seeded,
-};
+use fuseline::fusion::op::{Fusibility, OPS, OpDef, Operands};
 use fuseline::fusion::program::ProgramId;
 use fuseline::nn::{gelu, softmax};
 use fuseline::{Attrs, DType, Engine, Literal, Mode, Numerics, Result, Stage, Tensor, with_mode};
+use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler, Sampled, Seeded};
 
 use super::{different, engine, programs, uniform};
 

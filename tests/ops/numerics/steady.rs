@@ -1,7 +1,8 @@
 //! With exact numerics a number has one result, wherever it stands.
 
-use fuseline::fusion::op::{Entropy, Fusibility, OPS, OpDef, Operands, Seeded};
+use fuseline::fusion::op::{Fusibility, OPS, OpDef, Operands};
 use fuseline::{Attrs, DType, Engine, Literal, Mode, Numerics, OpCode, Result, with_mode};
+use fuseline_testgen::{Entropy, Seeded};
 
 use super::{different, engine};
 

@@ -12,16 +12,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fuseline::fusion::interp::{self, Sums};
 use fuseline::fusion::lower::Target;
-use fuseline::fusion::op::{
-    Aim, Fusibility, ProgramOptions, ProgramSampler, Rounding, Seeded, rounding_class,
-};
+use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
 use fuseline::fusion::program::ProgramId;
 use fuseline::fusion::{DTypeSet, OpDef, Signature};
+use fuseline::interp::{self, Sums};
 use fuseline::{
     Attrs, DType, Engine, EngineConfig, Literal, Mode, OpCode, Result, ShapeClasses, Tensor, with_mode,
 };
+use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, Seeded};
 
 use super::{different, number, programs};
 

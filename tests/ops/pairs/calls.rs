@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use fuseline::fusion::attr::AttrKind;
-use fuseline::fusion::op::{
-    Aim, Domain, Fusibility, OPS, Rounding, SampleOperand, Sampler, Seeded, Signature, fill, rounding_class,
-};
+use fuseline::fusion::op::{Fusibility, OPS, Rounding, Signature, rounding_class};
 use fuseline::fusion::{AttrValue, Body, DTypeSet, OpDef};
 use fuseline::{Attrs, DType, Literal, OpCode, TensorType};
+use fuseline_testgen::{Aim, Domain, SampleOperand, Sampler, Seeded, fill};
 
 use crate::support::special::{of_bits, specials};
 

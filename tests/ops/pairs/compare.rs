@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use fuseline::fusion::interp::{self, Sums};
 use fuseline::fusion::lower::Target;
-use fuseline::fusion::op::{Fusibility, Rounding, rounding, rounding_class};
+use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
+use fuseline::interp::{self, Sums};
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
+use fuseline_testgen::rounding;
 
 use super::calls::{Call, element};
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
 
 use fuseline::embed::{Call, Session};
-use fuseline::fusion::op::Seeded;
 use fuseline::pjrt::bytes_of;
 use fuseline::{DType, Event, OpCode, TensorType};
+use fuseline_testgen::Seeded;
 
 use super::{Graph, is_right, three};
 

@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuseline::fusion::op::Seeded;
 use fuseline::{Event, Mode, OpCode, Origin, Stage, with_mode};
+use fuseline_testgen::Seeded;
 
 use super::{COMPILE, EXECUTE, Graph, is_right, three, three_of};
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use fuseline::fusion::DTypeSet;
 use fuseline::fusion::Signature;
-use fuseline::fusion::op::{Aim, Entropy, ProgramOptions, ProgramSampler, Sampled, Seeded};
 use fuseline::fusion::program::ProgramId;
 use fuseline::pjrt::{ClientOptions, Code, CompileOptions, ExecuteOptions, Plugin, bytes_of};
 use fuseline::{Attrs, Engine, EngineConfig, Mode, OpCode, Tensor, with_mode};
+use fuseline_testgen::{Aim, Entropy, ProgramOptions, ProgramSampler, Sampled, Seeded};
 
 use super::{COMPILE, EXECUTE, three, three_of};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Mode, Origin, Stage, Tensor};
+use fuseline_testgen::{Entropy, Seeded};
 
 use super::{EXECUTE, Found, Graph, Node, is_right, three};
 

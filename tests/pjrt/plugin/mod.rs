@@ -18,8 +18,8 @@ mod targets;
 
 use std::collections::BTreeSet;
 
-use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Engine, Result, Tensor};
+use fuseline_testgen::{Entropy, Seeded};
 
 const COMPILE: &str = "PJRT_Client_Compile";
 const EXECUTE: &str = "PJRT_LoadedExecutable_Execute";

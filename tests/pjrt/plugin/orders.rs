@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuseline::fusion::op::{Entropy, Seeded};
 use fuseline::{Engine, EngineConfig, Event, Mode, Tensor, with_mode};
+use fuseline_testgen::{Entropy, Seeded};
 
 use super::{COMPILE, Graph, three};
 

@@ -239,7 +239,14 @@ mod tests {
         found.sort();
         assert_eq!(
             found,
-            ["fuseline", "fuseline-cache", "fuseline-fusion", "fuseline-pjrt", "fuseline-sync"]
+            [
+                "fuseline",
+                "fuseline-cache",
+                "fuseline-fusion",
+                "fuseline-interp",
+                "fuseline-pjrt",
+                "fuseline-sync"
+            ]
         );
     }
 }

@@ -18,9 +18,7 @@
 //!   result. What an op is expanded into has fences too, also where the op is the whole region: it is what the others are
 //!   compared with. Bodies have none: a loop is one op, compiled with all that is in it.
 
-mod steady;
-#[cfg(test)]
-mod tests;
+pub(super) mod steady;
 
 use std::sync::Arc;
 
@@ -35,7 +33,8 @@ use crate::op::{Fusibility, Lowered, OpCode, Rounding, Signature, attrs, roundin
 use crate::shape::TensorType;
 
 /// Whether the function for a region may have fences, and so takes a zero.
-pub(super) fn has_zero(region: &CanonRegion, numerics: Numerics) -> bool {
+#[must_use]
+pub fn has_zero(region: &CanonRegion, numerics: Numerics) -> bool {
     let is_one = || match region.graph().nodes() {
         [node] => {
             let signature = node.signature();
@@ -48,7 +47,8 @@ pub(super) fn has_zero(region: &CanonRegion, numerics: Numerics) -> bool {
 }
 
 /// The exact function, if there is a zero for its fences.
-pub(super) fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
+#[must_use]
+pub fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
     let packed = plain.function.graph().params().len().checked_sub(1).map(|last| Ref::Param(last as u32));
     match pack.zero().zip(packed) {
         Some((word, packed)) => fenced(&steady::steady(plain), word, packed),
@@ -199,7 +199,8 @@ impl Writer {
 }
 
 /// The type in which elements are crossed with a zero: of as many bits. `None` for those that have no fence.
-fn crossed_as(dtype: DType) -> Option<DType> {
+#[must_use]
+pub fn crossed_as(dtype: DType) -> Option<DType> {
     match dtype {
         _ if dtype == DType::Bool || dtype.is_int() => Some(dtype),
         _ if dtype.is_float() => matches!(dtype.bits(), 8 | 16 | 32 | 64).then(|| unsigned(dtype.bits())),

@@ -34,7 +34,8 @@ pub(super) fn is_unsteady(signature: &Signature) -> bool {
 }
 
 /// The function with its unsteady ops replaced.
-pub(super) fn steady(plain: Plain) -> Plain {
+#[must_use]
+pub fn steady(plain: Plain) -> Plain {
     let graph = plain.function.graph();
     if !graph.nodes().iter().any(|node| is_unsteady(node.signature())) {
         return plain;

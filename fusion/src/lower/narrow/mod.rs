@@ -24,8 +24,6 @@
 //! - W3: but for the conversions at the edges, no op of the function or of its bodies has a narrow operand or result.
 
 mod number;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
@@ -42,7 +40,8 @@ use crate::shape::TensorType;
 
 /// The function with its narrow values carried. One of which an op has no carried form, because its expansion does not fit the limits, stays as
 /// it is.
-pub(super) fn carried(plain: Plain) -> Plain {
+#[must_use]
+pub fn carried(plain: Plain) -> Plain {
     if !has_narrow(plain.function.graph()) {
         return plain;
     }
@@ -52,12 +51,15 @@ pub(super) fn carried(plain: Plain) -> Plain {
     })
 }
 
-fn is_narrow(dtype: DType) -> bool {
+/// Whether a type has less than a byte.
+#[must_use]
+pub fn is_narrow(dtype: DType) -> bool {
     DTypeSet::NARROW.contains(dtype)
 }
 
 /// The type that carries elements of a type: itself, unless it is narrow.
-fn carrier(dtype: DType) -> DType {
+#[must_use]
+pub fn carrier(dtype: DType) -> DType {
     match dtype.class() {
         _ if !is_narrow(dtype) => dtype,
         DTypeClass::Signed => DType::I8,
@@ -67,12 +69,15 @@ fn carrier(dtype: DType) -> DType {
 }
 
 /// Whether a call or something in its bodies has a narrow type.
-fn concerns(signature: &Signature) -> bool {
+#[must_use]
+pub fn concerns(signature: &Signature) -> bool {
     let mut types = signature.operands().iter().chain(signature.results());
     types.any(|ty| is_narrow(ty.dtype())) || signature.bodies().iter().any(|body| has_narrow(body.graph()))
 }
 
-fn has_narrow(graph: &Graph) -> bool {
+/// Whether a graph has a narrow type, in its bodies too.
+#[must_use]
+pub fn has_narrow(graph: &Graph) -> bool {
     graph.params().iter().any(|ty| is_narrow(ty.dtype()))
         || graph.nodes().iter().any(|node| concerns(node.signature()))
 }

@@ -4,10 +4,13 @@ use crate::attr::{AttrDef, AttrKind, Attrs};
 use crate::handler::Config;
 
 /// The places of the attributes of `custom_call`.
-pub(crate) mod custom_call_at {
-    pub(crate) const TARGET: usize = 0;
-    pub(crate) const CONFIG: usize = 1;
-    pub(crate) const EFFECT: usize = 2;
+pub mod custom_call_at {
+    /// The name of the target.
+    pub const TARGET: usize = 0;
+    /// The configuration.
+    pub const CONFIG: usize = 1;
+    /// Whether the target has a side effect.
+    pub const EFFECT: usize = 2;
 }
 
 pub(in crate::op) static CUSTOM_CALL: [AttrDef; 3] = [

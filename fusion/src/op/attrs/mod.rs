@@ -22,8 +22,7 @@ pub(super) use control::SORT;
 pub use control::sort;
 pub use dynamic::*;
 pub(super) use handler::CUSTOM_CALL;
-pub use handler::custom_call;
-pub(crate) use handler::custom_call_at;
+pub use handler::{custom_call, custom_call_at};
 pub use linalg::*;
 
 use super::code::{Comparison, ComparisonType, RngAlgorithm};

@@ -29,7 +29,7 @@ fn converted_first(call: &Call<'_>) -> Result<Lowered, OpError> {
 
 /// The float type that holds those of all operands, where they have several: XLA refuses two of them in one op, but for
 /// `reduce_window` and `sort`.
-pub(super) fn common_float(types: impl Iterator<Item = DType>) -> Option<DType> {
+pub fn common_float(types: impl Iterator<Item = DType>) -> Option<DType> {
     let floats: Vec<DType> = types.filter(|dtype| dtype.is_float()).collect();
     let wide = if floats.contains(&DType::F64) { DType::F64 } else { DType::F32 };
     floats.iter().any(|&dtype| dtype != floats[0]).then_some(wide)

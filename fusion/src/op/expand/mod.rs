@@ -27,12 +27,14 @@ pub(super) use chlo::{ragged_dot, scan, top_k};
 pub(super) use collective::{
     all_gather, all_reduce, all_to_all, collective_broadcast, collective_permute, reduce_scatter,
 };
+pub use combine::common_float;
 pub(super) use combine::{reduce, reduce_window, scatter, select_and_scatter};
 pub(super) use complex::{convert, iota, part};
 pub(super) use control::{map, sort};
 pub(super) use dynamic::dynamic;
+pub use loops::is_scalar_code;
 pub(super) use normalize::batch_norm;
-pub(crate) use zeta::{BERNOULLI, ZETA_TERMS};
+pub use zeta::{BERNOULLI, ZETA_TERMS};
 
 use super::attrs;
 use super::call::Call;

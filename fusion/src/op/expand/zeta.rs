@@ -1,4 +1,4 @@
-//! `zeta` and `polygamma` by the formulas of the interpreter (`interp/special.rs`).
+//! `zeta` and `polygamma` by the formulas of the interpreter (`interp/src/special.rs`).
 //!
 //! XLA's `zeta` adds nine terms and a remainder that holds for positive numbers. It gives -0.0078 in
 //! place of 9.86 for order 2 at -127.5, and NaN in place of 0 for an infinite number or order. XLA's
@@ -15,7 +15,7 @@ use crate::op::code::{Comparison, OpCode};
 use crate::shape::Shape;
 
 /// Bernoulli numbers `B2, B4, ...` (DLMF table 24.2.1).
-pub(crate) const BERNOULLI: [f64; 10] = [
+pub const BERNOULLI: [f64; 10] = [
     1.0 / 6.0,
     -1.0 / 30.0,
     1.0 / 42.0,
@@ -29,7 +29,7 @@ pub(crate) const BERNOULLI: [f64; 10] = [
 ];
 
 /// Terms of the zeta function that are summed one by one before Euler's summation formula.
-pub(crate) const ZETA_TERMS: i32 = 10;
+pub const ZETA_TERMS: i32 = 10;
 
 /// The expansion of a call of `zeta` or `polygamma`. Like the interpreter, it computes every type in
 /// `f64`. In `f32`, factors overflow and terms cancel where the result is a normal number.

@@ -42,7 +42,7 @@ pub(in crate::op) fn top_k(call: &Call<'_>) -> Result<Results, OpError> {
 
 /// What kind of dimension of lhs falls into groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ragged {
+pub enum Ragged {
     /// A free one: each of its groups is multiplied with a part of rhs, which the group dimension of rhs selects.
     Free {
         /// The group dimension of rhs.
@@ -56,20 +56,26 @@ pub(crate) enum Ragged {
 
 /// Dimension numbers of a `ragged_dot` call that passed its rule or is passing it.
 #[derive(Clone, Debug)]
-pub(crate) struct RaggedDims<'a> {
-    pub(crate) dot: DotDims<'a>,
-    pub(crate) kind: Ragged,
+pub struct RaggedDims<'a> {
+    /// The dimension numbers of the products.
+    pub dot: DotDims<'a>,
+    /// The kind of the ragged dimension.
+    pub kind: Ragged,
     /// The ragged dimension of lhs.
-    pub(crate) ragged: usize,
+    pub ragged: usize,
     /// The dimensions of lhs for each of whose indices there may be other group sizes: those of its kind before the ragged
     /// one, and before them the batching ones.
-    pub(crate) prefix: SmallVec<[usize; 6]>,
+    pub prefix: SmallVec<[usize; 6]>,
     /// Number of groups.
-    pub(crate) groups: u64,
+    pub groups: u64,
 }
 
 impl<'a> RaggedDims<'a> {
-    pub(crate) fn of(call: &Call<'a>) -> Result<RaggedDims<'a>, OpError> {
+    /// The dimension numbers of a call.
+    ///
+    /// # Errors
+    /// If they do not fit the operands.
+    pub fn of(call: &Call<'a>) -> Result<RaggedDims<'a>, OpError> {
         let (lhs, rhs, sizes) = (call.operand(0), call.operand(1), call.operand(2));
         let dot = DotDims::of(call.attr());
         let group = call.attr().group(0);
@@ -188,20 +194,25 @@ pub(crate) mod scan_attr {
 
 /// What a `scan` call that passed its rule, or is passing it, goes over.
 #[derive(Clone, Debug)]
-pub(crate) struct ScanDims {
+pub struct ScanDims {
     /// The dimension of inputs and outputs along which the scan goes.
-    pub(crate) axis: usize,
+    pub axis: usize,
     /// Number of steps.
-    pub(crate) size: u64,
-    pub(crate) reverse: bool,
+    pub size: u64,
+    /// Whether it goes from the last slice to the first.
+    pub reverse: bool,
     /// Number of operands that are inputs; the others are the first carried values.
-    pub(crate) inputs: usize,
+    pub inputs: usize,
     /// Number of results that are outputs; the others are the last carried values.
-    pub(crate) outputs: usize,
+    pub outputs: usize,
 }
 
 impl ScanDims {
-    pub(crate) fn of(call: &Call<'_>) -> Result<ScanDims, OpError> {
+    /// What a call goes over.
+    ///
+    /// # Errors
+    /// If the attributes do not fit the operands.
+    pub fn of(call: &Call<'_>) -> Result<ScanDims, OpError> {
         let returned = call.bodies[0].return_types().len();
         // Two numbers that sum up to `len`.
         let segments = |name: &str, place: usize, len: usize| match *call.attr().ints(place) {

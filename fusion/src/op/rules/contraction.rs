@@ -12,15 +12,21 @@ use crate::shape::TensorType;
 
 /// Dimension numbers of a `dot_general` call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DotDims<'a> {
-    pub(crate) lhs_batch: &'a [i64],
-    pub(crate) rhs_batch: &'a [i64],
-    pub(crate) lhs_contract: &'a [i64],
-    pub(crate) rhs_contract: &'a [i64],
+pub struct DotDims<'a> {
+    /// Batching dimensions of lhs.
+    pub lhs_batch: &'a [i64],
+    /// Batching dimensions of rhs.
+    pub rhs_batch: &'a [i64],
+    /// Contracting dimensions of lhs.
+    pub lhs_contract: &'a [i64],
+    /// Contracting dimensions of rhs.
+    pub rhs_contract: &'a [i64],
 }
 
 impl<'a> DotDims<'a> {
-    pub(crate) fn of(view: AttrView<'a>) -> DotDims<'a> {
+    /// The dimension numbers of a call with these attributes.
+    #[must_use]
+    pub fn of(view: AttrView<'a>) -> DotDims<'a> {
         let group = view.group(0);
         DotDims {
             lhs_batch: group.ints(0),
@@ -197,34 +203,57 @@ pub(super) fn result_dtype(call: &Call<'_>, result: crate::DType) -> Result<crat
 
 /// Dimension numbers of a `convolution` call, all checked.
 #[derive(Clone, Debug)]
-pub(crate) struct ConvDims {
-    pub(crate) input_batch: usize,
-    pub(crate) input_feature: usize,
-    pub(crate) input_spatial: SmallVec<[usize; 6]>,
-    pub(crate) kernel_input_feature: usize,
-    pub(crate) kernel_output_feature: usize,
-    pub(crate) kernel_spatial: SmallVec<[usize; 6]>,
-    pub(crate) output_batch: usize,
-    pub(crate) output_feature: usize,
-    pub(crate) output_spatial: SmallVec<[usize; 6]>,
+pub struct ConvDims {
+    /// Batching dimension of the input.
+    pub input_batch: usize,
+    /// Feature dimension of the input.
+    pub input_feature: usize,
+    /// Spatial dimensions of the input.
+    pub input_spatial: SmallVec<[usize; 6]>,
+    /// Dimension of the kernel for the features of the input.
+    pub kernel_input_feature: usize,
+    /// Dimension of the kernel for the features of the result.
+    pub kernel_output_feature: usize,
+    /// Spatial dimensions of the kernel.
+    pub kernel_spatial: SmallVec<[usize; 6]>,
+    /// Batching dimension of the result.
+    pub output_batch: usize,
+    /// Feature dimension of the result.
+    pub output_feature: usize,
+    /// Spatial dimensions of the result.
+    pub output_spatial: SmallVec<[usize; 6]>,
 }
 
 /// Places of the attributes of a convolution.
-pub(crate) mod conv_attr {
-    pub(crate) const STRIDES: usize = 0;
-    pub(crate) const PADDING: usize = 1;
-    pub(crate) const LHS_DILATION: usize = 2;
-    pub(crate) const RHS_DILATION: usize = 3;
-    pub(crate) const REVERSAL: usize = 4;
-    pub(crate) const DIMS: usize = 5;
-    pub(crate) const FEATURE_GROUPS: usize = 6;
-    pub(crate) const BATCH_GROUPS: usize = 7;
-    pub(crate) const PRECISION: usize = 8;
-    pub(crate) const DTYPE: usize = 9;
+pub mod conv_attr {
+    /// The strides of the window.
+    pub const STRIDES: usize = 0;
+    /// The padding of the input.
+    pub const PADDING: usize = 1;
+    /// The dilation of the input.
+    pub const LHS_DILATION: usize = 2;
+    /// The dilation of the kernel.
+    pub const RHS_DILATION: usize = 3;
+    /// The spatial dimensions along which the kernel is reversed.
+    pub const REVERSAL: usize = 4;
+    /// The dimension numbers.
+    pub const DIMS: usize = 5;
+    /// The number of groups of features.
+    pub const FEATURE_GROUPS: usize = 6;
+    /// The number of groups of the batch.
+    pub const BATCH_GROUPS: usize = 7;
+    /// The precision of the operands.
+    pub const PRECISION: usize = 8;
+    /// The element type of the result.
+    pub const DTYPE: usize = 9;
 }
 
 impl ConvDims {
-    pub(crate) fn of(call: &Call<'_>) -> Result<ConvDims, OpError> {
+    /// The dimension numbers of a call that passed its rule or is passing it.
+    ///
+    /// # Errors
+    /// If they do not fit the operands.
+    pub fn of(call: &Call<'_>) -> Result<ConvDims, OpError> {
         let group = call.attr().group(conv_attr::DIMS);
         let rank = call.operand(0).rank();
         if call.operand(1).rank() != rank {
@@ -258,7 +287,10 @@ impl ConvDims {
 }
 
 /// The window of a `convolution` call: the kernel's spatial dimensions over the input's.
-pub(crate) fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, OpError> {
+///
+/// # Errors
+/// If the attributes make no window.
+pub fn conv_window(call: &Call<'_>, dims: &ConvDims) -> Result<Window, OpError> {
     let attr = call.attr();
     let sizes: Vec<i64> =
         dims.kernel_spatial.iter().map(|&axis| call.operand(1).dims()[axis] as i64).collect();

@@ -16,10 +16,14 @@ use crate::op::code::OpCode;
 use crate::shape::{Shape, TensorType};
 
 /// What the operands after those of the twin say, one list each.
-pub(crate) type Sizes = Vec<Vec<i64>>;
+pub type Sizes = Vec<Vec<i64>>;
 
 /// The static op that a dynamic one is but for operands at its end; the number of operands that they share.
-pub(crate) fn twin(op: OpCode) -> (OpCode, usize) {
+///
+/// # Panics
+/// If the op is not a dynamic one.
+#[must_use]
+pub fn twin(op: OpCode) -> (OpCode, usize) {
     match op {
         OpCode::DynamicBroadcastInDim => (OpCode::BroadcastInDim, 1),
         OpCode::DynamicConv => (OpCode::Convolution, 2),
@@ -32,7 +36,8 @@ pub(crate) fn twin(op: OpCode) -> (OpCode, usize) {
 }
 
 /// Attributes of the twin for given sizes; `None` when a size is negative or a shape too large.
-pub(crate) fn twin_attrs(call: &Call<'_>, sizes: &Sizes) -> Option<Attrs> {
+#[must_use]
+pub fn twin_attrs(call: &Call<'_>, sizes: &Sizes) -> Option<Attrs> {
     let with = |value: AttrValue| {
         let mut values = call.attrs.values().to_vec();
         values[1] = value;

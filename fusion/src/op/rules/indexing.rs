@@ -14,19 +14,25 @@ use crate::shape::TensorType;
 /// "Window" dimensions are the part of the result (gather) or of the updates (scatter) that runs along the operand;
 /// "collapsed" dimensions of the operand have one element per window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IndexDims<'a> {
-    pub(crate) window: &'a [i64],
-    pub(crate) collapsed: &'a [i64],
-    pub(crate) operand_batching: &'a [i64],
-    pub(crate) indices_batching: &'a [i64],
+pub struct IndexDims<'a> {
+    /// Window dimensions.
+    pub window: &'a [i64],
+    /// Collapsed dimensions of the operand.
+    pub collapsed: &'a [i64],
+    /// Batching dimensions of the operand.
+    pub operand_batching: &'a [i64],
+    /// Batching dimensions of the indices.
+    pub indices_batching: &'a [i64],
     /// Operand dimension that component `k` of an index vector is an index into.
-    pub(crate) index_map: &'a [i64],
-    pub(crate) index_vector: i64,
+    pub index_map: &'a [i64],
+    /// The dimension of the indices that holds the index vectors.
+    pub index_vector: i64,
 }
 
 impl<'a> IndexDims<'a> {
     /// The dimension numbers from their attribute group; gather and scatter have them in the same order.
-    pub(crate) fn of(view: AttrView<'a>) -> IndexDims<'a> {
+    #[must_use]
+    pub fn of(view: AttrView<'a>) -> IndexDims<'a> {
         let group = view.group(0);
         IndexDims {
             window: group.ints(0),
@@ -39,7 +45,8 @@ impl<'a> IndexDims<'a> {
     }
 
     /// Operand dimensions that a window runs along, in order.
-    pub(crate) fn window_axes(&self, operand_rank: usize) -> SmallVec<[usize; 6]> {
+    #[must_use]
+    pub fn window_axes(&self, operand_rank: usize) -> SmallVec<[usize; 6]> {
         (0..operand_rank)
             .filter(|&axis| {
                 let axis = axis as i64;
@@ -49,7 +56,8 @@ impl<'a> IndexDims<'a> {
     }
 
     /// Sizes of the dimensions of the indices, without the one that holds the index vector.
-    pub(crate) fn batch_dims(&self, indices: &TensorType) -> SmallVec<[u64; 6]> {
+    #[must_use]
+    pub fn batch_dims(&self, indices: &TensorType) -> SmallVec<[u64; 6]> {
         (0..indices.rank())
             .filter(|&axis| axis as i64 != self.index_vector)
             .map(|axis| indices.dims()[axis])

@@ -66,7 +66,10 @@ pub(in crate::op) fn reduce(call: &Call<'_>) -> Result<Results, OpError> {
 }
 
 /// The window of a `reduce_window` call, which has passed its rule or is passing it.
-pub(crate) fn reduce_window_dims(call: &Call<'_>) -> Result<Window, OpError> {
+///
+/// # Errors
+/// If the attributes make no window.
+pub fn reduce_window_dims(call: &Call<'_>) -> Result<Window, OpError> {
     let attr = call.attr();
     window(
         call,
@@ -99,7 +102,10 @@ fn positions(call: &Call<'_>, window: &Window, base: &TensorType) -> Result<Vec<
 }
 
 /// The window of a `select_and_scatter` call, which has passed its rule or is passing it.
-pub(crate) fn select_and_scatter_dims(call: &Call<'_>) -> Result<Window, OpError> {
+///
+/// # Errors
+/// If the attributes make no window.
+pub fn select_and_scatter_dims(call: &Call<'_>) -> Result<Window, OpError> {
     let attr = call.attr();
     window(
         call,

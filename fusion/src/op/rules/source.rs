@@ -40,7 +40,7 @@ pub(in crate::op) fn iota(call: &Call<'_>) -> Result<Results, OpError> {
 }
 
 /// Types of 8 to 64 random bits.
-pub(in crate::op) const RANDOM_BITS: DTypeSet = DTypeSet::WIDE_INT.or(DTypeSet::WIDE_FLOAT);
+pub const RANDOM_BITS: DTypeSet = DTypeSet::WIDE_INT.or(DTypeSet::WIDE_FLOAT);
 
 /// `rng_bit_generator`: a state goes in; the next state and uniformly distributed bits come out.
 pub(in crate::op) fn rng_bit_generator(call: &Call<'_>) -> Result<Results, OpError> {

@@ -8,19 +8,19 @@ use crate::op::call::Call;
 
 /// One dimension of a window that slides over a padded, dilated base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WindowDim {
+pub struct WindowDim {
     /// Elements in the window.
-    pub(crate) size: u64,
+    pub size: u64,
     /// Steps between two positions of the window.
-    pub(crate) stride: u64,
+    pub stride: u64,
     /// Padding before the first element; negative removes elements.
-    pub(crate) low: i64,
+    pub low: i64,
     /// Padding after the last element; negative removes elements.
-    pub(crate) high: i64,
+    pub high: i64,
     /// Distance between neighbours of the base after dilation.
-    pub(crate) base_dilation: u64,
+    pub base_dilation: u64,
     /// Distance between neighbours of the window after dilation.
-    pub(crate) window_dilation: u64,
+    pub window_dilation: u64,
 }
 
 /// The window lists of an op's attributes, one entry per dimension.
@@ -34,7 +34,7 @@ pub(crate) struct WindowAttrs<'a> {
 }
 
 /// Checked window dimensions.
-pub(crate) type Window = SmallVec<[WindowDim; 6]>;
+pub type Window = SmallVec<[WindowDim; 6]>;
 
 /// Checks the window of a call over `rank` dimensions.
 pub(crate) fn window(call: &Call<'_>, rank: usize, attrs: WindowAttrs<'_>) -> Result<Window, OpError> {
@@ -88,7 +88,9 @@ impl WindowDim {
     }
 
     /// The base element under element `offset` of the window at position `position`, if it is not padding.
-    pub(crate) fn element(&self, position: u64, offset: u64, base: u64) -> Option<usize> {
+    #[inline]
+    #[must_use]
+    pub fn element(&self, position: u64, offset: u64, base: u64) -> Option<usize> {
         let place = i128::from(position) * i128::from(self.stride)
             + i128::from(offset) * i128::from(self.window_dilation)
             - i128::from(self.low);

@@ -1,13 +1,11 @@
 //! The ops of the CHLO dialect that front ends write.
 
 use crate::dtype::{DType, DTypeSet};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::{chlo, elementwise};
-use crate::op::sample;
 
 /// Calls a macro with the dialect and the list of CHLO's elementwise ops of one operand, as
 /// [`for_each_unary_op`](crate::for_each_unary_op) does.
@@ -86,8 +84,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         infer: chlo::top_k,
         lower: expand::top_k,
-        eval: interp::chlo::top_k,
-        sample: sample::chlo::top_k,
         ..ROW
     },
     OpDef {
@@ -103,8 +99,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: chlo::ragged_dot,
         lower: expand::ragged_dot,
-        eval: interp::chlo::ragged_dot,
-        sample: sample::chlo::ragged_dot,
         ..ROW
     },
     OpDef {
@@ -122,8 +116,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: chlo::scan,
         lower: expand::scan,
-        eval: interp::chlo::scan,
-        sample: sample::chlo::scan,
         ..ROW
     },
 ];

@@ -6,13 +6,11 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
 use crate::op::expand;
 use crate::op::rules::collective;
-use crate::op::sample;
 
 const OPERANDS: Operands = Operands::Groups(&[OperandGroup::Many("operands")]);
 const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
@@ -22,8 +20,7 @@ const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
 
 /// Defaults for the rows below. Exchanges are no effects: replicas run one program, so they come to each in the same order wherever regions end, and
 /// leave out together what nobody uses.
-const COLLECTIVE: OpDef =
-    OpDef { operands: OPERANDS, fusibility: Fusibility::Opaque, eval: interp::collective::alone, ..ROW };
+const COLLECTIVE: OpDef = OpDef { operands: OPERANDS, fusibility: Fusibility::Opaque, ..ROW };
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -32,10 +29,9 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "The operands of all replicas of a group one after the other along one dimension.",
         rule: "The groups are of one size and name every replica once. Dimension `all_gather_dim` of each result is that of the operand times the size of a group.",
         attrs: &attrs::ALL_GATHER,
-        replicas: Replicas::Together(interp::collective::all_gather),
+        replicas: Replicas::Together,
         infer: collective::all_gather,
         lower: expand::all_gather,
-        sample: sample::collective::all_gather,
         ..COLLECTIVE
     },
     OpDef {
@@ -46,10 +42,9 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::ALL_REDUCE,
         bodies: COMPUTATION,
         rounding: Rounding::Rounded,
-        replicas: Replicas::Together(interp::collective::all_reduce),
+        replicas: Replicas::Together,
         infer: collective::all_reduce,
         lower: expand::all_reduce,
-        sample: sample::collective::all_reduce,
         ..COLLECTIVE
     },
     OpDef {
@@ -58,10 +53,9 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "Part `i` of the operands of each replica sent to replica `i` of the group, which joins what it gets.",
         rule: "The groups are of one size, which is `split_count`, and name every replica once. Dimension `split_dimension` is divided by it, then `concat_dimension` multiplied.",
         attrs: &attrs::ALL_TO_ALL,
-        replicas: Replicas::Together(interp::collective::all_to_all),
+        replicas: Replicas::Together,
         infer: collective::all_to_all,
         lower: expand::all_to_all,
-        sample: sample::collective::all_to_all,
         ..COLLECTIVE
     },
     OpDef {
@@ -70,10 +64,9 @@ pub(super) const ROWS: &[OpDef] = &[
         summary: "The operands of the first replica of each group; zeros on replicas without a group.",
         rule: "The groups name no replica twice. The results have the operands' types.",
         attrs: &attrs::COLLECTIVE_BROADCAST,
-        replicas: Replicas::Together(interp::collective::collective_broadcast),
+        replicas: Replicas::Together,
         infer: collective::collective_broadcast,
         lower: expand::collective_broadcast,
-        sample: sample::collective::collective_broadcast,
         ..COLLECTIVE
     },
     OpDef {
@@ -83,10 +76,9 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "No replica is twice a source or twice a target. The result has the operand's type.",
         operands: Operands::Fixed(&["operand"]),
         attrs: &attrs::COLLECTIVE_PERMUTE,
-        replicas: Replicas::Together(interp::collective::collective_permute),
+        replicas: Replicas::Together,
         infer: collective::collective_permute,
         lower: expand::collective_permute,
-        sample: sample::collective::collective_permute,
         ..COLLECTIVE
     },
     OpDef {
@@ -98,10 +90,9 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::REDUCE_SCATTER,
         bodies: COMPUTATION,
         rounding: Rounding::Rounded,
-        replicas: Replicas::Together(interp::collective::reduce_scatter),
+        replicas: Replicas::Together,
         infer: collective::reduce_scatter,
         lower: expand::reduce_scatter,
-        sample: sample::collective::reduce_scatter,
         ..COLLECTIVE
     },
     OpDef {
@@ -111,9 +102,8 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "A scalar of type u32.",
         operands: Operands::Fixed(&[]),
         dtypes: DTypeSet::of(&[DType::U32]),
-        replicas: Replicas::Together(interp::collective::replica_id),
+        replicas: Replicas::Together,
         infer: collective::place,
-        sample: sample::collective::place,
         ..COLLECTIVE
     },
     OpDef {
@@ -124,8 +114,6 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&[]),
         dtypes: DTypeSet::of(&[DType::U32]),
         infer: collective::place,
-        eval: interp::collective::partition_id,
-        sample: sample::collective::place,
         ..COLLECTIVE
     },
 ];

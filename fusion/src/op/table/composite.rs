@@ -2,13 +2,11 @@
 
 use super::ROW;
 use crate::dtype::DTypeSet;
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, Operands, Replicas, Rounding};
 use crate::op::expand;
 use crate::op::rules::{composite, handler};
-use crate::op::sample;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -24,11 +22,9 @@ pub(super) const ROWS: &[OpDef] = &[
         }]),
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
-        replicas: Replicas::InStep(interp::composite::in_step),
+        replicas: Replicas::InStep,
         infer: composite::composite,
         lower: expand::composite,
-        eval: interp::composite::composite,
-        sample: sample::composite::composite,
         ..ROW
     },
     OpDef {
@@ -42,8 +38,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
         infer: handler::custom_call,
-        eval: interp::handler::custom_call,
-        sample: sample::handler::custom_call,
         ..ROW
     },
 ];

@@ -1,13 +1,11 @@
 //! Products summed over dimensions.
 
 use super::ROW;
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::contraction;
-use crate::op::sample;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -21,8 +19,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: contraction::dot_general,
         lower: expand::dot_general,
-        eval: interp::contraction::dot_general,
-        sample: sample::contraction::dot_general,
         ..ROW
     },
     OpDef {
@@ -36,8 +32,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: contraction::convolution,
         lower: expand::convolution,
-        eval: interp::contraction::convolution,
-        sample: sample::contraction::convolution,
         ..ROW
     },
 ];

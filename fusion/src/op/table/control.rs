@@ -2,13 +2,11 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
 use crate::op::expand;
 use crate::op::rules::control;
-use crate::op::sample;
 
 /// A branch of `if` or `case`.
 const BRANCH: &str = "the captured operands to the results";
@@ -27,9 +25,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Rounded,
         infer: control::while_loop,
-        replicas: Replicas::InStep(interp::control::while_in_step),
-        eval: interp::control::while_loop,
-        sample: sample::control::while_loop,
+        replicas: Replicas::InStep,
         ..ROW
     },
     OpDef {
@@ -47,9 +43,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Rounded,
         infer: control::if_else,
-        replicas: Replicas::InStep(interp::control::branches_in_step),
-        eval: interp::control::branches,
-        sample: sample::control::if_else,
+        replicas: Replicas::InStep,
         ..ROW
     },
     OpDef {
@@ -64,9 +58,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Rounded,
         infer: control::case,
-        replicas: Replicas::InStep(interp::control::branches_in_step),
-        eval: interp::control::branches,
-        sample: sample::control::case,
+        replicas: Replicas::InStep,
         ..ROW
     },
     OpDef {
@@ -84,8 +76,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         infer: control::sort,
         lower: expand::sort,
-        eval: interp::control::sort,
-        sample: sample::control::sort,
         ..ROW
     },
     OpDef {
@@ -103,8 +93,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: control::map,
         lower: expand::map,
-        eval: interp::control::map,
-        sample: sample::control::map,
         ..ROW
     },
 ];

@@ -2,22 +2,15 @@
 
 use super::ROW;
 use crate::dtype::DTypeSet;
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::dynamic;
-use crate::op::sample;
 
 /// Defaults for ops that are static ones but for operands that say sizes.
-const DYNAMIC: OpDef = OpDef {
-    fusibility: Fusibility::Movement,
-    infer: dynamic::dynamic,
-    lower: expand::dynamic,
-    eval: interp::dynamic::dynamic,
-    ..ROW
-};
+const DYNAMIC: OpDef =
+    OpDef { fusibility: Fusibility::Movement, infer: dynamic::dynamic, lower: expand::dynamic, ..ROW };
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -28,8 +21,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DIMENSION,
         fusibility: Fusibility::Source,
         infer: dynamic::get_dimension_size,
-        eval: interp::dynamic::get_dimension_size,
-        sample: sample::dynamic::get_dimension_size,
         ..ROW
     },
     OpDef {
@@ -39,7 +30,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "As `broadcast_in_dim`, with the result's sizes as an operand of integers, which say at run time what was recorded.",
         operands: Operands::Fixed(&["operand", "output_dimensions"]),
         attrs: &attrs::DYNAMIC_BROADCAST_IN_DIM,
-        sample: sample::dynamic::broadcast_in_dim,
         ..DYNAMIC
     },
     OpDef {
@@ -51,7 +41,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DYNAMIC_CONV,
         fusibility: Fusibility::Contraction,
         rounding: Rounding::Rounded,
-        sample: sample::dynamic::conv,
         ..DYNAMIC
     },
     OpDef {
@@ -62,7 +51,6 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["operand", "start_indices", "slice_sizes"]),
         attrs: &attrs::DYNAMIC_GATHER,
         fusibility: Fusibility::Indexing,
-        sample: sample::dynamic::gather,
         ..DYNAMIC
     },
     OpDef {
@@ -74,7 +62,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::IOTA,
         dtypes: DTypeSet::INT,
         fusibility: Fusibility::Source,
-        sample: sample::dynamic::iota,
         ..DYNAMIC
     },
     OpDef {
@@ -91,7 +78,6 @@ pub(super) const ROWS: &[OpDef] = &[
         ]),
         attrs: &attrs::RESHAPE,
         fusibility: Fusibility::Indexing,
-        sample: sample::dynamic::pad,
         ..DYNAMIC
     },
     OpDef {
@@ -101,7 +87,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "As `reshape`, with the result's sizes as an operand of integers, which say at run time what was recorded.",
         operands: Operands::Fixed(&["operand", "output_shape"]),
         attrs: &attrs::RESHAPE,
-        sample: sample::dynamic::reshape,
         ..DYNAMIC
     },
 ];

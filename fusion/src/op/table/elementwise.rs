@@ -5,13 +5,11 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Dialect, Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::elementwise;
-use crate::op::sample;
 
 /// Calls a macro with the dialect and the list of the specification's elementwise ops of one operand:
 /// `(opcode, method, name, element types, rounding, what it computes)`.
@@ -100,7 +98,6 @@ macro_rules! binary_rows {
             rule: "Both operands are of one type, which the result has.",
             infer: elementwise::binary,
             lower: expand::binary,
-            sample: sample::elementwise::binary,
             ..ROW
         }),*];
     };
@@ -128,7 +125,6 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["lhs", "rhs"]),
         dtypes: DTypeSet::of(&[DType::F32, DType::F64]),
         infer: elementwise::complex,
-        sample: sample::elementwise::binary,
         ..ROW
     },
     OpDef {
@@ -160,7 +156,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::COMPARE,
         rounding: Rounding::Step,
         infer: elementwise::compare,
-        sample: sample::elementwise::compare,
         ..ROW
     },
     OpDef {
@@ -171,7 +166,6 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["pred", "on_true", "on_false"]),
         dtypes: DTypeSet::BOOL,
         infer: elementwise::select,
-        sample: sample::elementwise::select,
         ..ROW
     },
     OpDef {
@@ -182,7 +176,6 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["min", "operand", "max"]),
         infer: elementwise::clamp,
         lower: expand::clamp,
-        sample: sample::elementwise::clamp,
         ..ROW
     },
     OpDef {
@@ -194,7 +187,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         infer: elementwise::convert,
         lower: expand::convert,
-        sample: sample::elementwise::convert,
         ..ROW
     },
     OpDef {
@@ -207,8 +199,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         infer: elementwise::bitcast_convert,
         lower: expand::bitcast_convert,
-        eval: interp::elementwise::bitcast_convert,
-        sample: sample::elementwise::bitcast_convert,
         ..ROW
     },
     OpDef {
@@ -221,7 +211,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         infer: elementwise::reduce_precision,
         lower: expand::reduce_precision,
-        sample: sample::elementwise::reduce_precision,
         ..ROW
     },
 ];

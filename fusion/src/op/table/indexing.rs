@@ -1,13 +1,11 @@
 //! Reads and writes at computed places.
 
 use super::{COMBINER, ROW};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::indexing;
-use crate::op::sample;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -19,8 +17,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::GATHER,
         fusibility: Fusibility::Indexing,
         infer: indexing::gather,
-        eval: interp::indexing::gather,
-        sample: sample::indexing::gather,
         ..ROW
     },
     OpDef {
@@ -39,8 +35,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: indexing::scatter,
         lower: expand::scatter,
-        eval: interp::indexing::scatter,
-        sample: sample::indexing::scatter,
         ..ROW
     },
 ];

@@ -2,13 +2,11 @@
 
 use super::ROW;
 use crate::dtype::{DType, DTypeSet};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::linalg;
-use crate::op::sample;
 
 /// Defaults for the rows below.
 const LINALG: OpDef = OpDef {
@@ -24,8 +22,6 @@ const BATCH_NORM: OpDef = OpDef {
     dtypes: DTypeSet::FLOAT,
     infer: linalg::batch_norm,
     lower: expand::batch_norm,
-    eval: interp::linalg::by_definition,
-    sample: sample::linalg::batch_norm,
     ..LINALG
 };
 
@@ -38,8 +34,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::FFT,
         dtypes: DTypeSet::of(&[DType::F32, DType::F64]).or(DTypeSet::COMPLEX),
         infer: linalg::fft,
-        eval: interp::fft::fft,
-        sample: sample::linalg::fft,
         ..LINALG
     },
     OpDef {
@@ -51,8 +45,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::CHOLESKY,
         infer: linalg::cholesky,
         lower: expand::factorised,
-        eval: interp::linalg::cholesky,
-        sample: sample::linalg::cholesky,
         ..LINALG
     },
     OpDef {
@@ -64,8 +56,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::TRIANGULAR_SOLVE,
         infer: linalg::triangular_solve,
         lower: expand::factorised,
-        eval: interp::linalg::triangular_solve,
-        sample: sample::linalg::triangular_solve,
         ..LINALG
     },
     OpDef {

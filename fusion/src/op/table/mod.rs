@@ -18,9 +18,7 @@ use super::code::OpCode;
 use super::def::{Bodies, Dialect, Effect, Fusibility, OpDef, Operands, Replicas, Rounding};
 use super::expand;
 use super::rules;
-use super::sample;
 use crate::dtype::DTypeSet;
-use crate::interp;
 
 /// Defaults for the rows below.
 const ROW: OpDef = OpDef {
@@ -40,8 +38,6 @@ const ROW: OpDef = OpDef {
     replicas: Replicas::Apart,
     infer: rules::elementwise::unary,
     lower: expand::itself,
-    eval: interp::elementwise::map,
-    sample: sample::elementwise::unary,
 };
 
 /// A body that combines two elements into one.

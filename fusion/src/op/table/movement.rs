@@ -1,13 +1,11 @@
 //! Ops that move elements without computing.
 
 use super::ROW;
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, OperandGroup, Operands};
 use crate::op::expand;
 use crate::op::rules::movement;
-use crate::op::sample;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -18,8 +16,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::BROADCAST_IN_DIM,
         fusibility: Fusibility::Movement,
         infer: movement::broadcast_in_dim,
-        eval: interp::movement::broadcast_in_dim,
-        sample: sample::movement::broadcast_in_dim,
         ..ROW
     },
     OpDef {
@@ -30,8 +26,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::RESHAPE,
         fusibility: Fusibility::Movement,
         infer: movement::reshape,
-        eval: interp::movement::reshape,
-        sample: sample::movement::reshape,
         ..ROW
     },
     OpDef {
@@ -42,8 +36,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::TRANSPOSE,
         fusibility: Fusibility::Movement,
         infer: movement::transpose,
-        eval: interp::movement::transpose,
-        sample: sample::movement::transpose,
         ..ROW
     },
     OpDef {
@@ -55,8 +47,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Movement,
         infer: movement::slice,
         lower: expand::slice,
-        eval: interp::movement::slice,
-        sample: sample::movement::slice,
         ..ROW
     },
     OpDef {
@@ -68,8 +58,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DIMENSION,
         fusibility: Fusibility::Movement,
         infer: movement::concatenate,
-        eval: interp::movement::concatenate,
-        sample: sample::movement::concatenate,
         ..ROW
     },
     OpDef {
@@ -82,8 +70,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Movement,
         infer: movement::pad,
         lower: expand::pad,
-        eval: interp::movement::pad,
-        sample: sample::movement::pad,
         ..ROW
     },
     OpDef {
@@ -94,8 +80,6 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DIMENSIONS,
         fusibility: Fusibility::Movement,
         infer: movement::reverse,
-        eval: interp::movement::reverse,
-        sample: sample::movement::reverse,
         ..ROW
     },
     OpDef {
@@ -108,8 +92,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Indexing,
         infer: movement::dynamic_slice,
         lower: expand::dynamic_slice,
-        eval: interp::movement::dynamic_slice,
-        sample: sample::movement::dynamic_slice,
         ..ROW
     },
     OpDef {
@@ -121,8 +103,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Indexing,
         infer: movement::dynamic_update_slice,
         lower: expand::dynamic_slice,
-        eval: interp::movement::dynamic_update_slice,
-        sample: sample::movement::dynamic_update_slice,
         ..ROW
     },
     OpDef {
@@ -133,8 +113,6 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Groups(&[OperandGroup::Many("operand")]),
         fusibility: Fusibility::Opaque,
         infer: movement::optimization_barrier,
-        eval: interp::movement::optimization_barrier,
-        sample: sample::movement::optimization_barrier,
         ..ROW
     },
 ];

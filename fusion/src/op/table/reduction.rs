@@ -1,13 +1,11 @@
 //! Ops that combine many elements into one by a body.
 
 use super::{COMBINER, ROW};
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::reduction;
-use crate::op::sample;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -22,8 +20,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: reduction::reduce,
         lower: expand::reduce,
-        eval: interp::reduction::reduce,
-        sample: sample::reduction::reduce,
         ..ROW
     },
     OpDef {
@@ -38,8 +34,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: reduction::reduce_window,
         lower: expand::reduce_window,
-        eval: interp::reduction::reduce_window,
-        sample: sample::reduction::reduce_window,
         ..ROW
     },
     OpDef {
@@ -57,8 +51,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         infer: reduction::select_and_scatter,
         lower: expand::select_and_scatter,
-        eval: interp::reduction::select_and_scatter,
-        sample: sample::reduction::select_and_scatter,
         ..ROW
     },
 ];

@@ -2,13 +2,11 @@
 
 use super::ROW;
 use crate::dtype::DTypeSet;
-use crate::interp;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
 use crate::op::expand;
 use crate::op::rules::source;
-use crate::op::sample;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -21,8 +19,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Source,
         infer: source::constant,
         lower: expand::constant,
-        eval: interp::source::constant,
-        sample: sample::source::constant,
         ..ROW
     },
     OpDef {
@@ -36,8 +32,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Source,
         infer: source::iota,
         lower: expand::iota,
-        eval: interp::source::iota,
-        sample: sample::source::iota,
         ..ROW
     },
     OpDef {
@@ -51,8 +45,6 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         infer: source::rng_bit_generator,
         lower: expand::rng_bit_generator,
-        eval: interp::source::rng_bit_generator,
-        sample: sample::source::rng_bit_generator,
         ..ROW
     },
     // Not an effect, although each run gives other numbers: nothing else can tell whether and when it ran. What must not
@@ -70,8 +62,6 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         infer: source::rng,
         lower: expand::rng,
-        eval: interp::source::rng,
-        sample: sample::source::rng,
         ..ROW
     },
 ];

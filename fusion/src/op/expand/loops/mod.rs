@@ -22,7 +22,8 @@ use crate::op::def::Fusibility;
 use crate::shape::{Shape, TensorType};
 
 /// Whether a body is code on scalars, with what its ops are lowered as.
-pub(super) fn is_scalar_code(body: &Body) -> bool {
+#[must_use]
+pub fn is_scalar_code(body: &Body) -> bool {
     fn graph_is(graph: &Graph, lowered: bool) -> bool {
         graph.nodes().iter().all(|node| {
             let signature = node.signature();

@@ -1,0 +1,69 @@
+//! What rounding does to the results of a call, and how far apart two executors may be.
+
+use super::code::OpCode;
+use super::def::Rounding;
+use super::signature::Signature;
+use crate::dtype::DType;
+use crate::graph::{Body, Graph};
+use crate::shape::TensorType;
+
+/// How far from the interpreter's result `x` a correct executor's may be in a portable program, as
+/// a part of `1 + |x|`, for values of this type that are not exact; 0 for types that are never
+/// inexact.
+///
+/// It holds for programs of any length, and leaves room for executors that keep short floats in
+/// longer ones.
+#[must_use]
+pub fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::BF16 => 0.25,
+        DType::F16 => 0.04,
+        DType::F32 => 1e-4,
+        DType::F64 => 1e-9,
+        _ => 0.0,
+    }
+}
+
+/// What rounding does to the results of a call, its bodies included. The table's classes are those
+/// of the worst element types.
+#[must_use]
+pub fn rounding_class(signature: &Signature) -> Rounding {
+    let from = signature.operands().first().map(TensorType::dtype);
+    let to = signature.results().first().map(TensorType::dtype);
+    match (signature.op(), from, to) {
+        (OpCode::Convert, Some(from), Some(to)) => {
+            match (from.part().float_format(), to.part().float_format()) {
+                (Some(from), Some(to)) if from.exponent <= to.exponent && from.mantissa <= to.mantissa => {
+                    Rounding::Exact
+                }
+                (_, Some(_)) => Rounding::Rounded,
+                (Some(_), None) => Rounding::Step,
+                (None, None) => Rounding::Exact,
+            }
+        }
+        // The distance from zero, which is a root of a sum of squares.
+        (OpCode::Abs | OpCode::Sign, Some(from), _) if from.is_complex() => Rounding::Rounded,
+        (op, ..)
+            if matches!(op, OpCode::Reduce | OpCode::ReduceWindow | OpCode::Scatter | OpCode::Scan)
+                || runs_bodies(op) =>
+        {
+            signature.bodies().iter().map(|body| body_class(body)).fold(Rounding::Exact, Rounding::worse)
+        }
+        // A program of one replica has nothing to combine with.
+        (OpCode::AllReduce | OpCode::ReduceScatter, ..) => Rounding::Exact,
+        // Selecting jumps, so the operands are exact; what is left is to add up.
+        (OpCode::SelectAndScatter, ..) => body_class(&signature.bodies()[1]),
+        _ => signature.def().rounding,
+    }
+}
+
+fn body_class(body: &Body) -> Rounding {
+    let graph: &Graph = body.graph();
+    graph.nodes().iter().map(|node| rounding_class(node.signature())).fold(Rounding::Exact, Rounding::worse)
+}
+
+/// Whether an op does nothing but run its bodies.
+#[must_use]
+pub fn runs_bodies(op: OpCode) -> bool {
+    matches!(op, OpCode::While | OpCode::If | OpCode::Case | OpCode::Map)
+}

@@ -1,0 +1,144 @@
+//! Subnormal numbers of the operands and results of a call, on devices that count them as zero.
+//!
+//! Input: the data of operands or results, and the types that the call flushes ([`access`]).
+//! Output: the same data with a zero of the same sign in place of each subnormal number.
+//!
+//! A processor flushes a result that is subnormal when it is rounded to the precision of normal
+//! numbers (x86 detects tininess after rounding: Intel SDM, volume 1, 4.9.1.5). Rounded to the
+//! precision of subnormal numbers, which is less, it may be the least normal number; see
+//! [`underflows`].
+//!
+//! [`access`]: fuseline_fusion::subnormal::access
+
+use std::sync::Arc;
+
+use fuseline_fusion::element::{Bits, Elements, Store, to_f64};
+use fuseline_fusion::subnormal::{flush, has_subnormal};
+use fuseline_fusion::{DType, DTypeSet, Literal, OpCode, Signature};
+
+/// Flushes the results that are of these types.
+pub(super) fn flush_all(flushes: DTypeSet, results: &mut [Literal]) {
+    let is_flushed = |result: &&mut Literal| flushes.contains(result.dtype().part());
+    results.iter_mut().filter(is_flushed).for_each(flush);
+}
+
+/// The operands as an op that flushes reads them; `None` where they are the same.
+pub(super) fn flushed(flushes: DTypeSet, operands: &[Arc<Literal>]) -> Option<Vec<Arc<Literal>>> {
+    let is_changed =
+        |operand: &Arc<Literal>| flushes.contains(operand.dtype().part()) && has_subnormal(operand);
+    if flushes == DTypeSet::NONE || !operands.iter().any(is_changed) {
+        return None;
+    }
+    let of = |operand: &Arc<Literal>| match is_changed(operand) {
+        true => {
+            let mut literal = Literal::clone(operand);
+            flush(&mut literal);
+            Arc::new(literal)
+        }
+        false => operand.clone(),
+    };
+    Some(operands.iter().map(of).collect())
+}
+
+/// Below this a result that is computed in `f32` is rounded to less than the least normal number:
+/// half a unit in the last place of 24 bits below it.
+const LEAST_ROUNDED_F32: f64 = f32::MIN_POSITIVE as f64 * (1.0 - 1.0 / (1 << 25) as f64);
+
+/// A number as an `f32`, or a zero of its sign if it is subnormal.
+#[inline(always)]
+pub(super) fn flushed_wide(x: f64) -> f32 {
+    if x.abs() < LEAST_ROUNDED_F32 { 0f32.copysign(x as f32) } else { x as f32 }
+}
+
+/// Whether a result is the least normal number of a type that can be flushed, with either sign.
+fn is_least(dtype: DType, bits: Bits) -> bool {
+    let (sign, least): (Bits, Bits) = match dtype {
+        DType::BF16 => (1 << 15, 1 << 7),
+        DType::F32 => (1 << 31, 1 << 23),
+        DType::F64 => (1 << 63, 1 << 52),
+        _ => return false,
+    };
+    bits & !sign == least
+}
+
+/// Whether the least normal number, which an op on real numbers gave, is a subnormal number to a
+/// processor that flushes them. `types` are those of the operands.
+fn underflows(op: OpCode, types: [DType; 2], operands: [Bits; 2], result: DType) -> bool {
+    let [x, y] = [0, 1].map(|at| to_f64(types[at], operands[at]));
+    // Of f64 there is no longer type: both sides are larger by a power of two.
+    const SCALE: f64 = (1u128 << 64) as f64;
+    let (small, large) = if x.abs() < y.abs() { (x, y) } else { (y, x) };
+    let value = match (op, result) {
+        (OpCode::Multiply, DType::F64) => small * SCALE * large,
+        (OpCode::Square, DType::F64) => x * SCALE * x,
+        (OpCode::Divide, DType::F64) => x * SCALE / y,
+        (OpCode::Multiply, _) => x * y,
+        (OpCode::Square, _) => x * x,
+        (OpCode::Divide, _) => x / y,
+        (OpCode::Convert, DType::F32 | DType::BF16) => x,
+        _ => return false,
+    };
+    let least = if result == DType::F64 { f64::MIN_POSITIVE * SCALE } else { LEAST_ROUNDED_F32 };
+    value.abs() < least
+}
+
+/// A result of a step on scalars, flushed if it [`underflows`].
+pub(super) fn flushed_least(
+    op: OpCode,
+    types: [DType; 2],
+    operands: [Bits; 2],
+    dtype: DType,
+    result: Bits,
+) -> Bits {
+    let is_float = types.iter().all(|dtype| dtype.is_float());
+    match is_float && is_least(dtype, result) && underflows(op, types, operands, dtype) {
+        true => result & (1 << (dtype.bits() - 1)),
+        false => result,
+    }
+}
+
+/// Flushes the elements of an elementwise result that [`underflows`] says are subnormal. Most results
+/// are only looked at.
+pub(super) fn flush_least(
+    signature: &Signature,
+    flushes: DTypeSet,
+    operands: &[Arc<Literal>],
+    results: &mut [Literal],
+) {
+    let op = signature.op();
+    let may_round = matches!(op, OpCode::Multiply | OpCode::Square | OpCode::Divide | OpCode::Convert);
+    let [result] = results else { return };
+    let dtype = result.dtype();
+    if !may_round || !flushes.contains(dtype) {
+        return;
+    }
+    let types = [operands[0].dtype(), operands[operands.len() - 1].dtype()];
+    if !has_least(result) || !types.iter().all(|dtype| dtype.is_float()) {
+        return;
+    }
+    let sources = [&operands[0], &operands[operands.len() - 1]].map(|data| Elements::of(data));
+    let mut store = Store::of(result);
+    for at in 0..result.ty().elems().get() {
+        let bits = store.get(at);
+        let operands = [sources[0].get(at), sources[1].get(at)];
+        store.set(at, flushed_least(op, types, operands, dtype, bits));
+    }
+    *result = store.finish();
+}
+
+/// Whether an element is the least normal number, with either sign.
+fn has_least(literal: &Literal) -> bool {
+    match literal.dtype() {
+        DType::BF16 => any(literal, |word| u16::from_le_bytes(word) & 0x7fff == 1 << 7),
+        DType::F32 => any(literal, |word| u32::from_le_bytes(word) & 0x7fff_ffff == 1 << 23),
+        DType::F64 => any(literal, |word| u64::from_le_bytes(word) << 1 == 1 << 53),
+        _ => false,
+    }
+}
+
+/// Whether a condition holds of any word. Without a branch for each, so that compilers make vectors
+/// of it.
+fn any<const SIZE: usize>(literal: &Literal, holds: impl Fn([u8; SIZE]) -> bool) -> bool {
+    let words: &[[u8; SIZE]] = literal.bytes().as_chunks().0;
+    words.chunks(1024).any(|words| words.iter().fold(false, |any, word| any | holds(*word)))
+}

@@ -1,0 +1,395 @@
+//! Random calls and programs for tests. No crate depends on this one outside of its tests, benches
+//! and fuzz targets.
+//!
+//! Each op has a function that makes a valid call of it from a source of choices and a pool of
+//! values that already exist ([`Sampler`]; the functions are found by op code, in `table.rs`).
+//! Property tests build whole programs that way ([`ProgramSampler`]), and per-op tests cover every
+//! element type, so that a new op is tested the day its row is added to the op table.
+//!
+//! A choice is a number below a bound ([`Entropy`]), and 0 is the simplest choice: the first value
+//! of the pool, the smallest shape, the first attribute. A test framework that shrinks choices
+//! towards 0 therefore shrinks programs.
+//!
+//! Invariants:
+//! - M1: a [`Sample`] passes [`fuseline_fusion::Signature::infer`] for the types of its operands.
+//! - M2: the interpreter runs it, whatever the data: no sample asks for what is left to the plugin.
+//! - M3: with [`Aim::Portable`], executors that follow the specification or XLA agree on the result
+//!   but for rounding, given finite data. Where the two differ, or the specification leaves
+//!   something open, there is no portable sample.
+#![forbid(unsafe_code)]
+
+mod bodies;
+mod chlo;
+mod collective;
+mod composite;
+mod contraction;
+mod control;
+mod data;
+mod dynamic;
+mod elementwise;
+mod flow;
+mod graph;
+mod grow;
+mod handler;
+mod indexing;
+mod linalg;
+mod movement;
+mod program;
+mod reduction;
+mod source;
+mod table;
+
+use std::sync::Arc;
+
+pub use data::fill;
+use fuseline_fusion::{Attrs, Body, DType, DTypeSet, Literal, OpDef, TensorType};
+pub use graph::{graph_of, sampled_region};
+pub use program::{ProgramOptions, ProgramSampler, Sampled, SampledValue, rounding};
+
+/// A source of choices.
+pub trait Entropy {
+    /// A number from 0 to `below - 1`; 0 when `below` is 0 or 1.
+    fn draw(&mut self, below: u32) -> u32;
+}
+
+/// Choices from a seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+#[derive(Clone, Debug)]
+pub struct Seeded(u64);
+
+impl Seeded {
+    /// Starts from a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Seeded {
+        Seeded(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// A fraction of `u32::MAX` as a number below a bound: monotone, so that a smaller fraction is a
+/// simpler choice.
+fn scaled(fraction: u32, below: u32) -> u32 {
+    ((u64::from(fraction) * u64::from(below)) >> 32) as u32
+}
+
+impl Entropy for Seeded {
+    fn draw(&mut self, below: u32) -> u32 {
+        if below <= 1 { 0 } else { scaled((self.next_u64() >> 32) as u32, below) }
+    }
+}
+
+/// Choices from a list that a test framework made and can shrink; 0 when it has run out.
+#[derive(Clone, Debug)]
+pub struct Choices<'a>(&'a [u32]);
+
+impl<'a> Choices<'a> {
+    /// Takes the choices from `list`, first to last.
+    #[must_use]
+    pub fn new(list: &'a [u32]) -> Choices<'a> {
+        Choices(list)
+    }
+}
+
+impl Entropy for Choices<'_> {
+    fn draw(&mut self, below: u32) -> u32 {
+        if below <= 1 {
+            return 0;
+        }
+        match self.0.split_first() {
+            Some((&fraction, rest)) => {
+                self.0 = rest;
+                scaled(fraction, below)
+            }
+            None => 0,
+        }
+    }
+}
+
+/// What samples are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Comparing executors: calls and data on which all of them agree but for rounding (M3).
+    Portable,
+    /// Testing one implementation against itself: every call that the op table accepts and the
+    /// interpreter runs, with NaN, infinities, the ends of the ranges and what else has bits.
+    Everything,
+}
+
+/// Which data a fresh operand should have, where not every value makes a useful test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// Small numbers of both signs, the special ones included where [`Aim::Everything`] asks for
+    /// them.
+    Any,
+    /// Numbers from 1/4 to 4: safe to divide by, to take the logarithm and the root of.
+    Positive,
+    /// Integers that are indices into a dimension of this size, some of them outside on either
+    /// side.
+    Index {
+        /// The size of the dimension.
+        size: u64,
+    },
+    /// Shift amounts: integers from 0 to the bit width.
+    Amount,
+    /// Small integers, not negative: exponents, orders, sizes of groups.
+    Exponent,
+    /// Numbers between -1 and 1, away from both and from 0: for `asin`, `atanh` and `erf_inv`.
+    Unit,
+    /// Numbers from 5/4 to 5: for `acosh` and the order of `zeta`.
+    AboveOne,
+    /// Square matrices in the last two dimensions, positive definite and far from singular:
+    /// symmetric, with a diagonal that outweighs the rest of its row. For floats.
+    PositiveDefinite,
+}
+
+/// An operand of a sampled call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SampleOperand {
+    /// The value of the pool with this index.
+    Pool(usize),
+    /// A new value of this type.
+    Fresh(TensorType, Domain),
+    /// A new value with this data, which the call needs to be portable: a neutral element, indices
+    /// in order.
+    Given(Arc<Literal>),
+}
+
+impl SampleOperand {
+    /// Type of the operand, given the types of the pool.
+    #[must_use]
+    pub fn ty<'a>(&'a self, pool: &'a [TensorType]) -> &'a TensorType {
+        match self {
+            SampleOperand::Pool(index) => &pool[*index],
+            SampleOperand::Fresh(ty, _) => ty,
+            SampleOperand::Given(data) => data.ty(),
+        }
+    }
+}
+
+/// A call that fits the op table.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The operands.
+    pub operands: Vec<SampleOperand>,
+    /// The attributes.
+    pub attrs: Attrs,
+    /// The bodies.
+    pub bodies: Vec<Arc<Body>>,
+}
+
+impl Sample {
+    /// A call without bodies.
+    fn plain(operands: impl IntoIterator<Item = SampleOperand>, attrs: Attrs) -> Sample {
+        Sample { operands: operands.into_iter().collect(), attrs, bodies: Vec::new() }
+    }
+}
+
+/// What the generator of an op works with.
+pub struct Sampler<'a> {
+    def: &'static OpDef,
+    entropy: &'a mut dyn Entropy,
+    pool: &'a [TensorType],
+    dtypes: DTypeSet,
+    aim: Aim,
+    replicas: usize,
+    /// How deep in bodies the call is.
+    depth: usize,
+}
+
+impl std::fmt::Debug for Sampler<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sampler({}, {} values, {:?})", self.def.name, self.pool.len(), self.aim)
+    }
+}
+
+/// Most elements of a sampled operand: large enough for every path, small enough for thousands of
+/// programs.
+const MAX_ELEMS: u64 = 256;
+
+/// Largest size of a sampled dimension.
+const MAX_DIM: u32 = 5;
+
+/// Largest rank of a sampled value.
+const MAX_SAMPLED_RANK: u32 = 4;
+
+impl<'a> Sampler<'a> {
+    /// Samples calls of the op with row `def` over the values of `pool`, with fresh operands of the
+    /// given types only.
+    pub fn new(
+        def: &'static OpDef,
+        entropy: &'a mut dyn Entropy,
+        pool: &'a [TensorType],
+        dtypes: DTypeSet,
+        aim: Aim,
+    ) -> Sampler<'a> {
+        Sampler { def, entropy, pool, dtypes, aim, depth: 0, replicas: 1 }
+    }
+
+    /// Samples calls for a program of so many replicas; without it, for a program of one.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Sampler<'a> {
+        self.replicas = replicas.max(1);
+        self
+    }
+
+    /// A call of the op; `None` when the choices lead nowhere.
+    #[must_use]
+    pub fn sample(mut self) -> Option<Sample> {
+        table::generator(self.def.code)(&mut self)
+    }
+
+    /// Whether the call must be portable.
+    fn portable(&self) -> bool {
+        self.aim == Aim::Portable
+    }
+
+    /// A number below `below`.
+    fn below(&mut self, below: usize) -> usize {
+        self.entropy.draw(u32::try_from(below).unwrap_or(u32::MAX)) as usize
+    }
+
+    /// A number from 0 to `most`.
+    fn up_to(&mut self, most: u64) -> u64 {
+        self.below(usize::try_from(most).unwrap_or(usize::MAX).saturating_add(1)) as u64
+    }
+
+    /// One of a list; `None` when it is empty.
+    fn one_of<T: Copy>(&mut self, items: &[T]) -> Option<T> {
+        let index = self.below(items.len());
+        items.get(index).copied()
+    }
+
+    /// True once in `times`.
+    fn rarely(&mut self, times: usize) -> bool {
+        self.below(times) + 1 == times
+    }
+
+    /// The numbers below `count` in some order; 0 choices leave them in theirs.
+    fn permutation(&mut self, count: usize) -> Vec<usize> {
+        let mut left: Vec<usize> = (0..count).collect();
+        (0..count)
+            .map(|_| {
+                let index = self.below(left.len());
+                left.remove(index)
+            })
+            .collect()
+    }
+
+    /// Some of the numbers below `count`, in order; 0 choices take the first ones.
+    fn subset(&mut self, count: usize, size: usize) -> Vec<usize> {
+        let mut chosen = self.permutation(count);
+        chosen.truncate(size);
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// The row's element types among those the test wants.
+    fn row_dtypes(&self) -> DTypeSet {
+        self.def.dtypes.and(self.dtypes)
+    }
+
+    /// An element type of a set.
+    fn dtype_of(&mut self, set: DTypeSet) -> Option<DType> {
+        let dtypes: Vec<DType> = set.and(self.dtypes).iter().collect();
+        self.one_of(&dtypes)
+    }
+
+    /// The element type, or now and then a wider one of its family.
+    fn widened(&mut self, dtype: DType) -> DType {
+        let wider = |to: &DType| *to == dtype || (to.class() == dtype.class() && to.bits() > dtype.bits());
+        let mut dtypes: Vec<DType> = self.dtypes.iter().filter(wider).collect();
+        dtypes.sort_by_key(|&to| (to != dtype, to.bits()));
+        if dtypes.is_empty() || !self.rarely(4) { dtype } else { self.one_of(&dtypes).unwrap_or(dtype) }
+    }
+
+    /// A size; now and then 0, more often 1.
+    fn dim(&mut self) -> u64 {
+        if self.rarely(24) { 0 } else { 1 + u64::from(self.entropy.draw(MAX_DIM)) }
+    }
+
+    /// A shape of at least `min_rank` dimensions.
+    fn dims(&mut self, min_rank: u32) -> Vec<u64> {
+        let rank = min_rank + self.entropy.draw(MAX_SAMPLED_RANK.saturating_sub(min_rank) + 1);
+        let dims = (0..rank).map(|_| self.dim()).collect();
+        limited(dims)
+    }
+
+    /// Indices of the pool's values that `accept` takes.
+    fn matching(&self, accept: impl Fn(&TensorType) -> bool) -> Vec<usize> {
+        (0..self.pool.len()).filter(|&index| accept(&self.pool[index])).collect()
+    }
+
+    /// An operand of one of the element types and at least `min_rank` dimensions: mostly from the
+    /// pool.
+    fn operand(&mut self, set: DTypeSet, min_rank: u32) -> Option<(SampleOperand, TensorType)> {
+        self.operand_in(set, min_rank, Domain::Any)
+    }
+
+    /// An operand as [`Sampler::operand`] gives it, more often a fresh one where a domain is asked
+    /// for.
+    fn operand_in(
+        &mut self,
+        set: DTypeSet,
+        min_rank: u32,
+        domain: Domain,
+    ) -> Option<(SampleOperand, TensorType)> {
+        let set = set.and(self.dtypes);
+        let fitting = self.matching(|ty| {
+            set.contains(ty.dtype())
+                && ty.rank() >= min_rank as usize
+                && ty.rank() <= MAX_SAMPLED_RANK as usize
+                && ty.elems().0 <= MAX_ELEMS
+        });
+        if !fitting.is_empty() && !self.rarely(if domain == Domain::Any { 4 } else { 2 }) {
+            let index = self.one_of(&fitting)?;
+            return Some((SampleOperand::Pool(index), self.pool[index].clone()));
+        }
+        let dtype = self.dtype_of(set)?;
+        let dims = self.dims(min_rank);
+        let ty = TensorType::of(dtype, &dims).ok()?;
+        Some((SampleOperand::Fresh(ty.clone(), domain), ty))
+    }
+
+    /// An operand of exactly this type: from the pool where there is one, else fresh.
+    fn operand_like(&mut self, ty: &TensorType, domain: Domain) -> SampleOperand {
+        let fitting = self.matching(|candidate| candidate == ty);
+        if domain == Domain::Any
+            && !self.rarely(4)
+            && let Some(index) = self.one_of(&fitting)
+        {
+            return SampleOperand::Pool(index);
+        }
+        SampleOperand::Fresh(ty.clone(), domain)
+    }
+
+    /// An operand of this element type and these sizes.
+    fn operand_of(&mut self, dtype: DType, dims: &[u64]) -> Option<SampleOperand> {
+        let ty = TensorType::of(dtype, dims).ok()?;
+        Some(self.operand_like(&ty, Domain::Any))
+    }
+}
+
+/// The sizes, with 1 in place of those that would make too many elements.
+fn limited(mut dims: Vec<u64>) -> Vec<u64> {
+    let mut elems = 1;
+    for dim in &mut dims {
+        if elems * *dim > MAX_ELEMS {
+            *dim = 1;
+        }
+        elems *= (*dim).max(1);
+    }
+    dims
+}
+
+/// Dimension numbers as attributes have them.
+fn axes(axes: &[usize]) -> Vec<i64> {
+    axes.iter().map(|&axis| axis as i64).collect()
+}
