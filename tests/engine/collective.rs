@@ -182,7 +182,7 @@ fn difference(
 fn zeros_are_told_from_the_results_of_collectives() {
     let replicas = 4;
     let Some(engine) = plugin(config(replicas)) else { return };
-    for def in OPS.iter().filter(|def| matches!(def.replicas, Replicas::Together(_))) {
+    for def in OPS.iter().filter(|def| matches!(def.replicas, Replicas::Together)) {
         let mut entropy = Seeded::new(5);
         let mut told = BTreeMap::new();
         for _ in 0..200 {

@@ -91,17 +91,6 @@ fn an_op_alone_is_left_alone() {
     assert_eq!(unsteady_op(&region(&[OpCode::Exponential, OpCode::Negate])), None);
 }
 
-/// XLA makes functions of complex numbers of several real ones; sums it does not.
-#[test]
-fn functions_of_complex_numbers_are_hidden() {
-    let (row, scalar) = (TensorType::of(DType::C64, &[4]).expect("small"), TensorType::scalar(DType::C64));
-    let tanh = Signature::infer(OpCode::Tanh, Attrs::none(), &[], std::slice::from_ref(&row));
-    assert!(is_hidden(&tanh.expect("it fits")));
-    let add = Arc::new(Body::binary(OpCode::Add, scalar.clone()).expect("it adds"));
-    let sum = Signature::infer(OpCode::Reduce, attrs::dimensions(&[0]), &[add], &[row, scalar]);
-    assert!(!is_hidden(&sum.expect("it fits")));
-}
-
 /// What stands for an op of one float, on some elements.
 fn stand_in(op: OpCode, data: Arc<Literal>) -> Literal {
     let mut graph = Graph::new();

@@ -207,3 +207,20 @@ pub fn crossed_as(dtype: DType) -> Option<DType> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// XLA makes functions of complex numbers of several real ones; sums it does not.
+    #[test]
+    fn functions_of_complex_numbers_are_hidden() {
+        let (row, scalar) =
+            (TensorType::of(DType::C64, &[4]).expect("small"), TensorType::scalar(DType::C64));
+        let tanh = Signature::infer(OpCode::Tanh, Attrs::none(), &[], std::slice::from_ref(&row));
+        assert!(is_hidden(&tanh.expect("it fits")));
+        let add = Arc::new(Body::binary(OpCode::Add, scalar.clone()).expect("it adds"));
+        let sum = Signature::infer(OpCode::Reduce, attrs::dimensions(&[0]), &[add], &[row, scalar]);
+        assert!(!is_hidden(&sum.expect("it fits")));
+    }
+}
