@@ -36,10 +36,12 @@ pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
 /// # Errors
 /// The operating system's; when the way to it is a link that somebody else made.
 pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if !std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        // Before a file is made, or what was there is gone.
+        check_limit(bytes.len() as u64)?;
+    }
     let file = open(OpenOptions::new().write(true).create(true).truncate(false), path)?;
     if file.metadata()?.is_file() {
-        // Before what was there is gone.
-        check_limit(bytes.len() as u64)?;
         file.set_len(0)?;
     }
     Output::new(file).write_all(bytes)

@@ -38,7 +38,6 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     Exception {
         ops: &[
             OpCode::Add,
-            OpCode::Asin,
             OpCode::Atan2,
             OpCode::Cbrt,
             OpCode::Convert,
