@@ -128,11 +128,11 @@ impl Stage {
             }
             Stage::LoomWeakened => "each named memory ordering, when weakened, makes a loom model fail",
             Stage::Shuttle => "larger concurrent scenarios (tests `shuttle_*`), random schedules",
-            Stage::Tsan => {
-                "stress tests (`stress_*`), the PJRT layer on fake plugins, and programs in C, under the \
-                 thread sanitizer"
+            Stage::Tsan => "stress tests (`stress_*`) under the thread sanitizer",
+            Stage::Asan => {
+                "these, the PJRT layer on fake plugins, and programs in C, under the address and the leak \
+                 sanitizer"
             }
-            Stage::Asan => "the same under the address and the leak sanitizer",
             Stage::Torch => {
                 "PyTorch's device: its wheel, built and installed, and its tests (fetches PyTorch)"
             }

@@ -46,9 +46,12 @@ const NAMED: [(&str, &str); 2] = [("fuseline_sync", "sync/src"), ("fuseline", "s
 /// What loom explores.
 const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline", "loom_")];
 
-/// What both sanitizers run: the stress tests, the PJRT layer, plugins that misbehave, and programs
-/// on the C interface.
-const SANITIZED: &[Chosen] = &[
+/// What the thread sanitizer runs.
+const TSAN_TESTS: &[Chosen] = &[("fuseline", "stress_")];
+
+/// What the address sanitizer runs: the stress tests, the PJRT layer, plugins that misbehave, and
+/// programs on the C interface.
+const ASAN_TESTS: &[Chosen] = &[
     ("fuseline", "stress_"),
     ("fuseline_pjrt", ""),
     ("pjrt", "fake"),
@@ -70,16 +73,16 @@ pub(crate) fn shuttle(host: &Host) -> Tally {
     run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
 }
 
-/// [`SANITIZED`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
+/// [`TSAN_TESTS`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
 /// selects it does not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
 pub(crate) fn tsan(host: &Host) -> Tally {
     let options = ("TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1");
-    sanitized(host, "thread", options)
+    sanitized(host, "thread", TSAN_TESTS, options)
 }
 
-/// [`SANITIZED`] under the address sanitizer, and under the leak sanitizer, which is part of it.
+/// [`ASAN_TESTS`] under the address sanitizer, and under the leak sanitizer, which is part of it.
 pub(crate) fn asan(host: &Host) -> Tally {
-    sanitized(host, "address", ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
+    sanitized(host, "address", ASAN_TESTS, ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
 }
 
 /// Whether stable Rust has the sanitizers here.
@@ -87,9 +90,9 @@ pub(crate) fn has_sanitizers(host: &Host) -> bool {
     host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
 }
 
-/// Runs [`SANITIZED`] under a sanitizer. `settings` are the variable that holds its options, the
+/// Runs tests under a sanitizer. `settings` are the variable that holds its options, the
 /// file of its suppressions, and further options.
-fn sanitized(host: &Host, sanitizer: &str, settings: (&str, &str, &str)) -> Tally {
+fn sanitized(host: &Host, sanitizer: &str, chosen: &[Chosen], settings: (&str, &str, &str)) -> Tally {
     let (variable, suppressions, options) = settings;
     if !has_sanitizers(host) {
         let platform = host.platform();
@@ -100,14 +103,16 @@ fn sanitized(host: &Host, sanitizer: &str, settings: (&str, &str, &str)) -> Tall
     let flags = format!("-Zsanitizer={sanitizer} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
     let command = test_build(host, &flags).map(|mut command| {
         command.env("RUSTC_BOOTSTRAP", "1");
-        command.args(["--test", "pjrt", "--package", "fuseline-capi", "--test", "programs"]);
+        if chosen.iter().any(|(binary, _)| *binary == "programs") {
+            command.args(["--test", "pjrt", "--package", "fuseline-capi", "--test", "programs"]);
+        }
         command
     });
     let suppressions = host.root.join(suppressions);
     let options = format!("suppressions=\"{}\":{options}", suppressions.display());
     // The C compiler links the programs on the C interface with its own runtime of the sanitizer.
     let compiler = format!("-fsanitize={sanitizer}");
-    run(host, SANITIZED, command, &[(variable, &options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)])
+    run(host, chosen, command, &[(variable, &options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)])
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
