@@ -4,9 +4,10 @@
 //! runs under many random schedules; on real threads (tests `stress_*`, which the thread sanitizer watches) a large one runs
 //! once.
 //!
-//! What shuttle explores: every access to the engine's own atomics, locks, condition variables and parking, which all come
-//! from `fuseline_sync`; so the log, the actor, the pools, single flight as the engine uses it, back-pressure, the drop of
-//! everything. Under shuttle the log is small (16 entries), so that producers meet its end, and few executions are interpreted.
+//! What shuttle explores: every access to the engine's own atomics, locks, condition variables and
+//! parking, which all come from `fuseline_sync`; so the log, the actor, the pools, single flight
+//! as the engine uses it, back-pressure, the drop of everything. Under shuttle the log is small
+//! (16 entries), so that producers meet its end, and few executions are interpreted.
 //!
 //! What it does not: the insides of third-party crates and of the cache, which use `std` and `parking_lot` (their critical
 //! sections call nothing of ours, so each is one step); memory orderings, since shuttle is sequentially consistent (the loom

@@ -21,7 +21,7 @@ use super::cascade::{self, BLOCK, Cascade};
 use super::index::Walk;
 use super::kernel::{self, Kernel};
 use super::reuse::room;
-use super::subnormal::flushed_wide;
+use super::subnormal::round_and_flush;
 use super::{EvalCall, Sums};
 
 /// An element of `f32`, as it lies in memory.
@@ -225,7 +225,7 @@ pub(super) fn reduce(call: &EvalCall<'_>, walk: impl FnOnce() -> Walk) -> Option
     let mut results = vec![f32::from_le_bytes(init); call.result().elems().get()];
     if flushes {
         known!(op, OP => {
-            let f = |x, y| flushed_wide(kernel::binary_f64(OP, flushed_f32(x).into(), flushed_f32(y).into()));
+            let f = |x, y| round_and_flush(kernel::binary_f64(OP, flushed_f32(x).into(), flushed_f32(y).into()));
             reduce_by(inputs, &mut results, walk(), f)
         }, [Add Multiply Maximum Minimum])?;
     } else {

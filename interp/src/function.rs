@@ -12,7 +12,7 @@ use fuseline_fusion::subnormal::{self, flushed_bits};
 use fuseline_fusion::{Body, DType, DTypeSet, Literal, Node, OpCode, Ref, Signature, TensorType};
 
 use super::kernel::Kernel;
-use super::subnormal::flushed_least;
+use super::subnormal::flush_underflow;
 use super::{Arithmetic, EvalError, run_body};
 
 /// One op of a body on scalars.
@@ -57,7 +57,7 @@ impl Flushes {
         let operands = [flush(x, a), flush(y, b), flush(z, c)];
         let result = flush(self.result, kernel.apply(operands));
         match self.result {
-            Some(dtype) => flushed_least(self.op, self.types, [operands[0], operands[1]], dtype, result),
+            Some(dtype) => flush_underflow(self.op, self.types, [operands[0], operands[1]], dtype, result),
             None => result,
         }
     }

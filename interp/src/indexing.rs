@@ -2,7 +2,7 @@
 
 use fuseline_fusion::Literal;
 use fuseline_fusion::element::{Bits, Elements, Store, to_int};
-use fuseline_fusion::op::dims::IndexDims;
+use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use smallvec::SmallVec;
 
 use super::function::Function;
@@ -14,7 +14,7 @@ type Index = SmallVec<[i128; 6]>;
 
 /// Reads index vectors.
 struct Starts<'a> {
-    dims: IndexDims<'a>,
+    dims: IndexDimensionNumbers<'a>,
     indices: &'a Literal,
     /// Distance between two components of an index vector.
     component: usize,
@@ -23,7 +23,7 @@ struct Starts<'a> {
 }
 
 impl<'a> Starts<'a> {
-    fn new(dims: IndexDims<'a>, indices: &'a Literal) -> Starts<'a> {
+    fn new(dims: IndexDimensionNumbers<'a>, indices: &'a Literal) -> Starts<'a> {
         let vector = dims.index_vector as usize;
         let mut strides: SmallVec<[usize; 6]> =
             strides(indices.dims()).into_iter().map(|stride| stride as usize).collect();
@@ -82,7 +82,7 @@ impl Parts {
 /// None.
 pub(super) fn gather(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let (operand, indices, ty) = (call.operand(0), call.operand(1), call.result());
-    let dims = IndexDims::of(call.attr());
+    let dims = IndexDimensionNumbers::of(call.attr());
     let sizes = call.attr().ints(1);
     let starts = Starts::new(dims, indices);
     let parts = Parts::new(ty.dims(), dims.window);
@@ -131,7 +131,7 @@ pub(super) fn scatter(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let indices = call.operand(count);
     let updates = converted(operands().skip(count + 1), &types);
     let whole = call.operand(0).dims();
-    let dims = IndexDims::of(call.attr());
+    let dims = IndexDimensionNumbers::of(call.attr());
     let starts = Starts::new(dims, indices);
     let parts = Parts::new(call.operand(count + 1).dims(), dims.window);
     let along = dims.window_axes(whole.len());

@@ -244,7 +244,7 @@ pub fn call_by(
     let flushed = subnormal::flushed(flushes, operands);
     let operands = flushed.as_deref().unwrap_or(operands);
     let mut results = table::eval(signature.op())(&EvalCall { arithmetic, signature, operands })?;
-    subnormal::flush_least(signature, flushes, operands, &mut results);
+    subnormal::flush_underflows(signature, flushes, operands, &mut results);
     subnormal::flush_all(flushes, &mut results);
     debug_assert!(
         results.iter().map(Literal::ty).eq(signature.results()),

@@ -40,18 +40,18 @@ pub(super) fn flushed(flushes: DTypeSet, operands: &[Arc<Literal>]) -> Option<Ve
     Some(operands.iter().map(of).collect())
 }
 
-/// Below this a result that is computed in `f32` is rounded to less than the least normal number:
-/// half a unit in the last place of 24 bits below it.
-const LEAST_ROUNDED_F32: f64 = f32::MIN_POSITIVE as f64 * (1.0 - 1.0 / (1 << 25) as f64);
+/// The least magnitude that rounds to a normal `f32`, with 24 bits of precision: half a unit in the
+/// last place below the least normal number.
+const MIN_ROUNDED_F32: f64 = f32::MIN_POSITIVE as f64 * (1.0 - 1.0 / (1 << 25) as f64);
 
-/// A number as an `f32`, or a zero of its sign if it is subnormal.
+/// Rounds a number to `f32`. The result is a zero of the same sign if it would be subnormal.
 #[inline(always)]
-pub(super) fn flushed_wide(x: f64) -> f32 {
-    if x.abs() < LEAST_ROUNDED_F32 { 0f32.copysign(x as f32) } else { x as f32 }
+pub(super) fn round_and_flush(x: f64) -> f32 {
+    if x.abs() < MIN_ROUNDED_F32 { 0f32.copysign(x as f32) } else { x as f32 }
 }
 
-/// Whether a result is the least normal number of a type that can be flushed, with either sign.
-fn is_least(dtype: DType, bits: Bits) -> bool {
+/// Whether a number is the least normal one of a type that can be flushed, with either sign.
+fn is_min_positive(dtype: DType, bits: Bits) -> bool {
     let (sign, least): (Bits, Bits) = match dtype {
         DType::BF16 => (1 << 15, 1 << 7),
         DType::F32 => (1 << 31, 1 << 23),
@@ -61,11 +61,11 @@ fn is_least(dtype: DType, bits: Bits) -> bool {
     bits & !sign == least
 }
 
-/// Whether the least normal number, which an op on real numbers gave, is a subnormal number to a
-/// processor that flushes them. `types` are those of the operands.
+/// Whether a processor that flushes subnormal numbers gives zero where the interpreter rounded the
+/// result of an op on real numbers up to the least normal number. `types` are those of the operands.
 fn underflows(op: OpCode, types: [DType; 2], operands: [Bits; 2], result: DType) -> bool {
     let [x, y] = [0, 1].map(|at| to_f64(types[at], operands[at]));
-    // Of f64 there is no longer type: both sides are larger by a power of two.
+    // No type is longer than f64, so both sides of the comparison are scaled by a power of two.
     const SCALE: f64 = (1u128 << 64) as f64;
     let (small, large) = if x.abs() < y.abs() { (x, y) } else { (y, x) };
     let value = match (op, result) {
@@ -78,12 +78,12 @@ fn underflows(op: OpCode, types: [DType; 2], operands: [Bits; 2], result: DType)
         (OpCode::Convert, DType::F32 | DType::BF16) => x,
         _ => return false,
     };
-    let least = if result == DType::F64 { f64::MIN_POSITIVE * SCALE } else { LEAST_ROUNDED_F32 };
+    let least = if result == DType::F64 { f64::MIN_POSITIVE * SCALE } else { MIN_ROUNDED_F32 };
     value.abs() < least
 }
 
-/// A result of a step on scalars, flushed if it [`underflows`].
-pub(super) fn flushed_least(
+/// The result of an op on scalars, or a zero of its sign if it [`underflows`].
+pub(super) fn flush_underflow(
     op: OpCode,
     types: [DType; 2],
     operands: [Bits; 2],
@@ -91,15 +91,15 @@ pub(super) fn flushed_least(
     result: Bits,
 ) -> Bits {
     let is_float = types.iter().all(|dtype| dtype.is_float());
-    match is_float && is_least(dtype, result) && underflows(op, types, operands, dtype) {
+    match is_float && is_min_positive(dtype, result) && underflows(op, types, operands, dtype) {
         true => result & (1 << (dtype.bits() - 1)),
         false => result,
     }
 }
 
-/// Flushes the elements of an elementwise result that [`underflows`] says are subnormal. Most results
-/// are only looked at.
-pub(super) fn flush_least(
+/// Flushes the elements of an elementwise result that [`underflows`]. Most results have no element
+/// to flush, and are scanned only.
+pub(super) fn flush_underflows(
     signature: &Signature,
     flushes: DTypeSet,
     operands: &[Arc<Literal>],
@@ -113,7 +113,7 @@ pub(super) fn flush_least(
         return;
     }
     let types = [operands[0].dtype(), operands[operands.len() - 1].dtype()];
-    if !has_least(result) || !types.iter().all(|dtype| dtype.is_float()) {
+    if !has_min_positive(result) || !types.iter().all(|dtype| dtype.is_float()) {
         return;
     }
     let sources = [&operands[0], &operands[operands.len() - 1]].map(|data| Elements::of(data));
@@ -121,13 +121,13 @@ pub(super) fn flush_least(
     for at in 0..result.ty().elems().get() {
         let bits = store.get(at);
         let operands = [sources[0].get(at), sources[1].get(at)];
-        store.set(at, flushed_least(op, types, operands, dtype, bits));
+        store.set(at, flush_underflow(op, types, operands, dtype, bits));
     }
     *result = store.finish();
 }
 
-/// Whether an element is the least normal number, with either sign.
-fn has_least(literal: &Literal) -> bool {
+/// Whether any element is the least normal number, with either sign.
+fn has_min_positive(literal: &Literal) -> bool {
     match literal.dtype() {
         DType::BF16 => any(literal, |word| u16::from_le_bytes(word) & 0x7fff == 1 << 7),
         DType::F32 => any(literal, |word| u32::from_le_bytes(word) & 0x7fff_ffff == 1 << 23),
@@ -136,8 +136,8 @@ fn has_least(literal: &Literal) -> bool {
     }
 }
 
-/// Whether a condition holds of any word. Without a branch for each, so that compilers make vectors
-/// of it.
+/// Whether a condition holds for any word. The inner loop has no branch, so that compilers vectorise
+/// it.
 fn any<const SIZE: usize>(literal: &Literal, holds: impl Fn([u8; SIZE]) -> bool) -> bool {
     let words: &[[u8; SIZE]] = literal.bytes().as_chunks().0;
     words.chunks(1024).any(|words| words.iter().fold(false, |any, word| any | holds(*word)))

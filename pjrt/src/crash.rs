@@ -1,9 +1,11 @@
 //! A note of the moment at which the process crashes.
 //!
-//! A plugin that crashes takes the process along. What it was at stands in a file (of the disk cache), and so that the next process
-//! can tell a crash from a process that was interrupted or killed, a handler of the signals that a crash is writes one byte to it. Then what was
-//! there before the handler gets the signal: a handler of the host's, or the default action, which ends the process. Nothing else is
-//! done in it; all that it calls may be called there (`signal-safety(7)`).
+//! A plugin that crashes takes the process along. What it was at stands in a file (of the disk
+//! cache), and so that the next process can tell a crash from a process that was interrupted or
+//! killed, a handler of the signals that a crash is writes one byte to it. Then what was there
+//! before the handler gets the signal: a handler of the host's, or the default action, which ends
+//! the process. Nothing else is done in it; all that it calls may be called there
+//! (`signal-safety(7)`).
 //!
 //! Invariants:
 //! - P10: a signal has the same end with and without the handler. One that was sent is sent again, one of a faulting instruction comes again when

@@ -1,8 +1,8 @@
 //! Files that settings of a compiler name: variables of the environment, options, and files of flags.
 //!
-//! An executable depends on the contents of these files, not on their names. Files of flags are read
-//! once, before the first compile has returned. Any other file (a profile, the results of autotuning,
-//! a folder of a toolkit) may be read at each compile, so it has to stay as it is.
+//! An executable depends on the contents of these files, not on their names. The plugin reads files
+//! of flags once, before its first compile returns. It may read any other file (a profile, the results
+//! of autotuning, a folder of a toolkit) at each compile, so such a file must not change.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -39,7 +39,7 @@ pub enum Setting {
     File,
 }
 
-/// A file, with its contents at the time at which a setting was read.
+/// A file, with the hash of its contents when the setting was read.
 #[derive(Clone, Debug)]
 struct NamedFile {
     /// Which setting names it, and the hash of its contents.
@@ -60,7 +60,7 @@ impl PartialEq for NamedFile {
 impl Eq for NamedFile {}
 
 impl NamedFile {
-    /// Whether it has other contents by now.
+    /// Whether its contents differ from those that the setting was read with.
     fn is_changed(&self) -> bool {
         let Ok(metadata) = std::fs::metadata(&self.path) else { return true };
         if self.identity.is_some_and(|identity| identity == Identity::of(&metadata)) {
@@ -78,8 +78,8 @@ pub struct NamedFiles {
 }
 
 impl NamedFiles {
-    /// Adds the files that the value of a setting names: as a whole, as a word, or as what a flag is
-    /// set to; and those that are named in files of flags.
+    /// Adds the files that the value of a setting names (as a whole, as a word, or as the value of a
+    /// flag) and those that files of flags name.
     ///
     /// # Errors
     /// If the contents of a file cannot be known.
@@ -118,6 +118,17 @@ impl NamedFiles {
         self.files.iter().map(|file| file.part.clone())
     }
 
+    /// Adds the files that the value of an option names, unless the compiler writes to them.
+    ///
+    /// # Errors
+    /// As [`NamedFiles::add`].
+    pub fn add_option(&mut self, kind: &str, name: &str, value: &str) -> Result<(), String> {
+        if is_output(name.as_bytes()) {
+            return Ok(());
+        }
+        self.add(&format!("{kind} {name}"), value.as_bytes(), Setting::Option)
+    }
+
     /// Whether XLA reads the flags each time.
     pub fn are_flags_read_anew(&self) -> bool {
         self.are_flags_read_anew
@@ -138,8 +149,8 @@ impl NamedFiles {
     }
 }
 
-/// What in a text may be the name of a file: of a value all of it, and each word; what flags are set
-/// to. With each whether it is a file of flags.
+/// The parts of a text that may be names of files, each with whether it would be a file of flags. They
+/// are the whole of a value, each of its words, and the values of flags.
 fn paths(text: &[u8], setting: Setting) -> Vec<(PathBuf, bool)> {
     let mut names: Vec<(&[u8], bool)> = Vec::new();
     let is_variable = setting == Setting::Variable;
@@ -153,8 +164,7 @@ fn paths(text: &[u8], setting: Setting) -> Vec<(PathBuf, bool)> {
             Setting::File => {}
         }
         let flag = word.split(|byte| *byte == b'=').next().unwrap_or_default();
-        // Where the compiler is to write what it does.
-        if has(flag, b"dump") {
+        if is_output(flag) {
             continue;
         }
         if let Some(value) = word.get(flag.len() + 1..) {
@@ -178,6 +188,11 @@ fn paths(text: &[u8], setting: Setting) -> Vec<(PathBuf, bool)> {
         names.map(|(name, has_flags)| (PathBuf::from(OsStr::from_bytes(name)), has_flags)).collect();
     paths.dedup();
     paths
+}
+
+/// Whether a flag names a file or a folder that the compiler writes to.
+fn is_output(flag: &[u8]) -> bool {
+    has(flag, b"dump")
 }
 
 fn has(text: &[u8], word: &[u8]) -> bool {

@@ -239,7 +239,7 @@ impl Compiler {
         Ok(Compiler { machine, numerics, target, options, has_quick })
     }
 
-    /// The flags of compiles, as they are for a region without special needs.
+    /// The compiler flags of a region without special needs.
     pub(crate) fn flags(&self) -> impl Iterator<Item = (&str, &pjrt::Flag)> {
         self.options[0].flags()
     }

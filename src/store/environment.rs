@@ -24,8 +24,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// That of what a compiler is for, whose plugin has this digest and whose options name these
-    /// files; or why it cannot be known.
+    /// The environment of a compiler, given the digest of its plugin, its client options and the files
+    /// that its options name; or why it cannot be known.
     pub(crate) fn of(
         compiler: &Compiler,
         plugin: &blake3::Hash,

@@ -42,7 +42,7 @@ use self::shared::Shared;
 use crate::config::EngineConfig;
 use crate::device::{Compiler, How};
 use crate::event::{Event, Events};
-use crate::pjrt::named_files::{NamedFiles, Setting};
+use crate::pjrt::named_files::NamedFiles;
 use crate::pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
 
 /// The version of what requests and artifacts consist of.
@@ -395,22 +395,20 @@ fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>
     DiskCache::open(place, Arc::new(observer)).map(Some).map_err(|off| off.to_string())
 }
 
-/// The files that options of the client and of compiles name.
+/// The files that client options and compiler flags name.
 ///
 /// # Errors
 /// If the contents of one cannot be known.
 fn files_of_options(compiler: &Compiler, client: &ClientOptions) -> Result<NamedFiles, String> {
     let mut files = NamedFiles::default();
-    // Where the compiler is to write what it does.
-    let is_input = |name: &str| !name.contains("dump");
     for (name, value) in client.values() {
-        if let (Value::String(text), true) = (value, is_input(name)) {
-            files.add(&format!("client option {name}"), text.as_bytes(), Setting::Option)?;
+        if let Value::String(text) = value {
+            files.add_option("client option", name, text)?;
         }
     }
     for (name, value) in compiler.flags() {
-        if let (Flag::String(text), true) = (value, is_input(name)) {
-            files.add(&format!("compiler flag {name}"), text.as_bytes(), Setting::Option)?;
+        if let Flag::String(text) = value {
+            files.add_option("compiler flag", name, text)?;
         }
     }
     Ok(files)

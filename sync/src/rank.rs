@@ -9,12 +9,14 @@
 //! - N3: nothing is held while a plugin compiles or loads, and while a thread waits ([`before`]), but the lock that it waits with; and, where code of
 //!   the user's ends an engine, the driver and the reader that it runs under, which are another engine's ([`before_end`]).
 //!
-//! A violation is told on standard error, the first few, and the process goes on: it may never come to a deadlock. With
-//! `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout (`.cargo/config.toml`), it ends the process and does not unwind: it would be
-//! caught as a panic of the user's or of a pool's thread, and go unnoticed. The
-//! locks of the cache crate have no ranks: what they guard is its tables, and nothing else is taken or called while one is held, which is
-//! part of N1 to N3 ([`crate::LeafGuard`]). Releases know nothing of ranks: a lock is as large as without one. Nor do loom and
-//! shuttle, under which a thread of the model is no thread of the system.
+//! A violation is told on standard error, the first few, and the process goes on: it may never
+//! come to a deadlock. With `FUSELINE_LOCK_ORDER=end` in the environment, as in this checkout
+//! (`.cargo/config.toml`), it ends the process and does not unwind: it would be caught as a panic
+//! of the user's or of a pool's thread, and go unnoticed. The locks of the cache crate have no
+//! ranks: what they guard is its tables, and nothing else is taken or called while one is held,
+//! which is part of N1 to N3 ([`crate::LeafGuard`]). Releases know nothing of ranks: a lock is as
+//! large as without one. Nor do loom and shuttle, under which a thread of the model is no thread
+//! of the system.
 
 use std::fmt;
 

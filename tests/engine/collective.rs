@@ -82,7 +82,7 @@ fn wanted(signature: &Signature, operands: &[Vec<Arc<Literal>>], replicas: usize
     interp::call_replicated(interp::Arithmetic::REFERENCE, signature, &operands).expect("runs")
 }
 
-/// The op by which a call combines elements of the replicas, if that rounds.
+/// The op that combines the elements of the replicas, if it rounds.
 fn rounding_op(signature: &Signature) -> Option<OpCode> {
     let [body] = signature.bodies() else { return None };
     match body.graph().nodes() {
@@ -96,21 +96,23 @@ fn rounding_op(signature: &Signature) -> Option<OpCode> {
     }
 }
 
-/// How results may differ from those of the interpreter, which rounds each time it combines two.
+/// How results may differ from those of the interpreter, which rounds after each combination.
 #[derive(Clone, Copy)]
 enum Tolerance<'a> {
-    None,
-    /// Of long floats, that are combined in the same order: what a fused multiplication and addition
-    /// may make of it.
+    /// Every bit counts.
+    Exact,
+    /// Long floats that are combined in the same order may be fused multiplications and additions.
     Fused,
-    /// Of short floats: another executor rounds only at the end. It has this result before that.
+    /// Another executor may round short floats only at the end. This is its result before that.
     Unrounded(&'a Literal),
 }
 
 impl Tolerance<'_> {
     fn mismatch(self, found: &Literal, wanted: &Literal) -> Option<String> {
         match self {
-            Tolerance::None => Check::Exact.compare(found, wanted).err().map(|mismatch| mismatch.to_string()),
+            Tolerance::Exact => {
+                Check::Exact.compare(found, wanted).err().map(|mismatch| mismatch.to_string())
+            }
             Tolerance::Fused => {
                 Check::Close { ulp: 2 }.compare(found, wanted).err().map(|mismatch| mismatch.to_string())
             }
@@ -136,7 +138,7 @@ impl Tolerance<'_> {
     }
 }
 
-/// What the replicas have before anything is rounded, for calls that combine short floats.
+/// The results of a call that combines short floats, computed in `f64`.
 fn unrounded(call: &Sampled, op: OpCode, replicas: usize) -> Option<Vec<Vec<Literal>>> {
     let signature = &call.signature;
     let is_short = |dtype: DType| dtype.is_float() && !matches!(dtype, DType::F32 | DType::F64);
@@ -149,7 +151,7 @@ fn unrounded(call: &Sampled, op: OpCode, replicas: usize) -> Option<Vec<Vec<Lite
     Some(wanted(&wide, &call.operands, replicas))
 }
 
-/// How the results of the replicas differ from what is wanted by more than rounding.
+/// The first mismatch of the results of the replicas.
 fn difference(
     engine: &Engine,
     call: &Sampled,
@@ -170,14 +172,14 @@ fn difference(
         let tolerance = match (&unrounded, op) {
             (Some(unrounded), _) => Tolerance::Unrounded(&unrounded[replica][index]),
             (None, Some(_)) if wanted.dtype().part().is_float() => Tolerance::Fused,
-            _ => Tolerance::None,
+            _ => Tolerance::Exact,
         };
         let mismatch = tolerance.mismatch(found, wanted)?;
         Some(format!("replica {replica}: {mismatch}; {found:?}, expected {wanted:?}"))
     })
 }
 
-/// The comparison finds zeros in the place of numbers, in every type and for every op.
+/// The comparison rejects zeros in place of results, for every op and element type.
 #[test]
 fn zeros_are_told_from_the_results_of_collectives() {
     let replicas = 4;
@@ -195,7 +197,7 @@ fn zeros_are_told_from_the_results_of_collectives() {
                 *told.entry(ty.dtype()).or_insert(false) |= is_told;
             }
         }
-        // The place of a replica is a number without operands.
+        // `replica_id` has one element type.
         assert!(told.len() > 8 || def.code == OpCode::ReplicaId, "{}: {told:?}", def.name);
         let blind: Vec<DType> =
             told.into_iter().filter_map(|(dtype, told)| (!told).then_some(dtype)).collect();

@@ -241,19 +241,9 @@ fn observe(
     Some((read, told(&log.take(), &stream)))
 }
 
-/// Another stream of the same engine that records, reads and compiles.
+/// Work of another stream of the engine, on another thread.
 fn load(engine: Engine, stop: Arc<AtomicBool>) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        let stream = engine.new_stream();
-        let mut size = 1;
-        while !stop.load(Ordering::Relaxed) {
-            size = size % 50 + 1;
-            let x = stream.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
-            let y = (&x + &x).unwrap().tanh().unwrap();
-            y.to_vec::<f32>().unwrap();
-            thread::yield_now();
-        }
-    })
+    thread::spawn(move || support::work_until(&engine, &stop))
 }
 
 /// So many runs of each of some programs.

@@ -216,7 +216,7 @@ fn soak_programs_on_the_default_engine() {
     check_default_engines();
 }
 
-/// What a program reads in each of its rounds on an engine, or which value is wrong.
+/// The values that a program reads in each of its rounds on an engine, or the first wrong one.
 fn reads(
     engine: &Engine,
     streams: &[Stream],
@@ -231,9 +231,8 @@ fn reads(
     (0..rounds).map(round).collect()
 }
 
-/// With `reproducible`, each read of two runs of a program on several streams gives the same bits,
-/// while regions are interpreted, compiled and joined, whatever threads the engine has and whatever
-/// else it is asked for.
+/// With `reproducible`, two runs of a program on several streams read the same bits. The runs cover
+/// interpreted, compiled and joined regions. The second engine has more threads and other work.
 #[test]
 fn programs_with_several_streams_are_reproducible() {
     const ROUNDS: usize = 13;
@@ -243,17 +242,7 @@ fn programs_with_several_streams_are_reproducible() {
     let Some(busy) = plugin_for(what, config().drive_threads(3).compile_threads(3)) else { return };
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let stream = busy.new_stream();
-            for size in (1..=50).cycle() {
-                if stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    return;
-                }
-                let x = stream.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
-                (&x + &x).unwrap().tanh().unwrap().to_vec::<f32>().unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        });
+        scope.spawn(|| support::work_until(&busy, &stop));
         let streams = [&alone, &busy].map(|engine| [(); STREAMS].map(|()| engine.new_stream()));
         let mut entropy = Seeded::new(number("FUSELINE_SEED").unwrap_or(3));
         let mut several = 0;

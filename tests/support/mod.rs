@@ -298,3 +298,17 @@ pub(crate) fn close(actual: &[f32], expected: &[f32], tolerance: f32) {
         assert!((a - e).abs() <= tolerance * e.abs().max(1.0), "element {i} is {a}, expected {e}");
     }
 }
+
+/// Records, compiles and reads on a stream of its own until it is told to stop.
+pub(crate) fn work_until(engine: &Engine, stop: &std::sync::atomic::AtomicBool) {
+    let stream = engine.new_stream();
+    for size in (1..=50).cycle() {
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return;
+        }
+        let x = stream.tensor(&vec![1.0f32; size], &[size as u64]).unwrap();
+        let y = (&x + &x).unwrap().tanh().unwrap();
+        y.to_vec::<f32>().unwrap();
+        std::thread::yield_now();
+    }
+}

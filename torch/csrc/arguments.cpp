@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 6> kWritesTwice{"fill", "zero", "index_pu
 // Ops whose CPU kernels do not look, since they have a result of their own before they write it.
 constexpr std::array<std::string_view, 8> kHasCopy{"bmm",    "baddbmm",   "addmv", "dot", "set",
                                                    "resize", "resize_as", "record_stream"};
-// Of these they look at what they write to, not at what they read.
+// Ops whose CPU kernels check the tensor that they write to, but not its overlap with operands.
 constexpr std::array<std::string_view, 3> kHasCopyOfOperands{"mm", "addmm", "addbmm"};
 // Ops that may not read what they write to at all.
 constexpr std::array<std::string_view, 15> kApart{

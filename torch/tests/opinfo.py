@@ -119,13 +119,14 @@ def is_as_near(ours, theirs, exact):
     return rms(ours, exact) <= 2 * rms(theirs, exact) + 1e-3 * rms(exact, torch.zeros_like(exact))
 
 
-def taken(source, places, dim):
+def gather_places(source, places, dim):
     """The elements at places along a dimension, or None where the shapes do not fit."""
     if source.dim() == 0:
         source, places = source.reshape(1), places.reshape(1)
     if places.dim() == source.dim() - 1:
         places = places.unsqueeze(dim)
-    if places.dim() != source.dim() or any(a != b for at, (a, b) in enumerate(zip(places.shape, source.shape)) if at != dim):
+    sizes = enumerate(zip(places.shape, source.shape))
+    if places.dim() != source.dim() or any(a != b for at, (a, b) in sizes if at != dim):
         return None
     if places.numel() and not (0 <= places.min() and places.max() < source.shape[dim]):
         return None
@@ -133,9 +134,9 @@ def taken(source, places, dim):
 
 
 def compare_places(ours, theirs, source):
-    """Places hold the same elements, and one place is not given twice where a dimension has as many as another."""
+    """Asserts that the elements at both places are equal, and that no place occurs twice."""
     for dim in range(max(source.dim(), 1)):
-        found, wanted = taken(source, ours, dim), taken(source, theirs, dim)
+        found, wanted = gather_places(source, ours, dim), gather_places(source, theirs, dim)
         if found is not None and wanted is not None and torch.allclose(found, wanted, rtol=0, atol=0, equal_nan=True):
             if ours.dim() == source.dim() > 0:
                 order = ours.sort(dim).values
@@ -145,7 +146,11 @@ def compare_places(ours, theirs, source):
 
 
 def compare(found, wanted, case, exact=None, source=None):
-    """``exact()`` is the same of longer floats, for what is not equal in short ones; ``source`` is the operand that places are in."""
+    """Asserts that results are equal, within the tolerance of the case.
+
+    ``exact()`` computes the same with longer floats; it decides over short floats that differ.
+    ``source`` is the operand whose places a result may contain.
+    """
     assert len(found) == len(wanted), f"{len(found)} results and not {len(wanted)}"
     # Samples of float32 have no two equal elements that matter, those of other types have many.
     has_places = case.op.name in PLACES and case.dtype != torch.float32

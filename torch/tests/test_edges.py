@@ -302,6 +302,10 @@ def _line(device, count=6):
     return torch.arange(float(count), device=device)
 
 
+def _square(device):
+    return _line(device, 4).view(2, 2)
+
+
 class Arguments(Case):
     def test_writes_that_overlap_are_refused(self):
         one = lambda device: torch.ones(1, device=device)
@@ -328,9 +332,9 @@ class Arguments(Case):
             "index_add_": lambda d: (lambda x: x.index_add_(0, torch.arange(6, device=d), x))(_line(d)),
             "addcmul_": lambda d: (lambda x: x[1:].addcmul_(x[:-1], x[:-1]))(_line(d)),
             "foreach": lambda d: (lambda x: torch._foreach_add_([x[1:]], [x[:-1]]))(_line(d)),
-            "addmm_ to what is repeated": lambda d: one(d).expand(2, 2).addmm_(_line(d, 4).view(2, 2), _line(d, 4).view(2, 2)),
-            "out of mm": lambda d: torch.mm(_line(d, 4).view(2, 2), _line(d, 4).view(2, 2), out=one(d).expand(2, 2)),
-            "addmm_ of itself": lambda d: (lambda x: x.addmm_(x, x))(_line(d, 4).view(2, 2)),
+            "addmm_ to what is repeated": lambda d: one(d).expand(2, 2).addmm_(_square(d), _square(d)),
+            "out of mm": lambda d: torch.mm(_square(d), _square(d), out=one(d).expand(2, 2)),
+            "addmm_ of itself": lambda d: (lambda x: x.addmm_(x, x))(_square(d)),
         }.items():
             self.alike(call, name)
 
@@ -375,14 +379,19 @@ class Arguments(Case):
             "too many dimensions": lambda d: _line(d, 3)[mask(d, True, False, True, shape=(3, 1))],
             "with an index": lambda d: _line(d).view(2, 3)[torch.tensor([0], device=d), mask(d, True, False)],
             "a write": lambda d: _line(d, 3).__setitem__(mask(d, True, False), torch.ones(1, device=d)),
-            "index_put_": lambda d: _line(d, 3).index_put_((mask(d, True, False),), torch.ones(1, device=d), accumulate=True),
+            "index_put_": lambda d: _line(d, 3).index_put_(
+                (mask(d, True, False),), torch.ones(1, device=d), accumulate=True
+            ),
             "that fits": lambda d: _line(d).view(2, 3)[mask(d, True, False)],
             "that fits behind": lambda d: _line(d).view(2, 3)[:, mask(d, True, False, True)],
         }.items():
             self.alike(call, name)
+        source = torch.ones(2)
         with self.assertRaisesRegex(RuntimeError, "Number of elements of source"):
-            torch.zeros(4, device=DEVICE).masked_scatter(mask(DEVICE, True, True, True, False), torch.ones(2, device=DEVICE)).cpu()
-        self.alike(lambda d: _line(d, 4).masked_scatter(mask(d, True, False, True, False), torch.ones(2, device=d)), "masked_scatter")
+            flags = mask(DEVICE, True, True, True, False)
+            torch.zeros(4, device=DEVICE).masked_scatter(flags, source.to(DEVICE)).cpu()
+        flags = mask("cpu", True, False, True, False)
+        self.alike(lambda d: _line(d, 4).masked_scatter(flags.to(d), source.to(d)), "masked_scatter")
 
     def test_numbers_that_the_element_type_does_not_hold(self):
         for dtype, most in ((torch.uint8, 256), (torch.int8, 128), (torch.float16, 2049), (torch.bfloat16, 257)):
@@ -399,12 +408,19 @@ class Arguments(Case):
             "cdist": lambda d: torch.cdist(torch.ones(2, 2, device=d), torch.ones(2, 2, dtype=torch.float64, device=d)),
             "kthvalue": lambda d: torch.ones(3, dtype=torch.bool, device=d).kthvalue(1),
             "index_fill": lambda d: _line(d, 3).index_fill(0, torch.tensor([-1], device=d), 9.0),
-            "index_fill_": lambda d: _line(d, 3).index_fill_(0, torch.tensor([-1, 0], device=d), torch.tensor(9.0, device=d)),
+            "index_fill_": lambda d: _line(d, 3).index_fill_(
+                0, torch.tensor([-1, 0], device=d), torch.tensor(9.0, device=d)
+            ),
         }.items():
             self.alike(call, name)
-        flags = torch.tensor([True, False, True])
+        flags, places = torch.tensor([True, False, True]), torch.tensor([0, 1, 1])
         for how in ("sum", "prod", "amax", "amin"):
-            self.alike(lambda d: torch.zeros(2, dtype=torch.bool, device=d).scatter_reduce(0, torch.tensor([0, 1, 1], device=d), flags.to(d), how), how)
+
+            def reduced(device):
+                empty = torch.zeros(2, dtype=torch.bool, device=device)
+                return empty.scatter_reduce(0, places.to(device), flags.to(device), how)
+
+            self.alike(reduced, how)
 
     def test_the_default_dtype_decides_over_results_of_integers(self):
         calls = {

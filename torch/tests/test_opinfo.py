@@ -35,7 +35,7 @@ def native(dtype):
     return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and not row["fallbacks"]]
 
 
-def assisted(dtype):
+def needing_cpu(dtype):
     """Names and variants of the ops that passed with some of it computed by the CPU."""
     rows = table(dtype)["rows"]
     return [(row["op"], row["variant"]) for row in rows if row["outcome"] == "PASS" and row["fallbacks"]]
@@ -69,7 +69,8 @@ class Table(unittest.TestCase):
         groups = [names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER)]
 
         def run(group):
-            some, why = opinfo.in_a_process(server, work, (group, dtype, forms, most, is_compiled, is_native), 10 * opinfo.LIMIT)
+            given = (group, dtype, forms, most, is_compiled, is_native)
+            some, why = opinfo.in_a_process(server, work, given, 10 * opinfo.LIMIT)
             return [f"of {group[0]} and those behind it: {why}"] if some is None else some
 
         # An op at a time leaves a second core with little to do.
@@ -85,7 +86,7 @@ class Table(unittest.TestCase):
         self.passes([name for name in names if name not in slow] + slow[:: 1 if IS_ALL else SKIP], "float32")
 
     def test_ops_that_need_the_cpu_pass(self):
-        names = assisted("float32")
+        names = needing_cpu("float32")
         self.assertGreater(len(names), 40)
         self.passes(names if IS_ALL else names[::SKIP], "float32", is_native=False)
 

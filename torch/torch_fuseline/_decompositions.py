@@ -84,7 +84,7 @@ def _masked_scatter(x, mask, source):
 
 
 def _as_numbers(x, indices):
-    """Indices of ``x`` with truth values as the places where they are true."""
+    """Indices of ``x``, with each mask replaced by the places where it is true."""
     numbers = []
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
@@ -93,8 +93,10 @@ def _as_numbers(x, indices):
                 raise IndexError(f"too many indices for tensor of dimension {x.dim()}")
             for axis, size in enumerate(index.shape):
                 if size != x.shape[first + axis]:
-                    raise IndexError(f"The shape of the mask {list(index.shape)} at index {axis} does not match the shape of the indexed tensor "
-                                     f"{list(x.shape)} at index {first + axis}")
+                    raise IndexError(
+                        f"The shape of the mask {list(index.shape)} at index {axis} does not match "
+                        f"the shape of the indexed tensor {list(x.shape)} at index {first + axis}"
+                    )
             numbers.extend(index.nonzero().unbind(1))
         else:
             numbers.append(index)

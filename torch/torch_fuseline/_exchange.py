@@ -87,9 +87,10 @@ def _adapt_processes():
         if storage.device.type == "fuseline":
             on_cpu, device = storage.cpu(), torch.device("fuseline")
             if context.get_spawning_popen() is not None:
-                # An argument of a process: what it gets of shared memory is a file descriptor, which
-                # is passed on when the process starts. By then the copy is gone.
-                return _rebuild_storage_of_bytes, (bytearray(ctypes.string_at(on_cpu.data_ptr(), on_cpu.nbytes())), device)
+                # The storage is an argument of a process. A file descriptor of shared memory is
+                # passed on when the process starts, and by then the copy on the CPU is gone.
+                elements = bytearray(ctypes.string_at(on_cpu.data_ptr(), on_cpu.nbytes()))
+                return _rebuild_storage_of_bytes, (elements, device)
             return _rebuild_storage, (on_cpu, device)
         return plain(storage)
 

@@ -126,7 +126,7 @@ pub trait Files: Send + Sync + fmt::Debug {
     /// The operating system's.
     fn stat_link(&self, path: &Path) -> io::Result<Stat>;
 
-    /// Where a link leads, and what is known of that link.
+    /// The target of a link, and the metadata of that link.
     ///
     /// # Errors
     /// The operating system's; `InvalidInput` for what is no link.
@@ -227,9 +227,11 @@ fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// The target of a link and the link itself, of one moment: others may exchange what is under the path.
+/// Reads a link and its metadata from one open link: others may exchange what is under the path.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn reread_link(path: &Path, _: CString) -> io::Result<(CString, Stat)> {
+fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
+    // The common case is no link, and needs one call.
+    again(|| fs::readlink(path, Vec::new()))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = again(|| fs::open(path, flags, Mode::empty()))?;
     let stat = again(|| fs::fstat(&link)).map(|stat| stat_of(&stat))?;
@@ -237,13 +239,15 @@ fn reread_link(path: &Path, _: CString) -> io::Result<(CString, Stat)> {
         return Err(Errno::INVAL.into());
     }
     let target = again(|| fs::readlinkat(&link, "", Vec::new()));
-    // Linux says that what is opened and no link is not there.
+    // Linux returns ENOENT for an open file that is no link.
     target.map(|target| (target, stat)).map_err(|_| Errno::INVAL.into())
 }
 
-/// The same where a link cannot be opened: it is read twice, and has to be the same link.
+/// Reads a link, its metadata, and the link again, where a link cannot be opened. Both reads have to
+/// give the same target.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn reread_link(path: &Path, target: CString) -> io::Result<(CString, Stat)> {
+fn read_link_with_stat(path: &Path) -> io::Result<(CString, Stat)> {
+    let target = again(|| fs::readlink(path, Vec::new()))?;
     let stat = again(|| fs::lstat(path)).map(|stat| stat_of(&stat))?;
     match again(|| fs::readlink(path, Vec::new()))? == target {
         true => Ok((target, stat)),
@@ -364,8 +368,7 @@ impl Files for System {
     }
 
     fn read_link(&self, path: &Path) -> io::Result<(PathBuf, Stat)> {
-        let target = again(|| fs::readlink(path, Vec::new()))?;
-        let (target, stat) = reread_link(path, target)?;
+        let (target, stat) = read_link_with_stat(path)?;
         Ok((std::ffi::OsString::from_vec(target.into_bytes()).into(), stat))
     }
 

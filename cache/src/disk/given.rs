@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use super::dirs::{Way, follow};
 use super::files::{System, check_limit, check_limit_of};
 
-/// How often a file is opened again that others have replaced meanwhile.
+/// How often [`open`] tries again when others replace the file meanwhile.
 const MAX_ATTEMPTS: u32 = 8;
 
 /// Opens a regular file to read, and says how long it is.
@@ -37,7 +37,7 @@ pub fn open_given(path: &Path) -> io::Result<(File, u64)> {
 /// The operating system's; when the way to it is a link that somebody else made.
 pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if !std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        // Before a file is made, or what was there is gone.
+        // Before a file is created or truncated.
         check_limit(bytes.len() as u64)?;
     }
     let file = open(OpenOptions::new().write(true).create(true).truncate(false), path)?;
@@ -47,20 +47,20 @@ pub fn write_given(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Output::new(file).write_all(bytes)
 }
 
-/// The path without links of a file that is to be made.
+/// Resolves the links in the path of a file that is to be created.
 ///
 /// # Errors
-/// The operating system's; when the way to its folder is a link that somebody else made.
+/// The operating system's; when somebody else made a link in the path of its folder.
 pub fn resolve_new(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     Ok(resolve(folder.unwrap_or(Path::new(".")))?.join(name))
 }
 
-/// The path without links.
+/// Resolves the links in a path.
 ///
 /// # Errors
-/// The operating system's; when somebody else made a link on the way.
+/// The operating system's; when somebody else made one of them.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     follow(&System, path, Way::Links).map_err(|off| match off.why {
         super::Why::Io { error, .. } => error,
@@ -68,13 +68,14 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
     })
 }
 
-/// Opens a file, unless the way to it is a link that somebody else made, or makes meanwhile.
+/// Opens a file, unless somebody else made a link in its path. The path is resolved again after the
+/// file is open, and has to lead to the open file.
 fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     resolve(path)?;
     for _ in 0..MAX_ATTEMPTS {
         let file = options.open(path)?;
         let opened = file.metadata()?;
-        // Terminals and pipes have no path of their own behind `/dev/stdout`.
+        // `/dev/stdout` may lead to a terminal or a pipe, which has no path to compare.
         if !opened.is_file() {
             return Ok(file);
         }

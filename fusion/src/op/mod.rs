@@ -33,7 +33,6 @@ pub mod dims {
     pub use super::rules::chlo::{Ragged, RaggedDims, ScanDims};
     pub use super::rules::contraction::{ConvDims, DotDims, conv_attr, conv_window};
     pub use super::rules::dynamic::{Sizes, twin, twin_attrs};
-    pub use super::rules::indexing::IndexDims;
     pub use super::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
     pub use super::rules::window::{Window, WindowDim};
 }

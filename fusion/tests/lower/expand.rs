@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fuseline_fusion::element::{Bits, to_f64};
 use fuseline_fusion::lower::passes::{common_float, is_scalar_code};
-use fuseline_fusion::op::dims::IndexDims;
+use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Fusibility, Lowered, OPS, OpDef, Replicas, Rounding};
 use fuseline_fusion::{
     AttrValue, Attrs, Body, DType, DTypeClass, DTypeSet, Literal, Node, OpCode, Ref, Signature, TensorType,
@@ -35,7 +35,7 @@ fn is_trouble(signature: &Signature) -> bool {
     match signature.op() {
         OpCode::Reduce => converts() || uncallable() || floats(signature.results()),
         OpCode::Scatter => {
-            let components = IndexDims::of(view).index_map.len();
+            let components = IndexDimensionNumbers::of(view).index_map.len();
             let scalar = signature.operands()[0].rank() == 0;
             converts() || uncallable() || scalar || components == 0 || signature.results().len() > 1
         }

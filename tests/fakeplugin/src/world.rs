@@ -25,8 +25,8 @@ static WORLD: Mutex<World> =
     Mutex::new(World { plan: None, calls: BTreeMap::new(), fired: BTreeMap::new(), hanging: 0, releases: 0 });
 static RELEASED: Condvar = Condvar::new();
 
-/// The plan that the process starts with.
-fn first_plan() -> Plan {
+/// The plan of [`PLAN_VARIABLE`].
+fn initial_plan() -> Plan {
     let plan = std::env::var(PLAN_VARIABLE).unwrap_or_default();
     Plan::parse(&plan).unwrap_or_else(|why| die(&format!("{PLAN_VARIABLE}: {why}")))
 }
@@ -45,7 +45,7 @@ pub(crate) fn enter(point: &'static str, size: u64) -> Fault {
     let (delay, action) = {
         let mut world = WORLD.lock();
         *world.calls.entry(point).or_default() += 1;
-        let (delay, action) = world.plan.get_or_insert_with(first_plan).next(point, size);
+        let (delay, action) = world.plan.get_or_insert_with(initial_plan).next(point, size);
         if !delay.is_zero() || action.is_some() {
             *world.fired.entry(point).or_default() += 1;
         }

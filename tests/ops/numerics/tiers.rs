@@ -62,9 +62,9 @@ fn is_determined(signature: &Signature) -> bool {
     }
 }
 
-/// Whether a call rounds, and its results are accurate for all operands.
+/// Whether an op that rounds is within the tolerance for all operands.
 fn is_accurate(signature: &Signature) -> bool {
-    // Their errors grow with their operands, or near their zeros.
+    // Their errors grow with their operands or near their zeros.
     let is_inaccurate = matches!(
         signature.op(),
         OpCode::Cbrt | OpCode::Digamma | OpCode::Lgamma | OpCode::Polygamma | OpCode::Zeta
@@ -73,11 +73,11 @@ fn is_accurate(signature: &Signature) -> bool {
     signature.def().fusibility == Fusibility::Elementwise && !is_inaccurate && !is_random
 }
 
-/// The element of a result that is not what the interpreter gives, or became another kind of number.
-fn misrounded(found: &Literal, wanted: &Literal) -> Option<String> {
+/// The first element of a result that is out of tolerance, or another kind of number.
+fn mismatch(found: &Literal, wanted: &Literal) -> Option<String> {
     let dtype = wanted.dtype().part();
     let rule = Rule { rounding: Rounding::Rounded, steps: steps(dtype), absolute: 0.0 };
-    // Between the special numbers approximations of long floats are off by more.
+    // Approximations of long floats have larger errors between the special numbers.
     let share = if dtype.size() <= 2 { 0.0 } else { tolerance(dtype) };
     let [found, wanted] = [found, wanted].map(|data| Float::all(data.dtype(), data.bytes()));
     found
@@ -139,7 +139,7 @@ impl Calls {
                         self.values.push(Some(data));
                         self.values.len() - 1
                     };
-                    // A fused product and sum round once.
+                    // A product that is fused with a sum is not rounded, so no operand is shared.
                     if rounds { bring() } else { *places.entry(*id).or_insert_with(bring) }
                 })
                 .collect();
@@ -194,7 +194,7 @@ impl Calls {
             let found = result.to_literal().unwrap_or_else(|error| panic!("{what}: {error}"));
             let wanted = self.values[*place].as_ref().expect("evaluated");
             let mistake = match call.rounds {
-                true => misrounded(&found, wanted),
+                true => mismatch(&found, wanted),
                 false => (different(&found, wanted) > 0).then(|| "some bits differ".to_owned()),
             };
             assert!(

@@ -1,4 +1,5 @@
-//! The child of a fork gives nothing back: that would call a plugin whose threads are not there (B2 of `sync/src/fork.rs`).
+//! The child of a fork gives nothing back: that would call a plugin whose threads are not there
+//! (B2 of `sync/src/fork.rs`).
 #![cfg(target_os = "linux")]
 
 use fuseline::Tensor;

@@ -1,6 +1,6 @@
 //! `cargo xtask test full`: the exhaustive forms of tests of which `cargo xtask test` runs a sample.
 //!
-//! Each of [`RUNS`] has parts of a minute or some. `target/full/COMMIT` has a file for
+//! Each of [`RUNS`] has parts that take minutes. `target/full/COMMIT` has a file for
 //! each part that has passed, so that a run that was cut off goes on where it ended. Machines that
 //! share the parts (`--shard K/N`) put their files into one folder. When every part has passed, the
 //! record `tests/full.txt` is written, to be committed.

@@ -41,27 +41,54 @@ const LIBRARIES: [(&str, &str); 3] =
     [("fuseline_sync", "fuseline-sync"), ("fuseline_pjrt", "fuseline-pjrt"), ("fuseline", "fuseline")];
 
 /// The libraries whose orderings have names, and the folders of their sources.
-const NAMED: [(&str, &str); 2] = [("fuseline_sync", "sync/src"), ("fuseline", "src")];
+const ORDERING_SOURCES: [(&str, &str); 2] = [("fuseline_sync", "sync/src"), ("fuseline", "src")];
 
 /// What loom explores.
 const LOOM_TESTS: &[Chosen] = &[("fuseline_sync", "loom_"), ("fuseline", "loom_")];
 
-/// What the thread sanitizer runs.
-const TSAN_TESTS: &[Chosen] = &[("fuseline", "stress_")];
+/// A sanitizer, and the tests that run under it.
+struct Sanitizer {
+    /// Its name in compiler flags.
+    name: &'static str,
+    /// The variable that holds its options.
+    variable: &'static str,
+    /// Relative to the workspace.
+    suppressions: &'static str,
+    options: &'static str,
+    tests: &'static [Chosen],
+    /// Targets that are built beside the libraries, as arguments of cargo.
+    targets: &'static [&'static str],
+}
 
-/// What the address sanitizer runs: the stress tests, the PJRT layer, plugins that misbehave, and
-/// programs on the C interface.
-const ASAN_TESTS: &[Chosen] = &[
-    ("fuseline", "stress_"),
-    ("fuseline_pjrt", ""),
-    ("pjrt", "fake"),
-    ("pjrt", "callbacks"),
-    ("pjrt", "faults"),
-    ("pjrt", "orders"),
-    ("pjrt", "tables"),
-    ("programs", "the_whole_interface"),
-    ("programs", "the_example"),
-];
+const TSAN: Sanitizer = Sanitizer {
+    name: "thread",
+    variable: "TSAN_OPTIONS",
+    suppressions: "ci/tsan.supp",
+    options: "second_deadlock_stack=1",
+    tests: &[("fuseline", "stress_")],
+    targets: &[],
+};
+
+/// With the leak sanitizer, which is part of it. Plugins that misbehave and programs on the C
+/// interface show errors of memory best.
+const ASAN: Sanitizer = Sanitizer {
+    name: "address",
+    variable: "LSAN_OPTIONS",
+    suppressions: "ci/lsan.supp",
+    options: "report_objects=1",
+    tests: &[
+        ("fuseline", "stress_"),
+        ("fuseline_pjrt", ""),
+        ("pjrt", "fake"),
+        ("pjrt", "callbacks"),
+        ("pjrt", "faults"),
+        ("pjrt", "orders"),
+        ("pjrt", "tables"),
+        ("programs", "the_whole_interface"),
+        ("programs", "the_example"),
+    ],
+    targets: &["--test", "pjrt", "--package", "fuseline-capi", "--test", "programs"],
+};
 
 /// Explores the schedules of the models.
 pub(crate) fn loom(host: &Host) -> Tally {
@@ -73,16 +100,14 @@ pub(crate) fn shuttle(host: &Host) -> Tally {
     run(host, &[("fuseline", "shuttle_")], test_build(host, "--cfg shuttle"), &[])
 }
 
-/// [`TSAN_TESTS`] under the thread sanitizer. Its runtime comes with stable Rust; the flag that
-/// selects it does not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
+/// Runs tests under the thread sanitizer.
 pub(crate) fn tsan(host: &Host) -> Tally {
-    let options = ("TSAN_OPTIONS", "ci/tsan.supp", "second_deadlock_stack=1");
-    sanitized(host, "thread", TSAN_TESTS, options)
+    sanitized(host, &TSAN)
 }
 
-/// [`ASAN_TESTS`] under the address sanitizer, and under the leak sanitizer, which is part of it.
+/// Runs tests under the address sanitizer.
 pub(crate) fn asan(host: &Host) -> Tally {
-    sanitized(host, "address", ASAN_TESTS, ("LSAN_OPTIONS", "ci/lsan.supp", "report_objects=1"))
+    sanitized(host, &ASAN)
 }
 
 /// Whether stable Rust has the sanitizers here.
@@ -90,29 +115,27 @@ pub(crate) fn has_sanitizers(host: &Host) -> bool {
     host.os == "linux" && host.arch == "x86_64" && cfg!(target_env = "gnu")
 }
 
-/// Runs tests under a sanitizer. `settings` are the variable that holds its options, the
-/// file of its suppressions, and further options.
-fn sanitized(host: &Host, sanitizer: &str, chosen: &[Chosen], settings: (&str, &str, &str)) -> Tally {
-    let (variable, suppressions, options) = settings;
+/// Runs the tests of a sanitizer. Its runtime comes with stable Rust; the flag that selects it does
+/// not, which is why these builds alone set `RUSTC_BOOTSTRAP`.
+fn sanitized(host: &Host, sanitizer: &Sanitizer) -> Tally {
+    let name = sanitizer.name;
     if !has_sanitizers(host) {
         let platform = host.platform();
         let why = format!("no sanitizer for {platform}: Linux with glibc on x86_64 has one");
-        return Tally::skipped(sanitizer, why);
+        return Tally::skipped(name, why);
     }
     // The tests' own plugin finds the sanitizer in the program that loads it.
-    let flags = format!("-Zsanitizer={sanitizer} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
+    let flags = format!("-Zsanitizer={name} -Clink-arg=-rdynamic -Cunsafe-allow-abi-mismatch=sanitizer");
     let command = test_build(host, &flags).map(|mut command| {
-        command.env("RUSTC_BOOTSTRAP", "1");
-        if chosen.iter().any(|(binary, _)| *binary == "programs") {
-            command.args(["--test", "pjrt", "--package", "fuseline-capi", "--test", "programs"]);
-        }
+        command.env("RUSTC_BOOTSTRAP", "1").args(sanitizer.targets);
         command
     });
-    let suppressions = host.root.join(suppressions);
-    let options = format!("suppressions=\"{}\":{options}", suppressions.display());
+    let suppressions = host.root.join(sanitizer.suppressions);
+    let options = format!("suppressions=\"{}\":{}", suppressions.display(), sanitizer.options);
     // The C compiler links the programs on the C interface with its own runtime of the sanitizer.
-    let compiler = format!("-fsanitize={sanitizer}");
-    run(host, chosen, command, &[(variable, &options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)])
+    let compiler = format!("-fsanitize={name}");
+    let variables = [(sanitizer.variable, &*options), ("CFLAGS", &compiler), ("CXXFLAGS", &compiler)];
+    run(host, sanitizer.tests, command, &variables)
 }
 
 fn loom_build(host: &Host) -> Result<Command, String> {
@@ -171,7 +194,7 @@ fn run(host: &Host, chosen: &[Chosen], command: Result<Command, String>, vars: &
 /// Weakens each named ordering in turn; some loom model must notice.
 pub(crate) fn loom_weakened(host: &Host) -> Tally {
     let mut named = BTreeMap::new();
-    for (library, folder) in NAMED {
+    for (library, folder) in ORDERING_SOURCES {
         let here = match named_orderings(&host.root.join(folder)) {
             Ok(here) => here,
             Err(error) => return Tally::failed(folder, format!("could not be read: {error}")),

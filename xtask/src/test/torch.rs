@@ -37,8 +37,8 @@ const ASK_OLDER: &str = "FUSELINE_TORCH_OLDER";
 /// A variable for the tests, and its value.
 pub(crate) type Variable = (&'static str, &'static str);
 
-/// Without it the engine compiles each region when it first comes: a test whose regions run once
-/// would see the interpreter only.
+/// Has the engine compile each region at its first execution. Without it, a test whose regions run
+/// once exercises only the interpreter.
 pub(crate) const COMPILED: Variable = ("FUSELINE_TORCH_INTERPRET_COLD", "0");
 
 /// Modules that are run a second time without the interpreter. `cargo xtask test full` runs all.

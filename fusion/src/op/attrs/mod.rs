@@ -451,7 +451,11 @@ pub(super) static GATHER: [AttrDef; 3] = [
     AttrDef::required("indices_are_sorted", AttrKind::Bool),
 ];
 
-/// Dimension numbers of `gather` and `scatter`; the comments give the two names of each.
+/// Dimension numbers of `gather` and `scatter`, which name the same things from two sides; the
+/// comments give the two names of each.
+///
+/// A window dimension of the result (gather) or of the updates (scatter) runs along the operand. A
+/// collapsed dimension of the operand has one element per window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexDimensionNumbers<'a> {
     /// `offset_dims` of the result, `update_window_dims` of the updates.

@@ -9,9 +9,9 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::{Body, Graph, Ref};
 use crate::op::attrs;
+use crate::op::attrs::IndexDimensionNumbers;
 use crate::op::call::Call;
 use crate::op::code::OpCode;
-use crate::op::rules::indexing::IndexDims;
 use crate::shape::TensorType;
 
 /// A body may combine elements in a wider type than the operands have. XLA's CPU backend refuses that for `scatter`, and
@@ -67,7 +67,7 @@ fn in_one_float(call: &Call<'_>, wide: DType) -> Result<Lowered, OpError> {
 /// therefore split into one scatter per input.
 pub(in crate::op) fn scatter(call: &Call<'_>) -> Lowered {
     let body = &call.bodies[0];
-    let dims = IndexDims::of(call.attr());
+    let dims = IndexDimensionNumbers::of(call.attr());
     if !is_scalar_code(body) || call.operand(0).rank() == 0 || dims.index_map.is_empty() {
         return expanded(loops::scatter(call));
     }

@@ -5,12 +5,12 @@
 //! checks the rest.
 
 use super::contraction::{ConvDims, conv_window};
-use super::indexing::IndexDims;
 use super::window::dilated;
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::{DType, DTypeSet};
 use crate::error::{Fault, OpError};
 use crate::op::attrs;
+use crate::op::attrs::IndexDimensionNumbers;
 use crate::op::call::{Call, Results, one};
 use crate::op::code::OpCode;
 use crate::shape::{Shape, TensorType};
@@ -72,7 +72,7 @@ pub(crate) fn recorded_sizes(call: &Call<'_>) -> Result<Sizes, OpError> {
     let signed = |dims: &[u64]| dims.iter().map(|&dim| dim as i64).collect::<Vec<i64>>();
     Ok(match call.def.code {
         OpCode::DynamicGather => {
-            let dims = IndexDims::of(call.attr());
+            let dims = IndexDimensionNumbers::of(call.attr());
             let whole = call.operand(0).dims();
             let windows = dims.window_axes(whole.len());
             let size = |axis: usize| {

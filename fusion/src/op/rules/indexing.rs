@@ -6,35 +6,16 @@ use super::reduction::combiner;
 use crate::attr::AttrView;
 use crate::dtype::DTypeSet;
 use crate::error::OpError;
+use crate::op::attrs::IndexDimensionNumbers;
 use crate::op::call::{Call, Results, one};
 use crate::shape::TensorType;
 
-/// Dimension numbers of `gather` and `scatter`, which name the same things from two sides.
-///
-/// "Window" dimensions are the part of the result (gather) or of the updates (scatter) that runs along the operand;
-/// "collapsed" dimensions of the operand have one element per window.
-#[derive(Clone, Copy, Debug)]
-pub struct IndexDims<'a> {
-    /// Window dimensions.
-    pub window: &'a [i64],
-    /// Collapsed dimensions of the operand.
-    pub collapsed: &'a [i64],
-    /// Batching dimensions of the operand.
-    pub operand_batching: &'a [i64],
-    /// Batching dimensions of the indices.
-    pub indices_batching: &'a [i64],
-    /// Operand dimension that component `k` of an index vector is an index into.
-    pub index_map: &'a [i64],
-    /// The dimension of the indices that holds the index vectors.
-    pub index_vector: i64,
-}
-
-impl<'a> IndexDims<'a> {
+impl<'a> IndexDimensionNumbers<'a> {
     /// The dimension numbers from their attribute group; gather and scatter have them in the same order.
     #[must_use]
-    pub fn of(view: AttrView<'a>) -> IndexDims<'a> {
+    pub fn of(view: AttrView<'a>) -> IndexDimensionNumbers<'a> {
         let group = view.group(0);
-        IndexDims {
+        IndexDimensionNumbers {
             window: group.ints(0),
             collapsed: group.ints(1),
             operand_batching: group.ints(2),
@@ -170,7 +151,7 @@ const SCATTER: Names = Names {
 pub(in crate::op) fn gather(call: &Call<'_>) -> Result<Results, OpError> {
     let (operand, indices) = (call.operand(0), call.operand(1));
     call.dtype_in(1, DTypeSet::INT)?;
-    let dims = IndexDims::of(call.attr());
+    let dims = IndexDimensionNumbers::of(call.attr());
     dims.check(call, &GATHER, operand, indices)?;
     let sizes = call.attr().ints(1);
     call.list_len("slice_sizes", sizes.len(), operand.rank(), "operand dimension")?;
@@ -227,7 +208,7 @@ pub(in crate::op) fn scatter(call: &Call<'_>) -> Result<Results, OpError> {
         call.same_shape(count + 1 + index, count + 1)?;
         call.same_dtype(count + 1 + index, index)?;
     }
-    let dims = IndexDims::of(call.attr());
+    let dims = IndexDimensionNumbers::of(call.attr());
     dims.check(call, &SCATTER, &inputs[0], indices)?;
     let types = combiner(call, 0, inputs)?;
     let update = &updates[0];

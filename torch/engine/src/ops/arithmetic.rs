@@ -465,7 +465,7 @@ fn divides(call: &Call<'_>, b: &Tensor) -> Result<()> {
             }
             false
         }
-        // The number counts as one of the element type, in which 256 may be 0.
+        // PyTorch converts the divisor to the element type first: 256 is 0 in uint8.
         _ => (call.int(1)? as u64) << (64 - b.dtype().bits().min(64)) == 0,
     };
     if is_zero { wrong(BY_ZERO) } else { Ok(()) }

@@ -61,7 +61,7 @@ pub(crate) fn cast(value: &Tensor, dtype: DType) -> Result<Tensor> {
         return Ok(value.clone());
     }
     if dtype == DType::F8E4M3FN && value.dtype().is_float() {
-        // PyTorch gives the largest number in the place of those beyond it, and of infinity.
+        // PyTorch saturates: infinities and numbers out of range become the largest number.
         let [least, most] = [-448.0, 448.0].map(|number| value.on_stream().scalar(number));
         let bound = |number: Tensor| number.convert(value.dtype())?.broadcast_to(value.dims());
         return Ok(value.clamp(&bound(least)?, &bound(most)?)?.convert(dtype)?);
@@ -69,16 +69,16 @@ pub(crate) fn cast(value: &Tensor, dtype: DType) -> Result<Tensor> {
     Ok(value.convert(dtype)?)
 }
 
-/// The mean of elements along some axes, and what each element is above it.
+/// The mean of the elements along some axes, and the deviation of each element from it.
 ///
-/// A mean that is rounded is further off than the elements vary where they lie far from zero. So the
-/// mean of the deviations from it, which is zero but for rounding, corrects both: the corrected
+/// Far from zero, the rounding error of a mean exceeds the spread of the elements. The mean of the
+/// deviations, which would be zero without rounding, corrects both results. This is the corrected
 /// two-pass algorithm of Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance"
 /// (1983).
 ///
 /// # Errors
 /// Those of the engine.
-pub(crate) fn centred(call: &Call<'_>, x: &Tensor, axes: &[i64]) -> Result<(Tensor, Tensor)> {
+pub(crate) fn mean_and_deviations(call: &Call<'_>, x: &Tensor, axes: &[i64]) -> Result<(Tensor, Tensor)> {
     let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let others: Vec<i64> = (0..x.rank() as i64).filter(|axis| !axes.contains(axis)).collect();
     let mean_of = |x: &Tensor| -> Result<Tensor> {
@@ -91,7 +91,7 @@ pub(crate) fn centred(call: &Call<'_>, x: &Tensor, axes: &[i64]) -> Result<(Tens
     let mean = mean_of(x)?;
     let rough = below(x, &mean)?;
     let shift = mean_of(&rough)?;
-    // Of infinite elements the mean is what it is.
+    // An infinite mean has deviations of NaN and needs no correction.
     let shift = shift.is_finite()?.select(&shift, &number(call, 0.0, &shift)?)?;
     Ok((mean.add(&shift)?, below(&rough, &shift)?))
 }

@@ -4,7 +4,7 @@ use fuseline::{Tensor, nn, unchecked};
 use smallvec::SmallVec;
 
 use super::arithmetic::accumulated;
-use super::{at_least_1d, axis, cast, centred, fitted, number, result, stretched};
+use super::{at_least_1d, axis, cast, fitted, mean_and_deviations, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -195,10 +195,10 @@ fn layer_norm(call: &Call<'_>) -> Result<Results> {
     let input = float(call, 0)?;
     let dims = rows(input.dims(), call.ints(1)?.len());
     let x = input.reshape(&dims)?;
-    let (mean, centred) = centred(call, &x, &[1])?;
-    let variance = means(call, &centred.square()?)?;
+    let (mean, deviations) = mean_and_deviations(call, &x, &[1])?;
+    let variance = means(call, &deviations.square()?)?;
     let rstd = variance.add(&stretched(&call.number(4, x.dtype())?, variance.dims())?)?.rsqrt()?;
-    let mut y = centred.mul(&repeated(&rstd, &dims)?)?;
+    let mut y = deviations.mul(&repeated(&rstd, &dims)?)?;
     for (at, op) in [(2, Tensor::mul as fn(&Tensor, &Tensor) -> _), (3, Tensor::add)] {
         if let Some(part) = call.maybe_tensor(at)? {
             let part = cast(&part, x.dtype())?.reshape(&[dims[1]])?;
@@ -222,11 +222,11 @@ fn group_norm(call: &Call<'_>) -> Result<Results> {
     }
     let dims = [batch * groups, channels / groups * places];
     let x = input.reshape(&dims)?;
-    let (mean, centred) = centred(call, &x, &[1])?;
-    let variance = means(call, &centred.square()?)?;
+    let (mean, deviations) = mean_and_deviations(call, &x, &[1])?;
+    let variance = means(call, &deviations.square()?)?;
     let rstd = variance.add(&stretched(&call.number(7, x.dtype())?, variance.dims())?)?.rsqrt()?;
     let dims = [batch, channels, places];
-    let mut y = centred.mul(&repeated(&rstd, centred.dims())?)?.reshape(&dims)?;
+    let mut y = deviations.mul(&repeated(&rstd, deviations.dims())?)?.reshape(&dims)?;
     for (at, op) in [(1, Tensor::mul as fn(&Tensor, &Tensor) -> _), (2, Tensor::add)] {
         if let Some(part) = call.maybe_tensor(at)? {
             y = op(&y, &per_channel(&cast(&part, x.dtype())?, &dims)?)?;
@@ -298,20 +298,20 @@ fn batch_norm(call: &Call<'_>) -> Result<Results> {
     let running =
         |at| -> Result<Option<Tensor>> { call.maybe_tensor(at)?.map(|part| cast(&part, dtype)).transpose() };
     let (old_mean, old_variance) = (running(3)?, running(4)?);
-    let (mean, variance, above) = match (is_training, &old_mean, &old_variance) {
+    let (mean, variance, deviations) = match (is_training, &old_mean, &old_variance) {
         (false, Some(mean), Some(variance)) => {
             (mean.clone(), variance.clone(), x.sub(&per_channel(mean, &dims)?)?)
         }
         (false, ..) => return unsupported("evaluation without running statistics"),
         (true, ..) => {
-            let (mean, above) = centred(call, &x, &[0, 2])?;
-            let squares = above.square()?.sum(&[0, 2])?;
+            let (mean, deviations) = mean_and_deviations(call, &x, &[0, 2])?;
+            let squares = deviations.square()?.sum(&[0, 2])?;
             let variance = squares.div(&number(call, count, &squares)?)?;
-            (mean, variance, above)
+            (mean, variance, deviations)
         }
     };
     let rstd = rstd_of(&variance)?;
-    let mut y = above.mul(&per_channel(&rstd, &dims)?)?;
+    let mut y = deviations.mul(&per_channel(&rstd, &dims)?)?;
     for (at, op) in [(1, Tensor::mul as fn(&Tensor, &Tensor) -> _), (2, Tensor::add)] {
         if let Some(part) = call.maybe_tensor(at)? {
             y = op(&y, &per_channel(&cast(&part, dtype)?, &dims)?)?;

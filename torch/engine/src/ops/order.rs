@@ -5,7 +5,7 @@ use fuseline::{Order, Tensor, unchecked};
 use smallvec::SmallVec;
 
 use super::arithmetic::{accumulated, reduced};
-use super::{at_least_1d, axis, cast, centred, fitted, flat, number, result, stretched};
+use super::{at_least_1d, axis, cast, fitted, flat, mean_and_deviations, number, result, stretched};
 use crate::call::{Arg, Call, Result, Results, Row, unsupported};
 
 /// The rows of this file.
@@ -335,8 +335,8 @@ fn spread(call: &Call<'_>, is_root: bool, has_mean: bool) -> Result<Results> {
     let axes = reduced(call, 1)?;
     let count: u64 = axes.iter().map(|&axis| x.dims()[axis as usize]).product();
     let correction = if call.is_none(2) { 1.0 } else { call.float(2)? };
-    let (mean, centred) = centred(call, &x, &axes)?;
-    let squares = centred.square()?.sum(&axes)?;
+    let (mean, deviations) = mean_and_deviations(call, &x, &axes)?;
+    let squares = deviations.square()?.sum(&axes)?;
     // Of too few elements it is NaN or infinite, never negative.
     let mut value = squares.div(&number(call, (count as f64 - correction).max(0.0), &squares)?)?;
     if is_root {

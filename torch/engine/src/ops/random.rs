@@ -106,12 +106,12 @@ pub(crate) static ROWS: &[Row] = &[
     },
 ];
 
-/// The numbers below another in some order, which the element type has to tell apart.
+/// A random permutation of the numbers below `n`. The element type has to hold each of them.
 fn permutation(call: &Call<'_>) -> Result<Results> {
     let ty = call.out(0)?;
     let (count, dtype) = (ty.elems().0, ty.dtype());
     if dtype == DType::Bool {
-        return unsupported("permutations of truth values");
+        return unsupported("permutations of bool");
     }
     let most = match dtype.float_format() {
         Some(format) => (1 << (format.mantissa + 1)) + 1,

@@ -7,9 +7,9 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::graph::Ref;
 use crate::op::attrs;
+use crate::op::attrs::IndexDimensionNumbers;
 use crate::op::call::Call;
 use crate::op::code::{Comparison, OpCode};
-use crate::op::rules::indexing::IndexDims;
 use crate::op::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
 use crate::op::rules::window::{Window, WindowDim};
 use crate::shape::{Shape, TensorType};
@@ -174,7 +174,7 @@ pub(in crate::op::expand) fn scatter(call: &Call<'_>) -> Result<Lowered, OpError
     let (mut graph, operands) = converted(call)?;
     let (whole, indices, shape) =
         (call.operand(0), call.operand(count), call.operand(count + 1).shape().clone());
-    let dims = IndexDims::of(call.attr());
+    let dims = IndexDimensionNumbers::of(call.attr());
     let along = dims.window_axes(whole.rank());
     let batch_axes: Vec<i64> = (0..shape.rank() as i64).filter(|axis| !dims.window.contains(axis)).collect();
     let batch = indexed(call, &dims.batch_dims(indices))?;
