@@ -46,7 +46,7 @@ pub use expand::Lowered;
 pub(crate) use expand::unsigned;
 pub use expand::{BERNOULLI, ZETA_TERMS};
 pub use neutral::{extreme, neutral};
-pub use rounding::{rounding_class, runs_bodies, tolerance};
+pub use rounding::{rounding_class, rounds, runs_bodies, tolerance};
 pub use rules::collective::Named;
 pub use rules::source::RANDOM_BITS;
 pub use signature::{OperandTypes, Signature};

@@ -29,7 +29,7 @@ use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref, Refs};
 use crate::literal::Literal;
-use crate::op::{Fusibility, Lowered, OpCode, Rounding, Signature, attrs, rounding_class, unsigned};
+use crate::op::{Fusibility, Lowered, OpCode, Signature, attrs, rounds, unsigned};
 use crate::shape::TensorType;
 
 /// Whether the function for a region may have fences, and so takes a zero.
@@ -80,7 +80,7 @@ fn is_hidden(signature: &Signature) -> bool {
     let Some(dtype) = signature.results().first().map(TensorType::dtype) else { return false };
     let is_rounded = || {
         signature.def().fusibility == Fusibility::Elementwise
-            && rounding_class(signature) == Rounding::Rounded
+            && rounds(signature)
     };
     match signature.op() {
         OpCode::Acosh
@@ -138,13 +138,13 @@ fn places(graph: &Graph) -> Vec<bool> {
 /// a sum; what the sum is used for, with the first steps of an approximation, whose arithmetic LLVM is allowed to reorder
 /// (`exp(a * b + c)` on XLA's CPU backend).
 fn is_open(signature: &Signature) -> bool {
-    signature.operands().is_empty() || rounding_class(signature) == Rounding::Rounded
+    signature.operands().is_empty() || rounds(signature)
 }
 
 /// Whether a plugin may combine elements in another order when an op is computed together with others: XLA's CPU backend goes through a
 /// sum in vectors where it stands alone, and element by element where its operand is computed on the way.
 fn is_reordered(signature: &Signature) -> bool {
-    signature.def().fusibility == Fusibility::Reduction && rounding_class(signature) == Rounding::Rounded
+    signature.def().fusibility == Fusibility::Reduction && rounds(signature)
 }
 
 impl Writer {
