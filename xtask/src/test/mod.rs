@@ -29,7 +29,6 @@ use anyhow::Context as _;
 
 use crate::host::Host;
 use crate::time;
-pub(crate) use libtest::skip_reason;
 use tally::{Summary, Tally};
 
 /// The variable that says how many minutes a run may take.

@@ -89,7 +89,7 @@ fn parse_report(xml: &str) -> anyhow::Result<BTreeMap<(String, String), Outcome>
                 Outcome::Failed(first_line(failure.text()).unwrap_or(kind).to_owned())
             } else {
                 let said = ["system-out", "system-err"].map(|tag| child(tag).and_then(|node| node.text()));
-                match said.into_iter().flatten().find_map(libtest::skip_reason) {
+                match said.into_iter().flatten().find_map(skip_reason) {
                     Some(reason) => Outcome::Skipped(reason.to_owned()),
                     None => Outcome::Passed,
                 }
