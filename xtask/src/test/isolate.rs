@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::libtest;
 use super::tally::Tally;
 use crate::host::Host;
+use crate::skip::skip_reason;
 use crate::time;
 
 /// How often running tests are looked at.

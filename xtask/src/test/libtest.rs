@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use super::tally::Tally;
 use crate::host::Host;
+use crate::skip::skip_reason_of_line;
 
 /// Examples in the documentation.
 pub(crate) fn doctests(host: &Host) -> Tally {

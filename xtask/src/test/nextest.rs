@@ -12,8 +12,9 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::tally::Tally;
-use super::{cargo, isolate, libtest};
+use super::{cargo, isolate};
 use crate::host::Host;
+use crate::skip::skip_reason;
 
 /// The profile in `.config/nextest.toml` that writes the report.
 const PROFILE: &str = "xtask";
