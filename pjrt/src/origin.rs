@@ -262,6 +262,8 @@ fn initial() -> Option<Vec<(OsString, OsString)>> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     fn of(rows: &[(&str, &str)]) -> Result<Variables, String> {

@@ -196,7 +196,7 @@ fn shell(text: &str) -> Vec<usize> {
 fn has_comment(line: &str) -> bool {
     line.match_indices('#').any(|(at, _)| {
         let before = &line[..at];
-        let is_even = |quote: char| before.matches(quote).count() % 2 == 0;
+        let is_even = |quote: char| before.matches(quote).count().is_multiple_of(2);
         !before.ends_with(|c: char| !c.is_whitespace()) && is_even('"') && is_even('\'')
     })
 }

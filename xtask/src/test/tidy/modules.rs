@@ -317,7 +317,7 @@ fn import<'a>(tokens: &[Token<'a>], prefix: &mut Vec<&'a str>, imports: &mut Vec
             }
             name => {
                 // `a::{self}` is `a`.
-                if !(name == "self" && !prefix.is_empty()) {
+                if name != "self" || prefix.is_empty() {
                     prefix.push(name);
                 }
                 match after {
