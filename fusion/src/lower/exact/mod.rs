@@ -23,28 +23,15 @@ pub(super) mod steady;
 use std::sync::Arc;
 
 use super::plain::{Plain, Writer, plain};
+use super::unsteady::is_unsteady;
 use super::{Numerics, ScalarPack, Target};
 use crate::attr::Attrs;
 use crate::canon::CanonRegion;
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref, Refs};
 use crate::literal::Literal;
-use crate::op::{Fusibility, Lowered, OpCode, Signature, attrs, rounds, unsigned};
+use crate::op::{Fusibility, OpCode, Signature, attrs, rounds, unsigned};
 use crate::shape::TensorType;
-
-/// Whether the function for a region may have fences, and so takes a zero.
-#[must_use]
-pub fn has_zero(region: &CanonRegion, numerics: Numerics) -> bool {
-    let is_one = || match region.graph().nodes() {
-        [node] => {
-            let signature = node.signature();
-            matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
-                && !steady::is_unsteady(signature)
-        }
-        _ => false,
-    };
-    numerics == Numerics::Exact && !is_one()
-}
 
 /// The exact function, if there is a zero for its fences.
 #[must_use]
@@ -68,7 +55,7 @@ pub fn unsteady_op(region: &CanonRegion) -> Option<OpCode> {
     let found = signatures.find(|signature| {
         // What a loop or a branch runs is compiled apart from what stands around it.
         let is_apart = matches!(signature.op(), OpCode::While | OpCode::Case | OpCode::If);
-        let is_either = |inner: &Signature| is_hidden(inner) || steady::is_unsteady(inner);
+        let is_either = |inner: &Signature| is_hidden(inner) || is_unsteady(inner);
         let inside = |body: &Arc<Body>| body.graph().any_op(&mut |inner| is_either(inner));
         is_hidden(signature) || (!is_apart && signature.bodies().iter().any(inside))
     });
