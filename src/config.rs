@@ -10,14 +10,14 @@ use fuseline_cache::disk::DiskConfig;
 use fuseline_cache::shared::SharedConfig;
 use fuseline_fusion::Bytes;
 use fuseline_fusion::lower::Numerics;
-use fuseline_fusion::region::{BoundaryRule, Budgets, ContentRule, Mode};
+use fuseline_fusion::region::{BoundaryRule, Budgets, ContentChunking, Mode};
 
 use crate::deadlines::Deadlines;
 use crate::device::{Fault, FaultPoint, Faults};
-use crate::engine::{Engine, Reports};
+use crate::engine::{Engine, Telemetry};
 use crate::error::Result;
 use crate::event::{EventSink, Guest};
-use crate::execute::Guarded;
+use crate::execute::PanicGuardedRule;
 use crate::limits::MEMORY_SLACK;
 use crate::pjrt::{ClientOptions, Flag, Value};
 use crate::store::DiskCacheConfig;
@@ -57,7 +57,7 @@ impl Buckets {
     #[must_use]
     pub fn of(self, size: u64) -> u64 {
         match self {
-            Buckets::Halves => fuseline_fusion::class::bucket(size),
+            Buckets::Halves => fuseline_fusion::shape_class::bucket(size),
             Buckets::Powers => size.max(8).checked_next_power_of_two().unwrap_or(size),
             Buckets::Multiples(step) => size.checked_next_multiple_of(step).unwrap_or(size),
         }
@@ -254,7 +254,7 @@ impl EngineConfig {
     ///
     /// On any device, and whether a region is new or not, the interpreter also computes what the host reads of it if that takes a few ops on integers and
     /// `bool` from nothing but numbers, such as whether a mask is full that was made from a length: who reads it does not wait for the region.
-    /// `counters().foregone` counts these.
+    /// `counters().host_evaluated` counts these.
     #[must_use]
     pub fn interpret_cold_regions(mut self, interpret: bool) -> EngineConfig {
         self.interpret_cold = interpret;
@@ -422,7 +422,7 @@ impl EngineConfig {
     }
 
     /// Writes down which regions are asked for, in a file that is appended to: a line for each, with what another process or machine needs to
-    /// compile it ahead of time, by `fuseline cache warm` or [`Engine::warm_cache`]. See [`crate::cache::Manifest`]. Default: nowhere.
+    /// compile it ahead of time, by `fuseline cache warm` or [`Engine::warm_cache`]. See [`crate::aot::Manifest`]. Default: nowhere.
     #[must_use]
     pub fn manifest(mut self, file: impl Into<PathBuf>) -> EngineConfig {
         self.manifest = Some(file.into());
@@ -475,7 +475,7 @@ impl EngineConfig {
         self
     }
 
-    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again. Default: [`ContentRule`]. With [`crate::HardOnly`] regions end where the
+    /// The soft boundary rule: called once for each stream. A rule that panics is not asked again. Default: [`ContentChunking`]. With [`crate::HardOnly`] regions end where the
     /// program asks for it and at budgets.
     #[must_use]
     pub fn boundary_rule(
@@ -674,10 +674,10 @@ impl EngineConfig {
     }
 
     /// The rule of a new stream; a panic in the user's is told to `reports`.
-    pub(crate) fn new_boundary_rule(&self, reports: &Reports) -> Box<dyn BoundaryRule> {
+    pub(crate) fn new_boundary_rule(&self, reports: &Telemetry) -> Box<dyn BoundaryRule> {
         match &self.rule {
-            None => Box::new(ContentRule::default()),
-            Some(rule) => Box::new(Guarded::new(rule(), reports.clone())),
+            None => Box::new(ContentChunking::default()),
+            Some(rule) => Box::new(PanicGuardedRule::new(rule(), reports.clone())),
         }
     }
 

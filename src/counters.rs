@@ -11,16 +11,16 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// The live counters.
         #[derive(Debug)]
-        pub(crate) struct Live {
+        pub(crate) struct AtomicCounters {
             $(pub(crate) $name: Counter,)*
             pub(crate) compile_nanos: Counter,
             stall_nanos: Counter,
             longest_stall_nanos: Counter,
         }
 
-        impl Live {
-            pub(crate) fn new() -> Live {
-                Live {
+        impl AtomicCounters {
+            pub(crate) fn new() -> AtomicCounters {
+                AtomicCounters {
                     $($name: Counter::new(),)*
                     compile_nanos: Counter::new(),
                     stall_nanos: Counter::new(),
@@ -144,7 +144,7 @@ counters! {
     /// Regions that the interpreter ran because they were new.
     interpreted,
     /// Values that the host computed when they were read, because they follow from integers that it has.
-    foregone,
+    host_evaluated,
     /// Regions that ran padded, by the executable for several sizes.
     padded,
     /// Regions that ran op by op after all.
@@ -152,7 +152,7 @@ counters! {
     /// Times that memory ran out, in a compile, an execution or a transfer.
     out_of_memory,
     /// Regions that ran in parts because they would have needed too much memory as a whole, or because some of their ops come at sizes that vary.
-    in_parts,
+    partitioned,
     /// Executables compared with their ops.
     compared,
     /// Those of them that differ, and are not used.
@@ -187,7 +187,7 @@ const fn name(text: &'static str) -> &'static CStr {
 
 /// A recording thread that waits.
 pub(crate) struct Stall<'a> {
-    counters: &'a Live,
+    counters: &'a AtomicCounters,
     since: Instant,
 }
 

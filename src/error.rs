@@ -111,29 +111,29 @@ impl fmt::Display for Failure {
 
 /// What a region is at that has been waited for in vain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Doing {
+pub(crate) enum Activity {
     Waits(Wait),
     Executed,
     Copied,
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Doing::Waits(Wait::Compile) => "is in the compiler",
-            Doing::Waits(Wait::Interpreter) => "is in the interpreter",
-            Doing::Waits(Wait::Input) => "waits for an input that another stream makes",
-            Doing::Waits(Wait::InFlight) => "waits for what is in flight on the device",
-            Doing::Executed => "is being executed",
-            Doing::Copied => "has a result that is being computed or copied to the host",
+            Activity::Waits(Wait::Compile) => "is in the compiler",
+            Activity::Waits(Wait::Interpreter) => "is in the interpreter",
+            Activity::Waits(Wait::Input) => "waits for an input that another stream makes",
+            Activity::Waits(Wait::InFlight) => "waits for what is in flight on the device",
+            Activity::Executed => "is being executed",
+            Activity::Copied => "has a result that is being computed or copied to the host",
         })
     }
 }
 
 /// Where a wait in vain stood at its end.
 #[derive(Clone, Debug)]
-pub(crate) struct Stand {
-    pub(crate) doing: Doing,
+pub(crate) struct StallReport {
+    pub(crate) doing: Activity,
     pub(crate) region: RegionRef,
     /// The op that makes the value, or the region's last one.
     pub(crate) op: Option<OpCode>,
@@ -142,9 +142,9 @@ pub(crate) struct Stand {
     pub(crate) since: Duration,
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for StallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stand { doing, region, op, site, since } = self;
+        let StallReport { doing, region, op, site, since } = self;
         write!(f, "{region}, recorded up to ")?;
         if let Some(op) = op {
             write!(f, "{op} at ")?;
@@ -166,7 +166,7 @@ enum Kind {
     NonFinite { failure: Failure, nans: usize, infinities: usize },
     Check { op: &'static str, site: Site, what: String, is_late: bool },
     Misuse { message: String, site: Site },
-    Timeout { waited: Duration, what: String, stand: Option<Stand> },
+    Timeout { waited: Duration, what: String, stand: Option<StallReport> },
     Abandoned,
     Forked { site: Site },
     Bug { message: String, place: &'static str },
@@ -220,7 +220,7 @@ impl Error {
     }
 
     #[cold]
-    pub(crate) fn timeout(waited: Duration, what: impl Into<String>, stand: Option<Stand>) -> Error {
+    pub(crate) fn timeout(waited: Duration, what: impl Into<String>, stand: Option<StallReport>) -> Error {
         Error(Box::new(Kind::Timeout { waited, what: what.into(), stand }))
     }
 
@@ -253,7 +253,7 @@ impl Error {
         }
     }
 
-    fn stand(&self) -> Option<&Stand> {
+    fn stand(&self) -> Option<&StallReport> {
         match &*self.0 {
             Kind::Timeout { stand, .. } => stand.as_ref(),
             _ => None,

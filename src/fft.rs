@@ -2,7 +2,7 @@
 //! elements backwards. One op each.
 
 use fuseline_fusion::op::{FftType, attrs};
-use fuseline_fusion::{Fault, OpCode, OpError, Site};
+use fuseline_fusion::{OpCode, OpError, OpErrorKind, Site};
 
 use crate::error::{Error, Result};
 use crate::promote::{Weak, promote_number};
@@ -53,7 +53,7 @@ fn complex(x: &Tensor) -> Result<Tensor> {
             let given = format!("the tensor is {}", x.ty());
             let error = OpError::new(
                 OpCode::Fft.name(),
-                Fault::DType,
+                OpErrorKind::DType,
                 given,
                 "its elements do not promote to complex numbers",
             );

@@ -12,9 +12,9 @@ pub use fuseline_fusion::handler::{
 use crate::execute::without_waiting;
 
 /// A handler that is refused what would wait for a stream, which may be the one that waits for the handler.
-struct Calm<H>(H);
+struct NonBlockingHandler<H>(H);
 
-impl<H: Handler> Handler for Calm<H> {
+impl<H: Handler> Handler for NonBlockingHandler<H> {
     fn results(&self, operands: &[TensorType], config: &Config) -> Result<Vec<TensorType>, String> {
         self.0.results(operands, config)
     }
@@ -34,5 +34,5 @@ impl<H: Handler> Handler for Calm<H> {
 /// # Errors
 /// When the name is none ([`fuseline_fusion::attr::is_name`]), or is taken.
 pub fn register(name: &str, handler: impl Handler + 'static) -> Result<&'static Target, TargetError> {
-    fuseline_fusion::handler::register(name, Calm(handler))
+    fuseline_fusion::handler::register(name, NonBlockingHandler(handler))
 }

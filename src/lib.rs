@@ -83,7 +83,7 @@
 //! | `ndarray` | no | conversions from and to `ndarray` arrays |
 //! | `tracing` | no | events as `tracing` events |
 
-pub mod cache;
+pub mod aot;
 mod capture;
 mod check;
 mod config;
@@ -132,8 +132,8 @@ pub use error::{Error, Origin, RegionRef, Result, Stage};
 #[cfg(feature = "tracing")]
 pub use event::TracingSink;
 pub use event::{
-    Asked, CacheTier, Change, Event, EventSink, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying,
-    Wait,
+    Asked, CacheTier, Change, Event, EventSink, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies,
+    Varying, Wait,
 };
 #[cfg(feature = "stages")]
 #[doc(hidden)]
@@ -143,7 +143,7 @@ pub use fuseline_cache::Budget;
 pub use fuseline_cache::{Secret, shared};
 pub use fuseline_fusion as fusion;
 pub use fuseline_fusion::lower::Numerics;
-pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentRule, HardOnly, Mode};
+pub use fuseline_fusion::region::{Boundary, BoundaryRule, Budgets, ContentChunking, HardOnly, Mode};
 pub use fuseline_fusion::{
     Attrs, Body, Bytes, CustomOp, DType, Element, Groups, Literal, OpCode, RealElement, Shape, Site,
     TensorType,

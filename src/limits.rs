@@ -59,7 +59,7 @@ pub(crate) const MAX_MORE_SHARE: u64 = 4;
 
 /// What a half of a region has to save of the whole's memory to be worth another cut: a quarter. Where XLA's scratch is that of a few ops, and not
 /// of many, no cut helps (the benchmark's `stencil` needs 1.5 times what its ops hold, whether it has 120 ops or 12).
-pub(crate) const LEAST_SAVED_SHARE: u64 = 4;
+pub(crate) const MIN_SAVED_SHARE: u64 = 4;
 
 /// Default of [`crate::EngineConfig::memory_slack`]. Of the measured programs a region needs at most 14 MiB more as a whole, at up to 3.7 times
 /// what its ops hold (`lstm`, docs/memory.md), and running it in halves that need less costs more compiles than memory of that size is worth.

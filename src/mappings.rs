@@ -15,7 +15,7 @@
 
 use std::io::Read as _;
 
-use fuseline_sync::Tally;
+use fuseline_sync::StatCounter;
 use fuseline_sync::atomic::Ordering;
 
 /// What a process gets where the system does not say.
@@ -36,7 +36,7 @@ const PER_LONG_COUNT: u64 = 16;
 
 /// What part of the limit executables of one engine have in any case: with less of them in the
 /// cache others have the mappings.
-const LEAST_SHARE: u64 = 8;
+const MIN_SHARE: u64 = 8;
 
 /// Most mappings that the system gives this process.
 #[must_use]
@@ -68,13 +68,13 @@ pub(crate) struct Mappings {
     /// From how many on executables make room.
     limit: u64,
     /// How many there were when they were counted last.
-    counted: Tally,
+    counted: StatCounter,
     /// Estimates of the executables made since.
-    since: Tally,
+    since: StatCounter,
     /// Executables made.
-    made: Tally,
+    made: StatCounter,
     /// Executables that were to be made.
-    asked: Tally,
+    asked: StatCounter,
 }
 
 impl Mappings {
@@ -82,10 +82,10 @@ impl Mappings {
         let limit = limit.unwrap_or_else(|| most() / 2);
         Mappings {
             limit,
-            counted: Tally::new(0),
-            since: Tally::new(0),
-            made: Tally::new(0),
-            asked: Tally::new(0),
+            counted: StatCounter::new(0),
+            since: StatCounter::new(0),
+            made: StatCounter::new(0),
+            asked: StatCounter::new(0),
         }
     }
 
@@ -132,7 +132,7 @@ impl Mappings {
     /// What is to go of `cached` mappings where the process has `now`: what is too much and a
     /// sixteenth of the limit, so that it is not one at a time.
     fn surplus(&self, now: u64, cached: u64) -> Option<u64> {
-        let most = cached.saturating_sub(self.limit / LEAST_SHARE);
+        let most = cached.saturating_sub(self.limit / MIN_SHARE);
         (now > self.limit && most > 0).then(|| most.min(now - self.limit + self.limit / 16))
     }
 }

@@ -212,7 +212,7 @@ mod tests {
         let y = x.neg().unwrap();
         assert_eq!(before.to_vec::<f32>().unwrap(), [1.0f32.exp(), 2.0f32.exp()]);
         engine.stream().flush();
-        assert!(!y.is_decided());
+        assert!(!y.is_resolved());
         promised.keep(bytes_of(&[3.0, 4.0])).unwrap();
         assert_eq!(y.to_vec::<f32>().unwrap(), [-3.0, -4.0]);
     }

@@ -27,7 +27,7 @@
 mod variate;
 
 use fuseline_fusion::op::RngAlgorithm;
-use fuseline_fusion::{Fault, Literal, OpError, Site};
+use fuseline_fusion::{Literal, OpError, OpErrorKind, Site};
 use variate::Variate;
 
 use crate::error::{Error, Result};
@@ -68,7 +68,12 @@ impl Generator {
     pub fn from_state(state: Tensor) -> Result<Generator> {
         if (state.dtype(), state.dims()) != (DType::U64, &[2]) {
             let given = format!("the state is {}", state.ty());
-            return Err(refused(OpError::new(NAME, Fault::DType, given, "a key and a counter are u64[2]")));
+            return Err(refused(OpError::new(
+                NAME,
+                OpErrorKind::DType,
+                given,
+                "a key and a counter are u64[2]",
+            )));
         }
         Ok(Generator { state })
     }
@@ -87,7 +92,7 @@ impl Generator {
     pub fn bits(&mut self, dtype: DType, dims: &[u64]) -> Result<Tensor> {
         if !matches!(dtype, DType::U32 | DType::U64) {
             let given = format!("bits as {dtype} were asked for");
-            return Err(refused(OpError::new(NAME, Fault::DType, given, "they come as u32 or u64")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::DType, given, "they come as u32 or u64")));
         }
         let stream = self.state.on_stream();
         let (next, bits) = stream.random_bits(RngAlgorithm::ThreeFry, &self.state, dtype, dims)?;
@@ -166,7 +171,7 @@ impl Generator {
     pub fn bernoulli(&mut self, probability: f64, dims: &[u64]) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&probability) {
             let given = format!("a probability of {probability} was given");
-            return Err(refused(OpError::new(NAME, Fault::Attribute, given, "it is from 0 to 1")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, "it is from 0 to 1")));
         }
         // With 33 bits, 1 is a probability too.
         let threshold = (probability * 2f64.powi(32)).round() as u64;
@@ -188,7 +193,7 @@ impl Generator {
         let (Some(first), Some(_), true) = (limits, largest, dtype.is_int() && low < high) else {
             let given = format!("{dtype} from {low} to below {high} were asked for");
             let rule = "the type is one of integers that holds them, and the first limit is below the second";
-            return Err(refused(OpError::new(NAME, Fault::Attribute, given, rule)));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         };
         let span = self.state.on_stream().scalar(high.wrapping_sub(low) as u64);
         let bits = self.bits(DType::U64, dims)?;
@@ -237,7 +242,7 @@ impl Generator {
             let given = format!("limits of {low} and {high} were given");
             return Err(refused(OpError::new(
                 NAME,
-                Fault::Attribute,
+                OpErrorKind::Attribute,
                 given,
                 "the first is below the second",
             )));
@@ -270,7 +275,7 @@ impl Generator {
     pub fn permutation(&mut self, count: u64) -> Result<Tensor> {
         if count > i32::MAX as u64 {
             let given = format!("an order of {count} numbers was asked for");
-            return Err(refused(OpError::new(NAME, Fault::Limit, given, "they are i32")));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Limit, given, "they are i32")));
         }
         self.bits(DType::U64, &[count])?.argsort(0, Order::Ascending)
     }
@@ -325,7 +330,7 @@ impl Generator {
         if !(probability > 0.0 && probability <= 1.0) {
             let given = format!("a probability of {probability} was given");
             let rule = "it is above 0 and at most 1";
-            return Err(refused(OpError::new(NAME, Fault::Attribute, given, rule)));
+            return Err(refused(OpError::new(NAME, OpErrorKind::Attribute, given, rule)));
         }
         // One division, of what no other op rounds with.
         let rate = self.state.on_stream().scalar(-(-probability).ln_1p());
@@ -413,7 +418,7 @@ fn wide_of(dtype: DType) -> Result<DType> {
         DType::F32 | DType::F16 | DType::BF16 => Ok(DType::F32),
         _ => {
             let given = format!("random {dtype} were asked for");
-            let error = OpError::new(NAME, Fault::DType, given, "they are f16, bf16, f32 or f64");
+            let error = OpError::new(NAME, OpErrorKind::DType, given, "they are f16, bf16, f32 or f64");
             Err(refused(error.hint("draw one of these and convert it")))
         }
     }

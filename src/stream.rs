@@ -20,11 +20,11 @@ use crate::check::Checks;
 use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::execute::{Askers, Donated, Driver, Flow, Standing, is_driving};
+use crate::execute::{CurrentActivity, DeferredFrees, Driver, InFlight, ReadSites, is_driving};
 use crate::limits::{ENTRIES_PER_HINT, LARGE_RELEASE};
 use crate::record::log::{Log, Pushed, Ticket};
-use crate::record::memo::{self, Known};
-use crate::record::replay::{Dropped, Replay, Replayed, TakeResults};
+use crate::record::memo::{self, InferredCall};
+use crate::record::trace_cache::{Dropped, Replay, Replayed, TakeResults};
 use crate::record::{Entry, FUSED, Fence, Fenced, caller, mode_code, mode_of, scoped_mode};
 use crate::tensor::{Tensor, here};
 use crate::trace::{self, Trace};
@@ -39,12 +39,12 @@ pub(crate) struct StreamShared {
     actor: Actor,
     /// There is one until the stream ends.
     driver: Mutex<Option<Driver>>,
-    flow: Arc<Flow>,
-    donated: Donated,
-    standing: Standing,
+    in_flight: Arc<InFlight>,
+    donated: DeferredFrees,
+    activity: CurrentActivity,
     mode: AtomicU32,
     replay: Replay,
-    askers: Askers,
+    read_sites: ReadSites,
     checks: Arc<Checks>,
     /// The body that ops go into instead of the log, which then stays empty.
     trace: Option<Arc<Trace>>,
@@ -81,8 +81,8 @@ impl<'a> RecordCall<'a> {
 
     /// The signature, if the kinds of the operands tell it.
     #[inline(always)]
-    fn known(&self) -> Option<Known> {
-        memo::by_kinds(self.op, self.attrs, self.bodies, self.operands)
+    fn known(&self) -> Option<InferredCall> {
+        memo::by_tokens(self.op, self.attrs, self.bodies, self.operands)
     }
 }
 
@@ -99,13 +99,13 @@ impl StreamShared {
 
     fn with_trace(id: StreamId, engine: Arc<EngineShared>, trace: Option<Arc<Trace>>) -> Arc<StreamShared> {
         let config = engine.config();
-        let builder = RegionBuilder::new(config.new_boundary_rule(engine.reports()), config.budgets());
+        let builder = RegionBuilder::new(config.new_boundary_rule(engine.telemetry()), config.budgets());
         let (max_regions, max_bytes) = config.in_flight();
-        let flow = Arc::new(Flow::new(max_regions, max_bytes));
+        let in_flight = Arc::new(InFlight::new(max_regions, max_bytes));
         // A body's stream launches nothing.
         let is_real = trace.is_none() && !is_forked();
         if is_real {
-            engine.note_flow(&flow);
+            engine.add_in_flight(&in_flight);
         }
         let stream = Arc::new(StreamShared {
             id,
@@ -113,12 +113,12 @@ impl StreamShared {
             demanded: AtomicU64::new(0),
             actor: Actor::new(),
             driver: Mutex::new(Rank::Driver, Some(Driver::new(builder))),
-            flow,
-            donated: Donated::new(),
-            standing: Standing::new(),
+            in_flight,
+            donated: DeferredFrees::new(),
+            activity: CurrentActivity::new(),
             mode: AtomicU32::new(0),
             replay: Replay::new(config.replays() && trace.is_none()),
-            askers: Askers::new(),
+            read_sites: ReadSites::new(),
             checks: Checks::new(engine.check_round().clone()),
             trace,
             engine,
@@ -155,25 +155,25 @@ impl StreamShared {
         &self.replay
     }
 
-    pub(crate) fn askers(&self) -> &Askers {
-        &self.askers
+    pub(crate) fn read_sites(&self) -> &ReadSites {
+        &self.read_sites
     }
 
     pub(crate) fn checks(&self) -> &Arc<Checks> {
         &self.checks
     }
 
-    pub(crate) fn flow(&self) -> &Arc<Flow> {
-        &self.flow
+    pub(crate) fn in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
     }
 
-    pub(crate) fn donated(&self) -> &Donated {
+    pub(crate) fn donated(&self) -> &DeferredFrees {
         &self.donated
     }
 
     /// What its first region that is not done is at.
-    pub(crate) fn standing(&self) -> &Standing {
-        &self.standing
+    pub(crate) fn activity(&self) -> &CurrentActivity {
+        &self.activity
     }
 
     /// Entries below this are waited for.
@@ -299,9 +299,9 @@ impl StreamShared {
     /// A handle on a value is dropped.
     #[inline]
     pub(crate) fn drop_handle(self: &Arc<Self>, value: Arc<ValueCell>) {
-        match value.life().drop_one(|| self.replay.at()) {
-            // The tape has the reference from now on (H1 of `record::replay::life`).
-            Dropped::Given => std::mem::forget(value),
+        match value.handles().drop_one(|| self.replay.at()) {
+            // The tape has the reference from now on (H1 of `record::trace_cache::handles`).
+            Dropped::MovedToTrace => std::mem::forget(value),
             Dropped::Shared => drop(value),
             Dropped::Last if self.trace.is_none() => self.release(value),
             Dropped::Last => {}
@@ -331,20 +331,20 @@ impl StreamShared {
             if why == Boundary::HostRead {
                 value.set_read();
             }
-            self.replay.submit(Entry::Need(value.clone(), why), self);
+            self.replay.submit(Entry::Demand(value.clone(), why), self);
         }
         self.notify();
     }
 
     /// As [`StreamShared::need`], because the host asks for the value at `site`.
     pub(crate) fn need_for_host(self: &Arc<Self>, value: &Arc<ValueCell>, site: &Site) {
-        self.note_asker(value, site);
+        self.note_read_site(value, site);
         self.need(value, Boundary::HostRead);
     }
 
-    fn note_asker(&self, value: &ValueCell, site: &Site) {
+    fn note_read_site(&self, value: &ValueCell, site: &Site) {
         if self.engine.is_observed() && self.trace.is_none() && value.needs_boundary() {
-            self.askers.put(value.id(), site.clone());
+            self.read_sites.put(value.id(), site.clone());
         }
     }
 
@@ -352,9 +352,9 @@ impl StreamShared {
     /// deadline, since it may not come back from the plugin.
     pub(crate) fn need_now(self: &Arc<Self>, value: &Arc<ValueCell>, deadline: Option<Instant>, site: &Site) {
         if value.needs_boundary() {
-            self.note_asker(value, site);
+            self.note_read_site(value, site);
             value.set_read();
-            self.replay.submit(Entry::Need(value.clone(), Boundary::HostRead), self);
+            self.replay.submit(Entry::Demand(value.clone(), Boundary::HostRead), self);
         }
         if value.outcome().get().is_none() {
             self.run_by(deadline);
@@ -398,7 +398,7 @@ impl StreamShared {
                 self.checks.at_end(self)
             }
             Some(Fenced::Abandoned) => Err(Error::abandoned()),
-            None => Err(Error::timeout(took, format!("stream {}", self.id), self.standing.look())),
+            None => Err(Error::timeout(took, format!("stream {}", self.id), self.activity.look())),
         }
     }
 
@@ -421,7 +421,7 @@ impl StreamShared {
             return Err(trace.no_data("an event", site.clone()));
         }
         if (*fence).as_ref().get().is_none() {
-            self.replay.submit(Entry::After(fence), self);
+            self.replay.submit(Entry::WaitFor(fence), self);
         }
         Ok(())
     }
@@ -432,7 +432,7 @@ impl StreamShared {
         let mut results = Tensors::new();
         match self.replay.record(&call, self, &mut results) {
             Replayed::Yes => {}
-            Replayed::No => self.record_anew(&call, call.known(), &mut results)?,
+            Replayed::No => self.record_new(&call, call.known(), &mut results)?,
             Replayed::TooMany => return Err(self.no_room(call.site)),
         }
         Ok(results)
@@ -441,32 +441,32 @@ impl StreamShared {
     /// As [`StreamShared::record`], for an op that has one result.
     #[inline(always)]
     pub(crate) fn record_one(self: &Arc<Self>, call: RecordCall<'_>) -> Result<Tensor> {
-        match self.record_usual(&call) {
+        match self.record_fast(&call) {
             Some(result) => Ok(result),
             None => {
                 #[expect(clippy::redundant_locals, reason = "a copy, so that the one above has no address")]
                 let call = call;
-                self.record_unusual(&call)
+                self.record_slow(&call)
             }
         }
     }
 
     /// Records an op that has one result if it is what is expected, at the place where it usually is. If not, it is still to be recorded.
     #[inline(always)]
-    pub(crate) fn record_usual(self: &Arc<Self>, call: &RecordCall<'_>) -> Option<Tensor> {
-        self.replay.record_usual(call, self).map(|cell| Tensor::new(cell, self.clone()))
+    pub(crate) fn record_fast(self: &Arc<Self>, call: &RecordCall<'_>) -> Option<Tensor> {
+        self.replay.record_fast(call, self).map(|cell| Tensor::new(cell, self.clone()))
     }
 
     /// Records an op that has one result.
     #[inline(never)]
-    pub(crate) fn record_unusual(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
+    pub(crate) fn record_slow(self: &Arc<Self>, call: &RecordCall<'_>) -> Result<Tensor> {
         self.record_single(call, || call.known())
     }
 
     /// Records an op of two operands that has one result if both have one type. If not, it is still to be recorded, and what is expected is
     /// expected as before.
     #[inline(never)]
-    pub(crate) fn record_alike(
+    pub(crate) fn record_same_type(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
         [lhs, rhs]: [&Tensor; 2],
@@ -483,23 +483,23 @@ impl StreamShared {
     fn record_single(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
-        known: impl FnOnce() -> Option<Known>,
+        known: impl FnOnce() -> Option<InferredCall>,
     ) -> Result<Tensor> {
         Error::unless_forked(call.site)?;
         let mut result = None;
         match self.replay.record(call, self, &mut result) {
             Replayed::Yes => {}
-            Replayed::No => self.record_anew(call, known(), &mut result)?,
+            Replayed::No => self.record_new(call, known(), &mut result)?,
             Replayed::TooMany => return Err(self.no_room(call.site)),
         }
         result.ok_or_else(|| crate::error::bug!("{} has no result", call.op))
     }
 
     #[inline(always)]
-    fn record_anew(
+    fn record_new(
         self: &Arc<Self>,
         call: &RecordCall<'_>,
-        known: Option<Known>,
+        known: Option<InferredCall>,
         made: &mut impl TakeResults,
     ) -> Result<()> {
         let &RecordCall { op, attrs, bodies, operands, effect, site } = call;
@@ -572,12 +572,12 @@ impl StreamShared {
     #[inline]
     pub(crate) fn promise(
         self: &Arc<Self>,
-        known: &Known,
+        known: &InferredCall,
         made: &mut impl TakeResults,
     ) -> Results<ValuePromise> {
         let mut results = Results::new();
         for (index, ty) in known.signature.results().iter().enumerate() {
-            let (cell, promise) = ValueCell::promised_as(ty.clone(), known.kind(index));
+            let (cell, promise) = ValueCell::promised_as(ty.clone(), known.type_token(index));
             results.push(promise);
             made.put(Tensor::new(cell, self.clone()));
         }
@@ -618,18 +618,18 @@ impl Drop for StreamShared {
             return;
         }
         let log = std::mem::replace(&mut self.log, Log::new());
-        let donated = std::mem::replace(&mut self.donated, Donated::new());
+        let donated = std::mem::replace(&mut self.donated, DeferredFrees::new());
         let replay = std::mem::replace(&mut self.replay, Replay::new(false));
         let rest = (log, self.driver.lock().take(), replay, donated);
         // If it does not come back, the engine stays: its end would wait for that thread.
         let (engine, since) = (self.engine.clone(), Instant::now());
-        let ended = self.engine.within(deadline, move |hand_over| {
+        let ended = self.engine.run_with_deadline(deadline, move |hand_over| {
             drop(rest);
             drop(engine);
             hand_over(());
         });
         if ended.is_none() {
-            self.engine.tell_late(since.elapsed());
+            self.engine.report_late(since.elapsed());
         }
     }
 }

@@ -5,7 +5,7 @@
 //! last of them goes, the device memory goes.
 //!
 //! Invariants:
-//! - V1: the number of handles is counted apart ([`Life`]). When it becomes zero, a release is appended to the value's stream, or its tape
+//! - V1: the number of handles is counted apart ([`HandleCount`]). When it becomes zero, a release is appended to the value's stream, or its tape
 //!   finds that out, so that the end of its life has a place in the program.
 //! - V2: no handle can be made from a value without handles. So a region that holds the last reference to a value whose
 //!   release it has seen is its last reader, and may reuse its memory.
@@ -21,13 +21,13 @@ use fuseline_fusion::region::{TraceResult, TraceValue};
 use fuseline_fusion::{OpCode, Scalar, Site, TensorType, ValueId};
 use fuseline_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fuseline_sync::once::{Abandoned, Once, Promise};
-use fuseline_sync::{Tally, fence, next_block, ordering};
+use fuseline_sync::{StatCounter, fence, next_block, ordering};
 
 use crate::device::Buffer;
 use crate::error::{Failure, RegionRef};
-use crate::record::memo::Kind;
-use crate::record::replay::{Dropped, Life};
-use crate::trace::Place;
+use crate::record::memo::TypeToken;
+use crate::record::trace_cache::{Dropped, HandleCount};
+use crate::trace::BodyPosition;
 
 /// What is known of a region after it was sealed: for events, errors and explanations.
 #[derive(Debug)]
@@ -64,12 +64,12 @@ impl RegionInfo {
 
 /// Which region made a value, and as which result.
 #[derive(Clone, Debug)]
-pub(crate) struct Maker {
+pub(crate) struct Producer {
     pub(crate) region: Arc<RegionInfo>,
     pub(crate) result: u32,
 }
 
-impl Maker {
+impl Producer {
     /// Op and call site.
     pub(crate) fn address(&self) -> (Option<OpCode>, Site) {
         match self.region.canon.graph().maker(Ref::Result(self.result)) {
@@ -86,12 +86,12 @@ pub(crate) enum Outcome {
     Data {
         buffer: Buffer,
         /// `None` for data from the host.
-        maker: Option<Maker>,
+        maker: Option<Producer>,
     },
     /// It is a lifted scalar, known to the host.
     Scalar(Scalar),
     /// It belongs to a body that is or was recorded, and has no data of its own.
-    Traced(Place),
+    Traced(BodyPosition),
     /// It could not be computed.
     Failed(Arc<Failure>),
     /// Nobody will compute it.
@@ -106,17 +106,17 @@ impl Abandoned for Outcome {
 
 /// One value.
 pub(crate) struct ValueCell {
-    /// Changes when the cell is used again ([`ValueCell::renew`]).
+    /// Changes when the cell is used again ([`ValueCell::recycle`]).
     id: AtomicU64,
     /// Number of handles (V1), and whether it is on a tape.
-    life: Life,
+    handles: HandleCount,
     ty: TensorType,
     /// Of this type.
-    kind: Kind,
+    type_token: TypeToken,
     /// It is a lifted scalar.
     is_scalar: bool,
     /// Asking for it is no boundary any more: the program has asked for one since the op that makes it.
-    settled: AtomicBool,
+    boundary_passed: AtomicBool,
     /// The host has asked for its data.
     read: AtomicBool,
     /// What its elements, indices, are known to be below, and since which round of checks ([`ValueCell::set_known_below`]); 0 for nothing.
@@ -159,14 +159,20 @@ pub(crate) fn fresh_id() -> ValueId {
 
 impl ValueCell {
     #[inline(always)]
-    fn new(ty: TensorType, kind: Kind, settled: bool, is_scalar: bool, outcome: Once<Outcome>) -> ValueCell {
+    fn new(
+        ty: TensorType,
+        type_token: TypeToken,
+        boundary_passed: bool,
+        is_scalar: bool,
+        outcome: Once<Outcome>,
+    ) -> ValueCell {
         ValueCell {
             id: AtomicU64::new(fresh_id().to_raw()),
-            life: Life::new(),
+            handles: HandleCount::new(),
             ty,
-            kind,
+            type_token,
             is_scalar,
-            settled: AtomicBool::new(settled),
+            boundary_passed: AtomicBool::new(boundary_passed),
             read: AtomicBool::new(false),
             known_below: AtomicU64::new(0),
             outcome,
@@ -175,8 +181,8 @@ impl ValueCell {
 
     /// A value that an op makes, with one handle, and no promise to make it yet.
     pub(crate) fn pending(ty: TensorType) -> ValueCell {
-        let kind = Kind::of(&ty);
-        ValueCell::new(ty, kind, false, false, Once::pending())
+        let type_token = TypeToken::of(&ty);
+        ValueCell::new(ty, type_token, false, false, Once::pending())
     }
 
     /// A value that an op makes, with one handle, and the promise to make it.
@@ -186,22 +192,22 @@ impl ValueCell {
 
     /// The same for a type whose kind is known.
     #[inline(always)]
-    pub(crate) fn promised_as(ty: TensorType, kind: Kind) -> (Arc<ValueCell>, ValuePromise) {
-        ValuePromise::new(ValueCell::new(ty, kind, false, false, Once::pending()))
+    pub(crate) fn promised_as(ty: TensorType, type_token: TypeToken) -> (Arc<ValueCell>, ValuePromise) {
+        ValuePromise::new(ValueCell::new(ty, type_token, false, false, Once::pending()))
     }
 
     /// Makes another value of the same type, the result of a tape with this number, of one that was never made, and to which nobody has a
     /// reference but the caller. False if somebody has waited for it.
     #[inline]
-    pub(crate) fn renew(&self, number: u32) -> bool {
+    pub(crate) fn recycle(&self, number: u32) -> bool {
         // What those who had references did comes before.
         fence(ordering!(Acquire, "value_renew"));
         if !self.outcome.is_untouched() {
             return false;
         }
         self.id.store(fresh_id().to_raw(), Ordering::Relaxed);
-        self.life.make(number);
-        self.settled.store(false, Ordering::Relaxed);
+        self.handles.make(number);
+        self.boundary_passed.store(false, Ordering::Relaxed);
         self.read.store(false, Ordering::Relaxed);
         self.known_below.store(0, Ordering::Relaxed);
         true
@@ -209,23 +215,23 @@ impl ValueCell {
 
     /// Number of handles, and whether it is on a tape.
     #[inline(always)]
-    pub(crate) fn life(&self) -> &Life {
-        &self.life
+    pub(crate) fn handles(&self) -> &HandleCount {
+        &self.handles
     }
 
     /// The promise of a value without handles, which an op makes for other ops.
     pub(crate) fn promised_to_nobody(ty: TensorType) -> ValuePromise {
         let (cell, promise) = ValueCell::promised(ty);
-        let dropped = cell.life.drop_one(|| 0);
+        let dropped = cell.handles.drop_one(|| 0);
         debug_assert_eq!(dropped, Dropped::Last, "bug: a new value is on a tape");
         promise
     }
 
     /// A value whose outcome is known, with one handle.
     pub(crate) fn known(ty: TensorType, outcome: Outcome) -> Arc<ValueCell> {
-        let kind = Kind::of(&ty);
+        let type_token = TypeToken::of(&ty);
         let is_scalar = matches!(outcome, Outcome::Scalar(_));
-        Arc::new(ValueCell::new(ty, kind, true, is_scalar, Once::ready(outcome)))
+        Arc::new(ValueCell::new(ty, type_token, true, is_scalar, Once::ready(outcome)))
     }
 
     /// A lifted scalar, with one handle.
@@ -243,8 +249,8 @@ impl ValueCell {
 
     /// What its type is found by sooner.
     #[inline]
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
+    pub(crate) fn type_token(&self) -> TypeToken {
+        self.type_token
     }
 
     pub(crate) fn outcome(&self) -> &Once<Outcome> {
@@ -271,7 +277,7 @@ impl ValueCell {
     }
 
     /// Where it is in a body, if it belongs to one.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn place(&self) -> Option<&BodyPosition> {
         match self.outcome.get() {
             Some(Outcome::Traced(place)) => Some(place),
             _ => None,
@@ -280,12 +286,12 @@ impl ValueCell {
 
     /// Whether anybody has a handle on it.
     pub(crate) fn has_handles(&self) -> bool {
-        self.life.has_handles()
+        self.handles.has_handles()
     }
 
     /// Whether asking for it may be a boundary, as the log of its stream will tell. A stale answer costs a log entry.
     pub(crate) fn needs_boundary(&self) -> bool {
-        !self.settled.load(Ordering::Relaxed)
+        !self.boundary_passed.load(Ordering::Relaxed)
     }
 
     /// The host asks for its data. The entry of the log that says so comes behind.
@@ -313,8 +319,8 @@ impl ValueCell {
     }
 
     /// It was in a region that ended where the program asked.
-    pub(crate) fn set_settled(&self) {
-        self.settled.store(true, Ordering::Relaxed);
+    pub(crate) fn set_boundary_passed(&self) {
+        self.boundary_passed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -393,11 +399,11 @@ impl TraceResult for ValuePromise {
 
 /// A counter that many threads add to and anybody reads.
 #[derive(Debug)]
-pub(crate) struct Counter(Tally);
+pub(crate) struct Counter(StatCounter);
 
 impl Counter {
     pub(crate) fn new() -> Counter {
-        Counter(Tally::new(0))
+        Counter(StatCounter::new(0))
     }
 
     pub(crate) fn add(&self, amount: u64) {
@@ -441,7 +447,7 @@ mod loom_tests {
     fn beside(other: fn(&Counted), last: fn(&Counted)) {
         loom::model(move || {
             let cell = Arc::new(ValueCell::pending(TensorType::scalar(DType::F32)));
-            let _ = cell.life().drop_one(|| 0);
+            let _ = cell.handles().drop_one(|| 0);
             let counted =
                 Counted { value: ValueRef(cell), references: AtomicU32::new(2), memory: UnsafeCell::new(0) };
             let counted = Arc::new(counted);
@@ -462,7 +468,7 @@ mod loom_tests {
     fn loom_what_was_waited_for_is_not_renewed() {
         beside(
             |counted| counted.value.0.outcome().subscribe(|| ()),
-            |counted| assert!(!counted.value.0.renew(1), "somebody waits for it"),
+            |counted| assert!(!counted.value.0.recycle(1), "somebody waits for it"),
         );
     }
 
@@ -492,7 +498,7 @@ mod tests {
         let cell = ValueCell::scalar(Scalar::new(1.0f32));
         let (first, last) = (ValueRef(cell.clone()), ValueRef(cell));
         assert!(!first.is_last());
-        assert_eq!(first.0.life().drop_one(|| 0), Dropped::Last);
+        assert_eq!(first.0.handles().drop_one(|| 0), Dropped::Last);
         drop(first);
         assert!(last.is_last());
     }

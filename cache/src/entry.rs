@@ -142,7 +142,7 @@ impl<A, E> State<A, E> {
     }
 
     /// An executable runs: what failed before counts for nothing.
-    pub(crate) fn prove(&mut self) {
+    pub(crate) fn confirm(&mut self) {
         if self.failure.is_none() {
             self.attempts = 0;
         }

@@ -97,7 +97,7 @@ pub struct Hit<A> {
     pub artifact: Arc<A>,
     /// The outputs that it returns; they include those asked for.
     pub outputs: OutputSet,
-    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by [`MemoryCache::prove`].
+    /// Attempts at it have failed, and none was seen to run since: if this one does, say so by [`MemoryCache::confirm`].
     pub is_unproven: bool,
 }
 
@@ -277,10 +277,10 @@ impl<A: Artifact, E: Send + Sync + 'static> MemoryCache<A, E> {
     }
 
     /// An artifact of this key turned out to be of use: attempts that failed before it count for nothing.
-    pub fn prove(&self, key: &Key, canonical: &[u8]) {
+    pub fn confirm(&self, key: &Key, canonical: &[u8]) {
         let entry = self.0.table.get(key).filter(|entry| *entry.canonical == *canonical);
         if let Some(entry) = entry {
-            entry.state.lock().prove();
+            entry.state.lock().confirm();
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::Duration;
 
-use fuseline_cache::disk::{DiskCache, DiskConfig, DiskStats, Joined};
+use fuseline_cache::disk::{DiskCache, DiskConfig, DiskStats, JoinOutcome};
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request, Sealer, Secret};
 use proptest::prelude::*;
 
@@ -190,9 +190,9 @@ impl Model {
                     let name = of(request).name();
                     let was = self.entries.get(&name).filter(|_| !self.damaged.contains(&name)).cloned();
                     match cache.join(&of(request).request(), Duration::ZERO) {
-                        Joined::Made(record) => prop_assert_eq!(Some(record), was),
-                        Joined::Mine(_) => prop_assert_eq!(None, was),
-                        Joined::Alone => prop_assert!(false, "nobody else is there"),
+                        JoinOutcome::Ready(record) => prop_assert_eq!(Some(record), was),
+                        JoinOutcome::Leader(_) => prop_assert_eq!(None, was),
+                        JoinOutcome::NoLock => prop_assert!(false, "nobody else is there"),
                     }
                     prop_assert_eq!(root.log.take().len(), usize::from(self.damaged.contains(&name)));
                     if self.damaged.remove(&name) {

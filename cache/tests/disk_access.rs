@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseline_cache::Secret;
 use fuseline_cache::disk::{
-    DiskCache, DiskConfig, Joined, Off, Output, SecretSource, Stage, Why, open_given, resolve_new,
-    write_given,
+    DiskCache, DiskConfig, DiskDisabled, JoinOutcome, Output, Reason, SecretSource, Stage, open_given,
+    resolve_new, write_given,
 };
 use rustix::fs::{FileType, Mode};
 
@@ -29,8 +29,8 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A folder that was in use and is no longer what it should be: there is no tier, for this reason at this path.
-fn refuses(root: &Root, path: &Path, is_so: impl Fn(&Why) -> bool) {
-    let off: Off = root.open_with(root.config()).expect_err("used all the same");
+fn refuses(root: &Root, path: &Path, is_so: impl Fn(&Reason) -> bool) {
+    let off: DiskDisabled = root.open_with(root.config()).expect_err("used all the same");
     assert!(is_so(&off.why), "{off:?}");
     assert_eq!(off.path, path, "{off}");
     assert!(off.to_string().contains(&*path.to_string_lossy()), "{off}");
@@ -88,9 +88,9 @@ fn folders_that_others_may_use_are_refused() {
                     assert!(root.open_with(root.config()).is_ok(), "{bits:o}");
                     continue;
                 }
-                refuses(&root, &folder, |why| matches!(why, Why::OthersChange(mode) if *mode == bits));
+                refuses(&root, &folder, |why| matches!(why, Reason::OthersChange(mode) if *mode == bits));
             } else {
-                refuses(&root, &folder, |why| matches!(why, Why::Mode(mode) if *mode == bits));
+                refuses(&root, &folder, |why| matches!(why, Reason::Mode(mode) if *mode == bits));
             }
             // What is said helps.
             set_mode(&folder, bits & 0o700);
@@ -109,7 +109,7 @@ fn folders_of_another_user_are_refused() {
         let root = used();
         let folder = folders(&root).remove(place);
         chown(&folder, Some(SOMEBODY_ELSE), None).unwrap();
-        refuses(&root, &folder, |why| matches!(why, Why::Owner { owner: SOMEBODY_ELSE, .. }));
+        refuses(&root, &folder, |why| matches!(why, Reason::Owner { owner: SOMEBODY_ELSE, .. }));
     }
 }
 
@@ -121,10 +121,10 @@ fn links_in_place_of_folders_are_refused() {
         let aside = root.dir.path().join("aside");
         fs::rename(&folder, &aside).unwrap();
         symlink(&aside, &folder).unwrap();
-        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        refuses(&root, &folder, |why| matches!(why, Reason::NoFolder));
         // Nor one that leads nowhere.
         fs::remove_dir_all(&aside).unwrap();
-        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        refuses(&root, &folder, |why| matches!(why, Reason::NoFolder));
         assert!(!is_there(&aside), "made by way of a link");
     }
 }
@@ -136,10 +136,10 @@ fn files_and_pipes_in_place_of_folders_are_refused() {
         let folder = folders(&root).remove(place);
         fs::remove_dir_all(&folder).unwrap();
         fs::write(&folder, "x").unwrap();
-        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        refuses(&root, &folder, |why| matches!(why, Reason::NoFolder));
         fs::remove_file(&folder).unwrap();
         pipe(&folder);
-        refuses(&root, &folder, |why| matches!(why, Why::NoFolder));
+        refuses(&root, &folder, |why| matches!(why, Reason::NoFolder));
     }
 }
 
@@ -149,7 +149,7 @@ fn a_file_above_the_folder_is_told() {
     fs::write(root.path(), "x").unwrap();
     let config = DiskConfig { root: root.path().join("below"), ..root.given() };
     let off = root.open_with(config).expect_err("a folder in a file");
-    assert!(matches!(off.why, Why::Io { .. }), "{off:?}");
+    assert!(matches!(off.why, Reason::Io { .. }), "{off:?}");
 }
 
 /// Who may rename what is in a folder above may put another folder here.
@@ -167,7 +167,7 @@ fn folders_that_everybody_may_exchange_are_refused() {
             _ => config.secret = SecretSource::File(place.join("cache.key")),
         }
         let off = root.open_with(config.clone()).expect_err("used all the same");
-        assert!(matches!(off.why, Why::OthersWrite), "{off:?}");
+        assert!(matches!(off.why, Reason::OthersWrite), "{off:?}");
         assert_eq!(off.path, open.canonicalize().unwrap());
         // By way of a link to it too.
         let link = root.dir.path().join("link");
@@ -179,7 +179,7 @@ fn folders_that_everybody_may_exchange_are_refused() {
             _ => linked.secret = SecretSource::File(place.join("cache.key")),
         }
         let off = root.open_with(linked.clone()).expect_err("used all the same");
-        assert!(matches!(off.why, Why::OthersWrite), "{off:?}");
+        assert!(matches!(off.why, Reason::OthersWrite), "{off:?}");
         // Where each may only remove what is their own, as in the folder of temporary files, it is all right.
         set_mode(&open, 0o1777);
         assert!(root.open_with(config).is_ok());
@@ -211,7 +211,7 @@ fn folders_below_another_users_are_refused() {
                 _ => config.secret = SecretSource::File(way.join("new").join(above).join("cache.key")),
             }
             let off = root.open_with(config).expect_err("used all the same");
-            assert!(matches!(off.why, Why::Owner { owner: SOMEBODY_ELSE, .. }), "{off:?}");
+            assert!(matches!(off.why, Reason::Owner { owner: SOMEBODY_ELSE, .. }), "{off:?}");
             assert_eq!(off.path, theirs);
             assert_eq!(support::list(&theirs.join("below")), Vec::<String>::new(), "made all the same");
         }
@@ -249,10 +249,10 @@ fn links_that_another_user_made_are_not_followed() {
     }
     for config in [config, keyed] {
         let off = root.open_with(config).expect_err("used all the same");
-        assert!(matches!(off.why, Why::Link(SOMEBODY_ELSE)), "{off:?}");
+        assert!(matches!(off.why, Reason::Link(SOMEBODY_ELSE)), "{off:?}");
     }
     assert_eq!(support::list(&good), ["key"], "made by way of a link");
-    assert!(matches!(fuseline_cache::disk::read_key(&file), Err(Off { why: Why::Link(_), .. })));
+    assert!(matches!(fuseline_cache::disk::read_key(&file), Err(DiskDisabled { why: Reason::Link(_), .. })));
     let refused =
         |error: std::io::Error| assert!(error.to_string().contains("it is not followed"), "{error}");
     refused(open_given(&file).expect_err("read"));
@@ -312,7 +312,7 @@ fn folders_that_a_group_may_exchange_are_refused() {
     assert!(root.open_with(config.clone()).is_ok(), "root's own group");
     chown(&shared, None, Some(SOMEBODY_ELSE)).unwrap();
     let off = root.open_with(config.clone()).expect_err("used all the same");
-    assert!(matches!(off.why, Why::OthersWrite) && off.path == shared, "{off:?}");
+    assert!(matches!(off.why, Reason::OthersWrite) && off.path == shared, "{off:?}");
     set_mode(&shared, 0o1770);
     assert!(root.open_with(config).is_ok());
 }
@@ -429,7 +429,7 @@ fn what_does_not_belong_there_is_in_nobodys_way() {
     assert!(cache.quarantine(&crashed).is_some(), "{:?}", root.log.take());
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert!(cache.store(&record("c")));
-    assert!(matches!(cache.join(&record("d").request(), std::time::Duration::ZERO), Joined::Mine(_)));
+    assert!(matches!(cache.join(&record("d").request(), std::time::Duration::ZERO), JoinOutcome::Leader(_)));
     // Everything is older than nothing: all entries go, whatever else is there.
     let swept = cache.sweep_to(0).expect("a sweep");
     assert_eq!(cache.load(&record("a").request()).found(), None);
@@ -547,11 +547,11 @@ fn the_file_of_the_secret_is_checked() {
     if is_root() {
         let root = used();
         chown(root.key(), Some(SOMEBODY_ELSE), None).unwrap();
-        refuses(&root, &root.key(), |why| matches!(why, Why::Owner { owner: SOMEBODY_ELSE, .. }));
+        refuses(&root, &root.key(), |why| matches!(why, Reason::Owner { owner: SOMEBODY_ELSE, .. }));
     }
     let root = Root::new();
     let config = DiskConfig { secret: SecretSource::File("/".into()), ..root.config() };
-    assert!(matches!(root.open_with(config), Err(Off { why: Why::KeyFile(_), .. })));
+    assert!(matches!(root.open_with(config), Err(DiskDisabled { why: Reason::KeyFile(_), .. })));
 }
 
 /// Without the secret entries are worth nothing, and are made again.
@@ -625,7 +625,10 @@ fn who_may_only_read_makes_and_changes_nothing() {
     assert!(cache.sweep().is_none());
     assert!(!cache.remove(&record.name()), "what the plugin did not load is not its to remove");
     // Nobody has to wait for who stores nothing.
-    assert!(matches!(cache.join(&support::record("b").request(), std::time::Duration::ZERO), Joined::Alone));
+    assert!(matches!(
+        cache.join(&support::record("b").request(), std::time::Duration::ZERO),
+        JoinOutcome::NoLock
+    ));
     drop(cache);
     root.assert_quiet();
     assert_eq!(tree(root.dir.path()), before);
@@ -634,7 +637,7 @@ fn who_may_only_read_makes_and_changes_nothing() {
         fs::remove_dir_all(root.dir.path().join(what)).unwrap();
         let before = tree(root.dir.path());
         let off = root.open_with(read_only()).expect_err(what);
-        assert!(matches!(off.why, Why::Io { .. } | Why::KeyFile(_)), "{off:?}");
+        assert!(matches!(off.why, Reason::Io { .. } | Reason::KeyFile(_)), "{off:?}");
         assert_eq!(tree(root.dir.path()), before);
     }
     let given = DiskConfig { secret: SecretSource::Given(Secret::new([1; 32])), ..read_only() };
@@ -692,7 +695,7 @@ fn user(theirs: &Path, own: &Path) {
     let open = |dir: &Path| DiskCache::open(config(dir), log.observer());
     let off = open(theirs).expect_err("root's folder");
     assert!(
-        matches!(&off.why, Why::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied),
+        matches!(&off.why, Reason::Io { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied),
         "{off:?}"
     );
     // A folder that may be looked into, of another user.
@@ -720,7 +723,7 @@ fn user(theirs: &Path, own: &Path) {
         set_mode(&path, 0o000);
         assert!(matches!(
             open(own).unwrap().join(&record("f").request(), std::time::Duration::ZERO),
-            Joined::Mine(_)
+            JoinOutcome::Leader(_)
         ));
         assert!(!is_there(&path), "{folder}");
         assert_eq!(log.take(), Vec::<String>::new(), "{folder}");

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fuseline_cache::disk::{DiskCache, DiskConfig, Files, Joined, Stage, System};
+use fuseline_cache::disk::{DiskCache, DiskConfig, Files, JoinOutcome, Stage, System};
 use fuseline_cache::{Name, Record};
 use rustix::io::Errno;
 
@@ -74,8 +74,8 @@ fn use_all(cache: &DiskCache, seen: &mut Vec<Record>) {
     }
     let mark = cache.mark(Stage::Make, &record("c").name(), &record("c").name());
     match cache.join(&record("c").request(), Duration::ZERO) {
-        Joined::Made(found) => assert_eq!(found, record("c")),
-        Joined::Mine(_) | Joined::Alone => drop(cache.store(&record("c"))),
+        JoinOutcome::Ready(found) => assert_eq!(found, record("c")),
+        JoinOutcome::Leader(_) | JoinOutcome::NoLock => drop(cache.store(&record("c"))),
     }
     drop(mark);
     load("c");
@@ -112,7 +112,7 @@ fn works_again(root: &Root, files: &Arc<Faulty>, what: &str) {
     assert!(cache.store(&record("again")), "{what}: {:?}", root.log.take());
     assert_eq!(cache.load(&record("again").request()).found(), Some(record("again")), "{what}");
     assert!(cache.mark(Stage::Run, &record("again").name(), &record("again").name()).is_some(), "{what}");
-    assert!(matches!(cache.join(&record("new").request(), Duration::ZERO), Joined::Mine(_)), "{what}");
+    assert!(matches!(cache.join(&record("new").request(), Duration::ZERO), JoinOutcome::Leader(_)), "{what}");
     assert!(cache.sweep().is_some(), "{what}");
     let dead = cache.quarantine(&record("dead").name());
     assert!(dead.is_some(), "{what}: what crashed is tried again");
@@ -335,7 +335,7 @@ fn without_locks_every_process_is_on_its_own() {
     for _ in 0..3 {
         let cache = root.open_on(files.clone(), root.config()).unwrap();
         assert!(cache.mark(Stage::Make, &record("a").name(), &record("a").name()).is_none());
-        assert!(matches!(cache.join(&record("a").request(), Duration::from_secs(60)), Joined::Alone));
+        assert!(matches!(cache.join(&record("a").request(), Duration::from_secs(60)), JoinOutcome::NoLock));
         assert!(cache.store(&record("a")) && cache.store(&record("b")));
         assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
         assert!(cache.sweep_to(0).is_some_and(|swept| swept.evicted == 2));
@@ -353,7 +353,9 @@ fn locks_are_taken_on_files_that_may_be_written_to() {
     let files = Faulty::new(Plan::LocksNeedWriting);
     let cache = root.open_on(files.clone(), root.config()).unwrap();
     assert!(cache.quarantine(&record("dead").name()).is_some());
-    let Joined::Mine(flight) = cache.join(&record("c").request(), Duration::ZERO) else { panic!("a flight") };
+    let JoinOutcome::Leader(flight) = cache.join(&record("c").request(), Duration::ZERO) else {
+        panic!("a flight")
+    };
     assert!(cache.store(&record("c")) && cache.store(&record("a")));
     let swept = cache.sweep_to(0).unwrap();
     assert_eq!((swept.orphans, swept.entries), (2, 1), "{swept:?}");
@@ -407,7 +409,7 @@ fn within_limit(limit: u64, dir: &std::path::Path) {
             assert_eq!(is_marked, limit >= 40 + 72, "{limit}");
         }
         Err(off) => {
-            let fuseline_cache::disk::Why::Io { error, .. } = &off.why else { panic!("{off:?}") };
+            let fuseline_cache::disk::Reason::Io { error, .. } = &off.why else { panic!("{off:?}") };
             assert!(limit < 32 && too_large(error), "{limit}: {off}");
         }
     }
@@ -433,7 +435,9 @@ fn within_limit(limit: u64, dir: &std::path::Path) {
 fn a_forked_process_removes_nothing_of_its_parent() {
     let (root, files) = (Root::in_memory(), Faulty::new(Plan::Works));
     let cache = root.open_on(files.clone(), root.config()).unwrap();
-    let Joined::Mine(flight) = cache.join(&record("a").request(), Duration::ZERO) else { panic!("a flight") };
+    let JoinOutcome::Leader(flight) = cache.join(&record("a").request(), Duration::ZERO) else {
+        panic!("a flight")
+    };
     let (marks, flights) = (root.list("marks"), root.list("flights"));
     assert_eq!((marks.len(), flights.len()), (1, 1));
     files.fork();
@@ -457,7 +461,8 @@ fn a_store_that_ends_anywhere_leaves_a_whole_entry_or_none() {
                 assert!(cache.store(&bystander));
                 assert!(old.as_ref().is_none_or(|old| cache.store(old)));
                 files.plan(Plan::Dead(at));
-                let Joined::Mine(flight) = cache.join(&version("a", 0, 0).request(), Duration::ZERO) else {
+                let JoinOutcome::Leader(flight) = cache.join(&version("a", 0, 0).request(), Duration::ZERO)
+                else {
                     // There is an old one, or the end came before the lock.
                     cache.store(&new);
                     drop(cache);
@@ -556,7 +561,7 @@ fn a_folder_that_was_removed_comes_back() {
             match first {
                 "join" => {
                     let joined = cache.join(&record("b").request(), Duration::ZERO);
-                    assert!(matches!(joined, Joined::Mine(_)), "{what}: {joined:?}");
+                    assert!(matches!(joined, JoinOutcome::Leader(_)), "{what}: {joined:?}");
                 }
                 "sweep" => {
                     assert!(cache.sweep().is_some(), "{what}");
@@ -571,7 +576,7 @@ fn a_folder_that_was_removed_comes_back() {
             assert!(cache.store(&record("a")), "{what} {first}: {:?}", root.log.take());
             assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")), "{what} {first}");
             let joined = cache.join(&record("b").request(), Duration::ZERO);
-            assert!(matches!(joined, Joined::Mine(_)), "{what} {first}: {joined:?}");
+            assert!(matches!(joined, JoinOutcome::Leader(_)), "{what} {first}: {joined:?}");
             drop(joined);
             assert!(cache.sweep().is_some(), "{what} {first}");
             assert_eq!(root.open().load(&record("a").request()).found(), Some(record("a")), "{what} {first}");
@@ -654,7 +659,7 @@ fn closed(cache: &DiskCache, log: &support::Log) {
     assert!(told.len() == 1 && told[0].contains("make the marks"), "{told:?}");
     assert_eq!(cache.load(&record("a").request()).found(), Some(record("a")));
     assert!(!cache.store(&record("b")));
-    assert!(matches!(cache.join(&record("b").request(), Duration::from_secs(60)), Joined::Alone));
+    assert!(matches!(cache.join(&record("b").request(), Duration::from_secs(60)), JoinOutcome::NoLock));
     assert!(cache.mark(Stage::Run, &record("a").name(), &record("a").name()).is_none());
     assert!(!cache.remove(&record("a").name()));
     cache.sweep_to(0);

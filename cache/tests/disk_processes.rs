@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::disk::{DiskCache, DiskConfig, Joined, SecretSource};
+use fuseline_cache::disk::{DiskCache, DiskConfig, JoinOutcome, SecretSource};
 use fuseline_cache::{Name, Secret};
 
 use support::faulty::{Call, Faulty, Plan};
@@ -145,9 +145,9 @@ fn make(dir: &Path, process: usize) {
             continue;
         }
         match cache.join(&record.request(), PATIENCE) {
-            Joined::Made(found) => assert_eq!(found, record),
-            Joined::Alone => panic!("not even in a minute"),
-            Joined::Mine(flight) => {
+            JoinOutcome::Ready(found) => assert_eq!(found, record),
+            JoinOutcome::NoLock => panic!("not even in a minute"),
+            JoinOutcome::Leader(flight) => {
                 std::thread::sleep(Duration::from_millis(50));
                 log.write_all(&[&record.request[..], b"\n"].concat()).unwrap();
                 assert!(cache.store(&record));
@@ -225,9 +225,9 @@ fn take_part(dir: &Path, process: u64, round: u64) {
                     continue;
                 }
                 match cache.join(&wanted.request(), Duration::from_millis(random.next() % 100)) {
-                    Joined::Made(found) => assert!(is_genuine(&found)),
-                    Joined::Alone => {}
-                    Joined::Mine(_flight) => {
+                    JoinOutcome::Ready(found) => assert!(is_genuine(&found)),
+                    JoinOutcome::NoLock => {}
+                    JoinOutcome::Leader(_flight) => {
                         std::thread::sleep(Duration::from_millis(random.next() % 5));
                         assert!(cache.store(&wanted));
                     }
@@ -247,8 +247,8 @@ fn the_flight_of_a_killed_process_is_taken_over() {
     wait_until("a flight", || is_there(&flying));
     let request = record("a");
     // It is not there, and somebody is making it: nobody waits longer than they said.
-    assert!(matches!(cache.join(&request.request(), Duration::ZERO), Joined::Alone));
-    assert!(matches!(cache.join(&request.request(), Duration::from_millis(30)), Joined::Alone));
+    assert!(matches!(cache.join(&request.request(), Duration::ZERO), JoinOutcome::NoLock));
+    assert!(matches!(cache.join(&request.request(), Duration::from_millis(30)), JoinOutcome::NoLock));
     // While the flight goes on no sweep takes its file, nor an entry of its name.
     assert!(cache.store(&request) && cache.store(&record("b")));
     let swept = cache.sweep_to(0).unwrap();
@@ -258,7 +258,7 @@ fn the_flight_of_a_killed_process_is_taken_over() {
         let waits = scope.spawn(|| cache.join(&request.request(), PATIENCE));
         std::thread::sleep(Duration::from_millis(20));
         children.kill();
-        assert!(matches!(waits.join().unwrap(), Joined::Mine(_)));
+        assert!(matches!(waits.join().unwrap(), JoinOutcome::Leader(_)));
     });
     drop(cache);
     assert_no_orphans(&root);
@@ -266,7 +266,7 @@ fn the_flight_of_a_killed_process_is_taken_over() {
 
 fn hold(dir: &Path) {
     let cache = open(dir);
-    let Joined::Mine(_flight) = cache.join(&record("a").request(), Duration::ZERO) else {
+    let JoinOutcome::Leader(_flight) = cache.join(&record("a").request(), Duration::ZERO) else {
         panic!("a flight")
     };
     fs::write(dir.join("flying"), "").unwrap();
@@ -280,7 +280,9 @@ fn who_waits_for_a_flight_gets_what_was_made() {
     let (one, other) = (root.open_given(), root.open_given());
     for makes in [true, false] {
         let record = record(&format!("{makes}"));
-        let Joined::Mine(flight) = one.join(&record.request(), Duration::ZERO) else { panic!("a flight") };
+        let JoinOutcome::Leader(flight) = one.join(&record.request(), Duration::ZERO) else {
+            panic!("a flight")
+        };
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| other.join(&record.request(), PATIENCE));
             std::thread::sleep(Duration::from_millis(10));
@@ -289,15 +291,15 @@ fn who_waits_for_a_flight_gets_what_was_made() {
             }
             drop(flight);
             match waits.join().unwrap() {
-                Joined::Made(found) => assert!(makes && found == record),
-                Joined::Mine(_) => assert!(!makes),
-                Joined::Alone => panic!("not even in a minute"),
+                JoinOutcome::Ready(found) => assert!(makes && found == record),
+                JoinOutcome::Leader(_) => assert!(!makes),
+                JoinOutcome::NoLock => panic!("not even in a minute"),
             }
         });
     }
     assert!(root.list("flights").is_empty());
     // Whoever comes later finds it without waiting, flight or not.
-    assert!(matches!(one.join(&record("true").request(), Duration::ZERO), Joined::Made(_)));
+    assert!(matches!(one.join(&record("true").request(), Duration::ZERO), JoinOutcome::Ready(_)));
     assert!(root.list("flights").is_empty());
     root.assert_quiet();
 }
@@ -321,7 +323,9 @@ fn of_many_one_has_the_flight() {
             scope.spawn(|| {
                 let cache = root.open_given();
                 while flights.load(Ordering::SeqCst) < 1500 {
-                    if let Joined::Mine(flight) = cache.join(&request.request(), Duration::from_millis(1)) {
+                    if let JoinOutcome::Leader(flight) =
+                        cache.join(&request.request(), Duration::from_millis(1))
+                    {
                         // Told at the end: a thread that panics here would leave the others waiting for it.
                         at_once.fetch_max(flying.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         flights.fetch_add(1, Ordering::SeqCst);
@@ -344,7 +348,9 @@ fn a_sweep_does_not_take_the_flight_that_came_after() {
     let (root, files) = (Root::new(), Faulty::new(Plan::Works));
     let makers = Arc::new(root.open_given());
     let sweeper = root.open_on(files.clone(), root.given()).unwrap();
-    let Joined::Mine(first) = makers.join(&record("a").request(), Duration::ZERO) else { panic!("a flight") };
+    let JoinOutcome::Leader(first) = makers.join(&record("a").request(), Duration::ZERO) else {
+        panic!("a flight")
+    };
     // Between the opening of the file and its lock the flight ends, and another one of the same name begins.
     let (first, second) = (std::sync::Mutex::new(Some(first)), Arc::new(std::sync::Mutex::new(None)));
     let (cache, kept, opened) = (makers.clone(), second.clone(), AtomicBool::new(false));
@@ -359,10 +365,10 @@ fn a_sweep_does_not_take_the_flight_that_came_after() {
         _ => {}
     });
     assert_eq!(sweeper.sweep().expect("a sweep").orphans, 0);
-    assert!(matches!(*second.lock().unwrap(), Some(Joined::Mine(_))));
+    assert!(matches!(*second.lock().unwrap(), Some(JoinOutcome::Leader(_))));
     assert_eq!(root.list("flights"), [record("a").name().to_string()]);
     // So nobody else gets it.
-    assert!(matches!(makers.join(&record("a").request(), Duration::ZERO), Joined::Alone));
+    assert!(matches!(makers.join(&record("a").request(), Duration::ZERO), JoinOutcome::NoLock));
 }
 
 /// An entry that was being written when a sweep looked and is complete when it comes to it.

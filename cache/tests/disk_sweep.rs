@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use fuseline_cache::disk::{DiskCache, DiskConfig, Joined, Swept};
+use fuseline_cache::disk::{DiskCache, DiskConfig, JoinOutcome, Swept};
 
 use support::faulty::{Faulty, Plan};
 use support::{Random, Root, is_there, record, version};
@@ -170,7 +170,7 @@ fn flights_under_way_are_spared() {
     let root = Root::new();
     let (cache, other) = (open(&root, 10 * LEN), open(&root, 10 * LEN));
     for request in ["a", "b"] {
-        let Joined::Mine(flight) = cache.join(&entry(request).request(), Duration::ZERO) else {
+        let JoinOutcome::Leader(flight) = cache.join(&entry(request).request(), Duration::ZERO) else {
             panic!("a flight")
         };
         store(&root, &cache, request, 1000);

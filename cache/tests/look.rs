@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fuseline_cache::disk::{DiskCache, DiskConfig, Litter, SecretSource};
+use fuseline_cache::disk::{DiskCache, DiskConfig, SecretSource, StrayFile};
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record};
 
 fn open(root: &Path, read_only: bool) -> DiskCache {
@@ -51,7 +51,7 @@ fn entries_are_listed_and_opened_whatever_they_answer() {
         assert!(listed.used <= SystemTime::now());
     }
     assert_eq!(look.open_entry(&record("c").name()), Ok(None));
-    assert_eq!(look.litter().unwrap(), Litter { orphans: 0, strangers: 1 });
+    assert_eq!(look.litter().unwrap(), StrayFile { orphans: 0, strangers: 1 });
 }
 
 /// Damage is told, and stays for whoever wants to look at it. So does when an entry was last used.
@@ -83,11 +83,11 @@ fn what_dead_processes_left_is_counted() {
     assert!(cache.is_in_flight(&record("a").name()).unwrap());
     assert!(!cache.is_in_flight(&record("b").name()).unwrap());
     // What is locked by the living is none of it.
-    assert_eq!(cache.litter().unwrap(), Litter::default());
+    assert_eq!(cache.litter().unwrap(), StrayFile::default());
     for folder in ["temp", "flights", "marks"] {
         std::fs::write(file(root.path(), folder, "left"), "").unwrap();
     }
-    assert_eq!(open(root.path(), true).litter().unwrap(), Litter { orphans: 3, strangers: 0 });
+    assert_eq!(open(root.path(), true).litter().unwrap(), StrayFile { orphans: 3, strangers: 0 });
     drop(flight);
 }
 

@@ -131,9 +131,9 @@ fn who_collides_proves_nothing() {
         Lookup::Hit(hit) => hit.is_unproven,
         other => panic!("expected a hit, found {other:?}"),
     };
-    cache.prove(&key(1), &canonical(2));
+    cache.confirm(&key(1), &canonical(2));
     assert!(is_unproven(), "proven by another region");
-    cache.prove(&key(1), &canonical(1));
+    cache.confirm(&key(1), &canonical(1));
     assert!(!is_unproven());
 }
 
@@ -178,7 +178,7 @@ fn a_discarded_artifact_is_a_failed_attempt() {
                     assert_eq!(hit.is_unproven, compiles > 0);
                     compiles += 1;
                     if is_proven {
-                        cache.prove(&key(1), &canonical(1));
+                        cache.confirm(&key(1), &canonical(1));
                         let Lookup::Hit(hit) = look(&cache, 1, &[0]) else { panic!("it is there") };
                         assert!(!hit.is_unproven);
                     }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use engine::cache::{Manifest, Warmed};
+use engine::aot::{Manifest, Warmed};
 
 use crate::error::{c_text, fuseline_error, guard, guarded};
 use crate::raw::{put, text};

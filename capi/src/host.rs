@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use engine::Literal;
-use engine::embed::{Lent, Session, StreamHandle, ValueHandle};
+use engine::embed::{BorrowedBuffer, Session, StreamHandle, ValueHandle};
 
 use crate::callback::{User, fuseline_free_fn};
 use crate::error::{Fault, Result, fuseline_error, guard, guarded};
@@ -52,7 +52,7 @@ pub extern "C" fn fuseline_is_decided(
 ) -> *mut fuseline_error {
     guard("fuseline_is_decided", || {
         let session = self::session(session)?;
-        put(decided, "decided", || Ok(u32::from(session.is_decided(ValueHandle::from_raw(value))?)))
+        put(decided, "decided", || Ok(u32::from(session.is_resolved(ValueHandle::from_raw(value))?)))
     })
 }
 
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn fuseline_read_async(
 
 /// A buffer of the plugin's that is lent out.
 pub struct fuseline_lent {
-    _lent: Lent,
+    _lent: BorrowedBuffer,
 }
 
 /// Lends a value's PJRT_Buffer out: while it is lent the value is alive, and its memory is not reused. Waits until the op that makes it has been handed to

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use engine::embed::{Call, CallRef, Made, Session, StreamHandle, ValueHandle};
+use engine::embed::{Call, CallRef, RecordedResult, Session, StreamHandle, ValueHandle};
 use engine::fusion::op::Effect;
 use engine::{Attrs, Body, OpCode, Site, TensorType};
 
@@ -105,7 +105,7 @@ impl<'a> Places<'a> {
     }
 
     /// All of them.
-    pub(crate) fn fill(mut self, session: &Session, made: &[Made]) -> Result<()> {
+    pub(crate) fn fill(mut self, session: &Session, made: &[RecordedResult]) -> Result<()> {
         made.iter().for_each(|made| self.put(made.id, &made.ty));
         self.finish(session)
     }

@@ -10,7 +10,7 @@ use fuseline::{Bytes, Literal, TensorType, files};
 use crate::failure::Failure;
 
 /// Most bytes of a program file: its data stands in it in base64.
-const MOST_TEXT: u64 = 1 << 31;
+const MAX_TEXT: u64 = 1 << 31;
 
 /// Reads and checks a program; `-` is standard input. A program without a name gets that of its file. A StableHLO module (a
 /// file that ends in `.mlir`) becomes the program that applies its function to zeros.
@@ -18,8 +18,8 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
     let bytes = match piped {
-        true => files::read_text(std::io::stdin().lock(), MOST_TEXT),
-        false => files::open(path, MOST_TEXT).and_then(|file| files::read_text(file, MOST_TEXT)),
+        true => files::read_text(std::io::stdin().lock(), MAX_TEXT),
+        false => files::open(path, MAX_TEXT).and_then(|file| files::read_text(file, MAX_TEXT)),
     };
     let bytes = bytes.map_err(|error| Failure::Input(format!("{shown} cannot be read: {error}")))?;
     let text = match std::str::from_utf8(&bytes) {
@@ -58,7 +58,7 @@ pub(crate) fn program(path: &Path) -> Result<Arc<Program>, Failure> {
 }
 
 /// Most bytes of zeros that a module's function is applied to; a short type can ask for any number of them.
-const MOST_ZEROS: Bytes = Bytes(1 << 30);
+const MAX_ZEROS: Bytes = Bytes(1 << 30);
 
 fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {
     let module = TextModule::parse(text).map_err(|error| {
@@ -67,7 +67,7 @@ fn module(text: &str, name: &str, shown: &str) -> Result<Program, Failure> {
     })?;
     let params = module.main().graph().params();
     let bytes = params.iter().map(|ty| ty.bytes()).fold(Bytes(0), Bytes::saturating_add);
-    if bytes > MOST_ZEROS {
+    if bytes > MAX_ZEROS {
         return Err(Failure::Input(format!("{shown}: the arguments of the function take {} bytes", bytes.0)));
     }
     let zeros = |ty: &TensorType| Literal::try_zeros(ty.clone()).map(Arc::new);

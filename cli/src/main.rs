@@ -17,11 +17,11 @@ mod import;
 mod load;
 mod ops;
 mod options;
+mod plugin_logging;
 mod probe;
-mod quiet;
+mod region_history;
 mod report;
 mod run;
-mod story;
 mod text;
 
 use std::io::Write as _;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         }
     };
     if cli.command.loads_plugin() {
-        quiet::hush_plugins();
+        plugin_logging::hush_plugins();
     }
     let mut out = String::new();
     let outcome = dispatch(&cli.command, &mut out);

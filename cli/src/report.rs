@@ -6,7 +6,7 @@ use fuseline::fusion::graph::Ref;
 use fuseline_cache::disk::write_given;
 
 use crate::failure::Failure;
-use crate::story::{Names, Region, attributes, typed};
+use crate::region_history::{Names, Region, attributes, typed};
 use crate::text::{count, note, say};
 
 /// Writes a page or a picture, and says so.

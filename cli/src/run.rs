@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::{Dump, RunArgs};
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
-use crate::story::{Names, Story, region_json};
+use crate::region_history::{Names, Story, region_json};
 use crate::text::{count, milliseconds, note, say, time};
 use crate::{Status, load, report};
 

@@ -10,7 +10,7 @@ use crate::printable::Printable;
 /// Which kind of rule an op call broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum OpErrorKind {
     /// Wrong number of operands, bodies or results.
     Arity,
     /// An attribute is missing, of the wrong kind, or out of range.
@@ -34,7 +34,7 @@ pub struct OpError(Box<Repr>);
 #[derive(Clone, PartialEq, Eq)]
 struct Repr {
     op: &'static str,
-    fault: Fault,
+    fault: OpErrorKind,
     given: String,
     rule: String,
     hint: Option<String>,
@@ -43,7 +43,12 @@ struct Repr {
 impl OpError {
     /// Builds an error for `op`: `given` says what arrived, `rule` what is asked for.
     #[must_use]
-    pub fn new(op: &'static str, fault: Fault, given: impl Into<String>, rule: impl Into<String>) -> OpError {
+    pub fn new(
+        op: &'static str,
+        fault: OpErrorKind,
+        given: impl Into<String>,
+        rule: impl Into<String>,
+    ) -> OpError {
         OpError(Box::new(Repr { op, fault, given: given.into(), rule: rule.into(), hint: None }))
     }
 
@@ -62,7 +67,7 @@ impl OpError {
 
     /// Which kind of rule was broken.
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> OpErrorKind {
         self.0.fault
     }
 

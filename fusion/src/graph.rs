@@ -14,7 +14,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::attr::Attrs;
-use crate::error::{Fault, OpError};
+use crate::error::{OpError, OpErrorKind};
 use crate::limits::{MAX_BODY_DEPTH, MAX_GRAPH_OPS};
 use crate::op::{OpCode, OperandTypes, Signature};
 use crate::shape::TensorType;
@@ -146,7 +146,7 @@ impl Graph {
             let ty = self.type_of(operand).ok_or_else(|| {
                 OpError::new(
                     op.name(),
-                    Fault::Arity,
+                    OpErrorKind::Arity,
                     format!("operand {operand:?} is not defined before its use"),
                     "operands are parameters or results of earlier ops",
                 )
@@ -167,7 +167,7 @@ impl Graph {
         }
         Err(OpError::new(
             op.name(),
-            Fault::Limit,
+            OpErrorKind::Limit,
             format!("the graph has {} ops already", self.nodes.len()),
             format!("a graph has at most {MAX_GRAPH_OPS} ops"),
         ))

@@ -20,7 +20,6 @@
 pub mod arithmetic;
 pub mod attr;
 pub mod canon;
-pub mod class;
 pub mod custom;
 mod display;
 pub mod dtype;
@@ -40,13 +39,14 @@ mod printable;
 pub mod program;
 pub mod region;
 pub mod shape;
+pub mod shape_class;
 pub mod subnormal;
 pub mod text;
 
 pub use attr::{AttrValue, Attrs};
 pub use custom::CustomOp;
 pub use dtype::{DType, DTypeClass, DTypeSet, Element, RealElement};
-pub use error::{Fault, OpError};
+pub use error::{OpError, OpErrorKind};
 pub use float::FloatFormat;
 pub use graph::{Body, Graph, Node, Ref};
 pub use groups::Groups;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{
-    Boundary, Budgets, ContentRule, Mode, Operand, Region, RegionBuilder, TraceOp,
+    Boundary, Budgets, ContentChunking, Mode, Operand, Region, RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Attrs, DType, OpCode, Signature, Site, TensorType, ValueId};
 use fuseline_testgen::{Entropy, Seeded};
@@ -92,7 +92,7 @@ impl Recorder {
     fn new(first: u64, slack: usize) -> Recorder {
         let name = |index: usize| ValueId::from_raw(first + index as u64).expect("not zero");
         Recorder {
-            builder: RegionBuilder::new(Box::new(ContentRule::default()), Budgets::default()),
+            builder: RegionBuilder::new(Box::new(ContentChunking::default()), Budgets::default()),
             sealed: Vec::new(),
             next: first + 2 * CARRIED as u64,
             carried: (0..CARRIED).map(name).collect(),
@@ -377,7 +377,7 @@ fn joined_regions_come_apart_into_their_units() {
         let record = |joined_ops| {
             let mut recorder = Recorder::new(1, 0);
             let budgets = Budgets { joined_ops, ..Budgets::default() };
-            recorder.builder = RegionBuilder::new(Box::new(ContentRule::default()), budgets);
+            recorder.builder = RegionBuilder::new(Box::new(ContentChunking::default()), budgets);
             (0..30).for_each(|_| recorder.round(&body));
             recorder.sealed
         };

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::class::{Padded, ShapeClass, Unclassed, bucket, resized};
 use fuseline_fusion::op::attrs::{self, DotDimensionNumbers};
 use fuseline_fusion::op::{OpDef, neutral};
 use fuseline_fusion::program::Check;
+use fuseline_fusion::shape_class::{Padded, ShapeClass, ShapeClassError, bucket, resized};
 use fuseline_fusion::{
     AttrValue, Attrs, Body, DType, Graph, Literal, OpCode, Ref, Scalar, Shape, Signature, TensorType,
 };
@@ -320,7 +320,7 @@ fn a_growing_cache_has_one_region_for_each_bucket() {
     // A dimension that was fixed so far.
     let mut wider = Writer::default();
     wider.param(&[3, 1, 4]);
-    assert_eq!(class.pad(&canon(wider.0), &bucket).err(), Some(Unclassed::Unlike));
+    assert_eq!(class.pad(&canon(wider.0), &bucket).err(), Some(ShapeClassError::Unlike));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_class_learns() {
         canon(writer.0)
     };
     let class = ShapeClass::of(&sum(3, 3), &sum(5, 5)).unwrap();
-    assert_eq!(class.pad(&sum(3, 5), &bucket).err(), Some(Unclassed::Unlike));
+    assert_eq!(class.pad(&sum(3, 5), &bucket).err(), Some(ShapeClassError::Unlike));
     let class = class.with(&sum(3, 5)).unwrap();
     let region = sum(9, 20);
     let padded = class.pad(&region, &bucket).unwrap();
@@ -390,10 +390,10 @@ fn other_regions_have_no_class() {
     };
     let of = |a: &Arc<CanonRegion>, b: &Arc<CanonRegion>| ShapeClass::of(a, b).err();
     let four = negated(&[4], OpCode::Negate);
-    assert_eq!(of(&four, &negated(&[5], OpCode::Tanh)), Some(Unclassed::Unlike));
-    assert_eq!(of(&four, &negated(&[4, 2], OpCode::Negate)), Some(Unclassed::Unlike));
-    assert_eq!(of(&four, &four), Some(Unclassed::Unlike), "nothing varies");
-    assert_eq!(of(&four, &negated(&[0], OpCode::Negate)), Some(Unclassed::Unlike), "nothing of it");
+    assert_eq!(of(&four, &negated(&[5], OpCode::Tanh)), Some(ShapeClassError::Unlike));
+    assert_eq!(of(&four, &negated(&[4, 2], OpCode::Negate)), Some(ShapeClassError::Unlike));
+    assert_eq!(of(&four, &four), Some(ShapeClassError::Unlike), "nothing varies");
+    assert_eq!(of(&four, &negated(&[0], OpCode::Negate)), Some(ShapeClassError::Unlike), "nothing of it");
     assert_eq!(of(&four, &negated(&[5], OpCode::Negate)), None);
     let reversed = |size: u64| {
         let mut writer = Writer::default();
@@ -401,7 +401,7 @@ fn other_regions_have_no_class() {
         writer.op(OpCode::Reverse, attrs::dimensions(&[0]), &[value]);
         canon(writer.0)
     };
-    let reverse = Unclassed::NoRule { node: 0, op: OpCode::Reverse };
+    let reverse = ShapeClassError::NoRule { node: 0, op: OpCode::Reverse };
     assert_eq!(of(&reversed(4), &reversed(5)), Some(reverse), "padding would come first");
 }
 

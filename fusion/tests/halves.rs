@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fuseline_fusion::canon::can_lift;
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
-    Boundary, Budgets, HardOnly, Held, Mode, Operand, Region, RegionBuilder, TraceOp,
+    Boundary, Budgets, EagerMemory, HardOnly, Mode, Operand, Region, RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Literal, Site, ValueId};
 use fuseline_interp as interp;
@@ -126,7 +126,7 @@ fn check(whole: Region, held: &Data, wanted: &Data) -> Result<usize, TestCaseErr
         };
         let part = parts.remove(place);
         let len = part.sites.len();
-        let middle = Held::of(&part.graph, &part).middle();
+        let middle = EagerMemory::of(&part.graph, &part).middle();
         let Ok(halves) = part.halve() else { return Err(TestCaseError::fail("two ops were not cut")) };
         let first = halves[0].sites.len();
         if middle != Some(first) || first.min(len - first) < len / 4 {
@@ -153,7 +153,7 @@ fn halves_are_the_region() {
                 return Ok(());
             }
             // B2.
-            let ends = Held::of(&region.graph, &region);
+            let ends = EagerMemory::of(&region.graph, &region);
             let tensors = region.inputs.iter().filter(|input| !input.lifted).map(|input| input.value);
             let made = region.outputs.iter().map(|output| output.value);
             let bytes = tensors.chain(made).filter_map(|value| Some(after.get(&value)?.ty().bytes().0));

@@ -4,7 +4,7 @@ use fuseline_fusion::canon::{FORMAT, decode};
 use fuseline_fusion::lower::{Aliases, Numerics, lower};
 
 /// Data of results that is still lowered: constants and the like are printed.
-const MOST_TEXT: usize = 4_096;
+const MAX_TEXT: usize = 4_096;
 
 pub(super) fn run(data: &[u8]) {
     // The first byte is the format, which a fuzzer need not find.
@@ -15,7 +15,7 @@ pub(super) fn run(data: &[u8]) {
     for bytes in [data, &bytes] {
         let Ok(region) = decode(bytes) else { continue };
         assert!(region.bytes() == bytes, "two spellings of {:?}: {bytes:?}", region.graph());
-        if bytes.len() > MOST_TEXT {
+        if bytes.len() > MAX_TEXT {
             continue;
         }
         let outputs: Vec<u32> = (0..region.graph().result_count() as u32).collect();

@@ -20,7 +20,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
 use fuseline_cache::disk::{
-    CRASHED, DiskCache, DiskConfig, Files as _, Flight, Joined, Mark, SecretSource, Stage, Swept, System,
+    CRASHED, DiskCache, DiskConfig, Files as _, Flight, JoinOutcome, Mark, SecretSource, Stage, Swept, System,
 };
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Secret};
 use fuseline_testgen::Entropy as _;
@@ -33,7 +33,7 @@ use super::disk_support::faulty::{Call, Faulty, Plan};
 /// Requests of a history.
 const REQUESTS: usize = 3;
 const PROCESSES: usize = 3;
-const MOST_STEPS: usize = 24;
+const MAX_STEPS: usize = 24;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -146,7 +146,7 @@ fn plan(how: &mut Bytes<'_>) -> Plan {
 
 fn history(how: &mut Bytes<'_>) -> Vec<Move> {
     let mut moves = Vec::new();
-    while moves.len() < MOST_STEPS && !how.is_empty() {
+    while moves.len() < MAX_STEPS && !how.is_empty() {
         let process = how.draw(PROCESSES as u32) as usize;
         let (step, plan) = (step(how), plan(how));
         let between = (how.draw(8) == 7).then(|| {
@@ -280,7 +280,7 @@ enum Came {
     Loaded(Option<Record>),
     Swept(Option<Swept>),
     Marked(Option<Mark>),
-    Joined(Joined),
+    JoinOutcome(JoinOutcome),
 }
 
 /// The part of a step that is the tier's.
@@ -290,7 +290,7 @@ fn act(cache: &DiskCache, step: Step, record: Option<&Record>, names: &[Name; RE
         (Step::Load(request), _) => Came::Loaded(cache.load(&asked(request).request()).found()),
         (Step::Sweep(all), _) => Came::Swept(if all { cache.sweep_to(0) } else { cache.sweep() }),
         (Step::Mark(stage, request), _) => Came::Marked(cache.mark(stage, &names[request], &names[request])),
-        (Step::Join(request), _) => Came::Joined(cache.join(&asked(request).request(), Duration::ZERO)),
+        (Step::Join(request), _) => Came::JoinOutcome(cache.join(&asked(request).request(), Duration::ZERO)),
         (Step::Remove(request), _) => {
             cache.remove(&names[request]);
             Came::Nothing
@@ -377,7 +377,7 @@ impl World {
         }
         match (came, one.step) {
             (Came::Marked(Some(mark)), Step::Mark(_, request)) => process.marks.push((request, mark)),
-            (Came::Joined(Joined::Mine(flight)), Step::Join(request)) => {
+            (Came::JoinOutcome(JoinOutcome::Leader(flight)), Step::Join(request)) => {
                 process.flights.push((request, flight))
             }
             _ => {}
@@ -442,8 +442,10 @@ impl World {
     fn is_allowed(&mut self, process: &Process, step: Step, came: &Came) {
         match (step, came) {
             (Step::Load(request), Came::Loaded(Some(found))) => self.may_be(request, found),
-            (Step::Join(request), Came::Joined(Joined::Made(found))) => self.may_be(request, found),
-            (Step::Join(request), Came::Joined(Joined::Mine(_))) => {
+            (Step::Join(request), Came::JoinOutcome(JoinOutcome::Ready(found))) => {
+                self.may_be(request, found)
+            }
+            (Step::Join(request), Came::JoinOutcome(JoinOutcome::Leader(_))) => {
                 assert!(!self.is_held(process, request), "two make it");
             }
             (Step::Store(..), Came::Stored(true)) => assert!(!process.reads_only, "stored"),
@@ -503,12 +505,12 @@ impl World {
                 self.damaged[request] = false;
                 assert!(!self.is_there(request), "it was removed");
             }
-            (Step::Join(request), Came::Joined(joined)) => {
+            (Step::Join(request), Came::JoinOutcome(joined)) => {
                 let is_held = self.is_held(process, request);
                 match joined {
-                    Joined::Alone => assert!(is_held || process.reads_only, "nobody makes it"),
-                    Joined::Made(found) => self.is_found(process, request, Some(found)),
-                    Joined::Mine(_) => {
+                    JoinOutcome::NoLock => assert!(is_held || process.reads_only, "nobody makes it"),
+                    JoinOutcome::Ready(found) => self.is_found(process, request, Some(found)),
+                    JoinOutcome::Leader(_) => {
                         assert!(!is_held, "two make it");
                         self.is_found(process, request, None);
                         self.damaged[request] = false;

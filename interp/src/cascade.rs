@@ -1,5 +1,5 @@
 //! Sums of many terms in blocks of a few, and sums of these, where sums may be taken in any order
-//! ([`Sums::AnyOrder`](super::Sums)).
+//! ([`SumOrder::AnyOrder`](super::Sums)).
 //!
 //! A sum that goes on term by term errs by up to as many roundings as there are terms; the vector
 //! instructions of a compiled sum make it some fewer. Here each level adds [`BLOCK`] terms of the

@@ -7,7 +7,7 @@
 use fuseline_fusion::OpCode;
 use fuseline_fusion::element::Complex64;
 
-use super::arc;
+use super::inverse_trig;
 
 /// An op of one operand; `None` when it has no complex form. `abs` is not here: its result is real.
 pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
@@ -32,12 +32,12 @@ pub(super) fn unary(op: OpCode, z: Complex64) -> Option<Complex64> {
             let turned = tanh(Complex64::new(-z.im, z.re));
             Complex64::new(turned.im, -turned.re)
         }
-        OpCode::Acos => arc::acos(z),
-        OpCode::Acosh => arc::acosh(z),
-        OpCode::Asin => arc::asin(z),
-        OpCode::Asinh => arc::asinh(z),
-        OpCode::Atan => arc::atan(z),
-        OpCode::Atanh => arc::atanh(z),
+        OpCode::Acos => inverse_trig::acos(z),
+        OpCode::Acosh => inverse_trig::acosh(z),
+        OpCode::Asin => inverse_trig::asin(z),
+        OpCode::Asinh => inverse_trig::asinh(z),
+        OpCode::Atan => inverse_trig::atan(z),
+        OpCode::Atanh => inverse_trig::atanh(z),
         OpCode::Conj => z.conj(),
         OpCode::Sinh => sinh(z),
         OpCode::Cosh => {

@@ -16,7 +16,7 @@ use fuseline_fusion::{DType, DTypeClass, Literal};
 use num_complex::Complex;
 
 use super::index::{Indices, Walk, strides};
-use super::{EvalCall, EvalError, Sums, check_steps, direct, native};
+use super::{EvalCall, EvalError, SumOrder, check_steps, fast_f32, gemm};
 
 /// A number of the arithmetic that a contraction is computed in.
 pub(super) trait Term: Copy {
@@ -200,19 +200,19 @@ impl<'a> Side<'a> {
 
     /// The matrices, their rows those of the result or its columns, in the order in which they lie
     /// in memory where that is one of the two.
-    fn matrices(&self, by_rows: bool) -> native::Matrices {
+    fn matrices(&self, by_rows: bool) -> gemm::Matrices {
         let other_way = match by_rows {
             true => self.batch.iter().chain(self.contract).chain(&self.rest),
             false => self.batch.iter().chain(&self.rest).chain(self.contract),
         };
         let is_turned = other_way.is_sorted();
         let walk = if by_rows != is_turned { self.by_rows() } else { self.by_columns() };
-        native::Matrices { data: self.floats(walk), is_turned }
+        gemm::Matrices { data: self.floats(walk), is_turned }
     }
 
     fn floats(&self, walk: Walk) -> Vec<f32> {
         match self.operand.dtype() {
-            DType::F32 => direct::floats(self.operand, walk),
+            DType::F32 => fast_f32::floats(self.operand, walk),
             _ => terms(self.operand, walk),
         }
     }
@@ -225,21 +225,20 @@ const FEW: usize = 4;
 fn dot_f32(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let ([lhs, rhs], [batch, rows, depth, columns]) = Side::both(call)?;
     let ty = call.result();
-    if call.arithmetic.sums == Sums::AnyOrder && native::pays([rows, depth, columns]) {
-        let results =
-            native::product(&lhs.matrices(true), &rhs.matrices(false), [batch, rows, depth, columns]);
-        return Ok(vec![direct::of_floats(ty, results.into_iter())]);
+    if call.arithmetic.sums == SumOrder::AnyOrder && gemm::pays([rows, depth, columns]) {
+        let results = gemm::product(&lhs.matrices(true), &rhs.matrices(false), [batch, rows, depth, columns]);
+        return Ok(vec![fast_f32::of_floats(ty, results.into_iter())]);
     }
     if columns >= FEW || rows < FEW {
         let (lhs, rhs) = (lhs.floats(lhs.by_rows()), rhs.floats(rhs.by_columns()));
-        let results = direct::product(&lhs, &rhs, [batch, rows, depth, columns], call.arithmetic.sums);
-        return Ok(vec![direct::of_floats(ty, results.into_iter())]);
+        let results = fast_f32::product(&lhs, &rhs, [batch, rows, depth, columns], call.arithmetic.sums);
+        return Ok(vec![fast_f32::of_floats(ty, results.into_iter())]);
     }
     let (lhs, rhs) = (lhs.floats(lhs.by_columns()), rhs.floats(rhs.by_rows()));
-    let turned = direct::product(&rhs, &lhs, [batch, columns, depth, rows], call.arithmetic.sums);
+    let turned = fast_f32::product(&rhs, &lhs, [batch, columns, depth, rows], call.arithmetic.sums);
     let sizes = [batch, rows, columns].map(|size| size as u64);
     let walk = Walk::new(0, sizes, [(columns * rows) as isize, 1, rows as isize]);
-    Ok(vec![direct::of_floats(ty, walk.map(|place| turned[place]))])
+    Ok(vec![fast_f32::of_floats(ty, walk.map(|place| turned[place]))])
 }
 
 pub(super) fn dot<T: Term>(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
@@ -273,8 +272,8 @@ pub(super) fn convolution(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError
     let kernel = call.operand(1).dims();
     let summed: Vec<u64> = dims.kernel_spatial.iter().map(|&axis| kernel[axis]).collect();
     check_steps(call, &[call.result().dims(), &summed, &[kernel[dims.kernel_input_feature]]])?;
-    if call.arithmetic.sums == Sums::AnyOrder && is_f32(call) {
-        return Ok(vec![native::convolution(call)]);
+    if call.arithmetic.sums == SumOrder::AnyOrder && is_f32(call) {
+        return Ok(vec![gemm::convolution(call)]);
     }
     contract!(convolve, call)
 }

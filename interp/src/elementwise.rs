@@ -4,7 +4,7 @@ use fuseline_fusion::Literal;
 use fuseline_fusion::element::{Elements, Store, mask};
 
 use super::kernel::Kernel;
-use super::{EvalCall, EvalError, direct};
+use super::{EvalCall, EvalError, fast_f32};
 
 /// Every elementwise op but `bitcast_convert`: its kernel on each element. A scalar operand (a
 /// `pred` of `select`, a bound of `clamp`) stands for all elements.
@@ -13,7 +13,7 @@ use super::{EvalCall, EvalError, direct};
 /// None.
 pub(super) fn map(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
     let kernel = Kernel::of(call.signature).expect("bug: an elementwise row without arithmetic");
-    let result = direct::map(kernel, call).unwrap_or_else(|| map_each(kernel, call));
+    let result = fast_f32::map(kernel, call).unwrap_or_else(|| map_each(kernel, call));
     Ok(vec![result])
 }
 

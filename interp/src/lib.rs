@@ -32,10 +32,10 @@
 //!
 //! The cost of an op is linear in the elements (the products, the window elements) it visits: about
 //! a nanosecond each for what most programs consist of (`direct.rs`), some ten for the rest. With
-//! [`Sums::AnyOrder`], products and convolutions of `f32` go to a library (`native.rs`).
+//! [`SumOrder::AnyOrder`], products and convolutions of `f32` go to a library (`native.rs`).
 #![forbid(unsafe_code)]
 
-mod arc;
+mod buffer_pool;
 mod cascade;
 mod chlo;
 mod collective;
@@ -43,21 +43,21 @@ mod complex;
 mod composite;
 mod contraction;
 mod control;
-mod cost;
-mod direct;
+mod cost_model;
 mod dynamic;
 mod elementwise;
+mod fast_f32;
 mod fft;
 mod function;
+mod gemm;
 mod handler;
 mod index;
 mod indexing;
+mod inverse_trig;
 mod kernel;
 mod linalg;
 mod movement;
-mod native;
 mod reduction;
-mod reuse;
 mod source;
 mod special;
 mod subnormal;
@@ -66,14 +66,14 @@ mod table;
 use std::fmt;
 use std::sync::Arc;
 
-pub use cost::estimate;
-pub use fuseline_fusion::arithmetic::{Arithmetic, Sums};
+pub use cost_model::estimate;
+pub use fuseline_fusion::arithmetic::{Arithmetic, SumOrder};
 use fuseline_fusion::attr::AttrView;
 use fuseline_fusion::limits::MAX_GRAPH_OPS;
 use fuseline_fusion::subnormal::access;
 use fuseline_fusion::{Body, Bytes, Graph, Literal, OpError, Ref, Signature, TensorType};
 
-use self::reuse::Reuse;
+use self::buffer_pool::Reuse;
 
 /// Most bytes that one value of an interpreted program may have.
 pub const MAX_VALUE_BYTES: Bytes = Bytes(1 << 30);
@@ -351,7 +351,7 @@ pub fn run_for(
         for read in node.operands().iter().filter_map(made) {
             reads[read] -= 1;
             if reads[read] == 0 {
-                results[read].take().into_iter().for_each(reuse::free);
+                results[read].take().into_iter().for_each(buffer_pool::free);
             }
         }
         for literal in new {

@@ -4,17 +4,17 @@ use fuseline_fusion::element::{Elements, Store};
 use fuseline_fusion::{Literal, TensorType};
 
 use super::index::{Walk, clamp_index, strides};
-use super::{EvalCall, EvalError, direct};
+use super::{EvalCall, EvalError, fast_f32};
 
 /// The result whose elements, in order, are the operand's at the offsets of a walk.
 fn pick(ty: &TensorType, operand: &Literal, walk: Walk) -> Vec<Literal> {
-    vec![direct::made(ty, direct::gather(operand, walk))]
+    vec![fast_f32::made(ty, fast_f32::gather(operand, walk))]
 }
 
 /// Copies the elements of `from` at the offsets of one walk to those of `to` at the offsets of
 /// another.
 fn copy(from: &Literal, source: Walk, to: &mut Store, target: Walk) {
-    direct::copy(from.bytes(), source, to.bytes_mut(), target, from.dtype().size());
+    fast_f32::copy(from.bytes(), source, to.bytes_mut(), target, from.dtype().size());
 }
 
 /// A walk over a block of `dims` within a tensor of sizes `whole`, from index `starts`, every

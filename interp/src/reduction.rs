@@ -11,7 +11,7 @@ use fuseline_fusion::{DType, Literal, TensorType};
 use super::function::Function;
 use super::index::{Indices, Walk, strides};
 use super::kernel::Kernel;
-use super::{EvalCall, EvalError, check_steps, direct};
+use super::{EvalCall, EvalError, check_steps, fast_f32};
 
 /// Elements of an operand, converted to the type that the body takes.
 pub(super) struct Converted<'a> {
@@ -73,7 +73,7 @@ fn finish(results: Vec<Store>) -> Vec<Literal> {
 /// # Errors
 /// When the body fails.
 pub(super) fn reduce(call: &EvalCall<'_>) -> Result<Vec<Literal>, EvalError> {
-    match direct::reduce(call, || results_walk(call)) {
+    match fast_f32::reduce(call, || results_walk(call)) {
         Some(result) => Ok(vec![result]),
         None => reduce_each(call),
     }

@@ -12,7 +12,7 @@ use calls::{graph_of, sampled};
 use fuseline_fusion::op::OPS;
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
 use fuseline_fusion::{Attrs, DType, Literal, OpCode, Signature, TensorType};
-use fuseline_interp::{self as interp, Arithmetic, Sums};
+use fuseline_interp::{self as interp, Arithmetic, SumOrder};
 use fuseline_testgen::{Aim, Entropy, Seeded};
 
 /// Ordinary numbers, and now and then, if `odd` ones are wanted, one that is not.
@@ -34,7 +34,7 @@ fn holds(signature: &Arc<Signature>, entropy: &mut dyn Entropy, odd: bool) {
             .unwrap()
             .remove(0)
     };
-    let (expected, found) = (by(Sums::InOrder), by(Sums::AnyOrder));
+    let (expected, found) = (by(SumOrder::InOrder), by(SumOrder::AnyOrder));
     let numbers = |literal: &Literal| literal.to_vec::<f32>().unwrap();
     for (at, (expected, found)) in numbers(&expected).into_iter().zip(numbers(&found)).enumerate() {
         // Factors are below 1 and terms of a sum at most some hundreds.

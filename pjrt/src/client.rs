@@ -3,7 +3,7 @@
 //! Invariants:
 //! - K1. The plugin's client object is destroyed after everything made with it: devices, memories, buffers, executables
 //!   and events each hold the client.
-//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has set a limit ([`Client::set_patience`]) that is
+//! - K2. It is destroyed once, and never from within a callback (`callback::inside`). For who has set a limit ([`Client::set_shutdown_timeout`]) that is
 //!   waited for no longer (`ending.rs`).
 
 use std::fmt;
@@ -15,11 +15,11 @@ use pjrt_sys::*;
 
 use super::api::{Api, call, list, text};
 use super::callback;
-use super::ending::Patience;
 use super::entry::{DeviceEntry, MemoryEntry};
 use super::error::{Error, count_destroy, leak, optional};
 use super::kv::{KeyValueStore, Store};
 use super::plugin::Plugin;
+use super::shutdown::ShutdownTimeout;
 use super::value::Value;
 
 /// Options for [`Plugin::client`]; names and types are the plugin's own.
@@ -96,7 +96,7 @@ struct RawClient {
     /// What the plugin's key-value callbacks point to, until the client is gone.
     store: Option<Arc<Store>>,
     /// For how long its end is waited for.
-    patience: OnceLock<Patience>,
+    patience: OnceLock<ShutdownTimeout>,
 }
 
 /// A client on its way to the thread that destroys it.
@@ -201,7 +201,7 @@ impl Client {
 
     /// Limits for how long its end is waited for. The first limit counts.
     #[doc(hidden)]
-    pub fn set_patience(&self, patience: Patience) {
+    pub fn set_shutdown_timeout(&self, patience: ShutdownTimeout) {
         let _ = self.0.raw.patience.set(patience);
     }
 

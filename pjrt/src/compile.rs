@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use fuseline_sync::rank::before;
+use fuseline_sync::lock_rank::before;
 use pjrt_sys::*;
 
 use super::api::call;

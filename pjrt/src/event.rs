@@ -12,7 +12,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use fuseline_sync::rank::before;
+use fuseline_sync::lock_rank::before;
 use pjrt_sys::*;
 
 use super::api::{Api, call};

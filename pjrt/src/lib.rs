@@ -51,13 +51,11 @@ mod compile;
 mod crash;
 mod device;
 pub mod discover;
-mod ending;
 mod entry;
 mod error;
 mod event;
 mod executable;
 mod execute;
-mod exit;
 mod ffi;
 mod host;
 mod identity;
@@ -68,7 +66,9 @@ mod open_error;
 mod options;
 mod origin;
 mod plugin;
+mod plugin_scope;
 mod read;
+mod shutdown;
 mod topology;
 mod types;
 mod value;
@@ -81,22 +81,22 @@ pub use client::{Client, ClientOptions};
 #[doc(hidden)]
 pub use crash::CrashNote;
 pub use device::{Device, Memory, MemoryStats};
-#[doc(hidden)]
-pub use ending::Patience;
 pub use error::{Code, Counters, Error, counters};
 pub use event::Event;
 #[doc(hidden)]
 pub use executable::Parameters;
 pub use executable::{CompiledMemoryStats, Executable, OptimizedProgram};
 pub use execute::{ExecuteOptions, Execution};
-#[doc(hidden)]
-pub use exit::Inside;
 pub use host::{AlignedBytes, HostData, HostSemantics, Placement, ZERO_COPY_ALIGN, bytes_of};
 pub use kv::KeyValueStore;
 pub use open_error::{OpenError, OpenFault};
 pub use options::{CompileOptions, Flag};
 pub use plugin::{Extension, OpenOptions, Plugin};
+#[doc(hidden)]
+pub use plugin_scope::PluginScope;
 pub use read::HostCopy;
+#[doc(hidden)]
+pub use shutdown::ShutdownTimeout;
 pub use topology::{TargetDevice, Topology};
 pub use value::Value;
 pub use version::{ApiVersion, OUR_VERSION};

@@ -186,7 +186,7 @@ impl Plugin {
         });
         // SAFETY: holds because the table came from `GetPjrtApi` and was not met before.
         let outcome = unsafe { Plugin::of_table(table, path, options, origin) };
-        super::exit::register();
+        super::plugin_scope::register();
         let fault = outcome.as_ref().copied().map_err(|error| error.fault().clone());
         known.opened.push(Opened { table: table.addr(), options: options.clone(), outcome: fault });
         outcome

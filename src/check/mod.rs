@@ -40,7 +40,7 @@ use crate::engine::EngineShared;
 use crate::error::{Error, Result};
 use crate::stream::StreamShared;
 use crate::tensor::Tensor;
-use crate::value::{Maker, Outcome, ValueCell};
+use crate::value::{Outcome, Producer, ValueCell};
 
 /// So many pending checks are let be; beyond, those whose flags are there are looked at.
 const MANY: usize = 64;
@@ -98,7 +98,7 @@ impl Expected {
 
 /// A check that failed.
 #[derive(Clone, Debug)]
-struct Fault {
+struct OpErrorKind {
     expected: Expected,
     what: String,
     /// Where its region stands in the order in which the stream's were launched.
@@ -142,7 +142,7 @@ struct State {
     pending: VecDeque<Arc<Entry>>,
     next: u64,
     /// The first that failed of those that are not pending any more, and was not told.
-    found: Option<(u64, Fault)>,
+    found: Option<(u64, OpErrorKind)>,
     /// What other streams had checked when this one used values of theirs.
     others: Vec<(Arc<Checks>, u64)>,
 }
@@ -257,22 +257,22 @@ pub(crate) fn expect(flags: Tensor, expected: SmallVec<[Expected; 1]>) -> Result
     }
 }
 
-impl Fault {
+impl OpErrorKind {
     /// `is_late` if the op has run by now, and others on what it made.
     fn into_error(self, is_late: bool, round: &AtomicU32) -> Error {
         round.fetch_add(1, Ordering::Relaxed);
-        let Fault { expected: Expected { op, site, .. }, what, .. } = self;
+        let OpErrorKind { expected: Expected { op, site, .. }, what, .. } = self;
         Error::failed_check(op, site, what, is_late)
     }
 }
 
 impl Entry {
     /// What is wrong with the first of its checks that failed.
-    fn fault_of(&self, flags: &[u64]) -> Option<Fault> {
+    fn fault_of(&self, flags: &[u64]) -> Option<OpErrorKind> {
         let each = flags.chunks_exact(self.expected.len());
         each.flat_map(|flags| self.expected.iter().zip(flags)).find_map(|(expected, &flag)| {
             let what = expected.broken(flag)?;
-            Some(Fault { expected: expected.clone(), what, launched: self.launched().unwrap_or(0) })
+            Some(OpErrorKind { expected: expected.clone(), what, launched: self.launched().unwrap_or(0) })
         })
     }
 
@@ -484,7 +484,7 @@ impl Checks {
     /// An error if a check failed of what a value depends on that this region made, and was not told. Waits for the flags, which are there when the
     /// value is.
     #[inline]
-    pub(crate) fn before_data(&self, maker: Option<&Maker>, stream: &Arc<StreamShared>) -> Result<()> {
+    pub(crate) fn before_data(&self, maker: Option<&Producer>, stream: &Arc<StreamShared>) -> Result<()> {
         match maker {
             Some(maker) if self.is_used() => {
                 let launched = maker.region.launched();
@@ -521,7 +521,7 @@ impl Checks {
         up_to: UpTo,
         engine: &Arc<EngineShared>,
         stream: Option<&Arc<StreamShared>>,
-    ) -> Option<Fault> {
+    ) -> Option<OpErrorKind> {
         let (mut first, due) = self.due(up_to);
         for entry in &due {
             let fault = entry.look(engine).and_then(|flags| entry.fault_of(&flags));
@@ -533,10 +533,10 @@ impl Checks {
     }
 
     /// What was found, and what is to be looked at.
-    fn due(&self, up_to: UpTo) -> (Option<Fault>, Vec<Arc<Entry>>) {
+    fn due(&self, up_to: UpTo) -> (Option<OpErrorKind>, Vec<Arc<Entry>>) {
         let mut state = self.state.lock();
         let due = state.pending.iter().filter(|entry| entry.is_due(up_to)).cloned().collect();
-        let is_found = |(number, fault): &mut (u64, Fault)| match up_to {
+        let is_found = |(number, fault): &mut (u64, OpErrorKind)| match up_to {
             UpTo::Launch(last) => fault.launched <= last,
             UpTo::Number(end) => *number < end,
             UpTo::End => true,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fuseline_sync::atomic::AtomicU32;
 use fuseline_sync::{Mutex, Rank};
 
-use super::{Checks, Entry, Fault, Reading, UpTo};
+use super::{Checks, Entry, OpErrorKind, Reading, UpTo};
 use crate::engine::EngineShared;
 use crate::error::Error;
-use crate::value::Maker;
+use crate::value::Producer;
 
 /// Gets an error if a check has failed.
 type Then = Box<dyn FnOnce(Option<Error>) + Send>;
@@ -17,7 +17,7 @@ struct State {
     /// Flags that have not arrived.
     left: usize,
     /// The first that failed, by its place among them.
-    first: Option<(usize, Fault)>,
+    first: Option<(usize, OpErrorKind)>,
     then: Option<Then>,
 }
 
@@ -31,10 +31,14 @@ impl Checks {
     /// As [`Checks::before_data`], without waiting. None if there is nothing to be looked at, and
     /// for several replicas: only the data of the first comes without waiting, and whoever reads
     /// next is told.
-    pub(crate) fn verdict(&self, maker: Option<&Maker>, engine: &Arc<EngineShared>) -> Option<Arc<Verdict>> {
+    pub(crate) fn verdict(
+        &self,
+        maker: Option<&Producer>,
+        engine: &Arc<EngineShared>,
+    ) -> Option<Arc<Verdict>> {
         let maker = maker.filter(|_| self.is_used() && engine.device().replicas() == 1)?;
         let (found, mut due) = self.due(UpTo::Launch(maker.region.launched()));
-        let mut found: Vec<Fault> = found.into_iter().collect();
+        let mut found: Vec<OpErrorKind> = found.into_iter().collect();
         for (other, mark) in self.others() {
             let (more, pending) = other.due(UpTo::Number(mark));
             found.extend(more);

@@ -11,28 +11,28 @@ use fuseline_fusion::{Literal, TensorType};
 use fuseline_sync::{Mutex, Rank};
 use smallvec::SmallVec;
 
-use super::memory::{Holdings, Share};
+use super::memory::{LiveMemory, LiveMemoryGuard};
 use super::{DeviceError, Result};
 use crate::error::Stage;
 use crate::pjrt as sys;
 
 /// One of something for each replica, in their order.
-pub(crate) type Each<T> = SmallVec<[T; 1]>;
+pub(crate) type PerReplica<T> = SmallVec<[T; 1]>;
 
 /// Data on a device. Dropping it returns the memory, once nothing on the device uses it.
 pub(crate) struct Buffer {
     data: Data,
     /// Its part in what is told of the device's memory.
-    _share: Share,
+    _share: LiveMemoryGuard,
 }
 
 /// What is left of data that an execution took. It has no memory; destroying it may wait for the execution.
-pub(crate) struct Remains(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
+pub(crate) struct DonatedBuffer(#[expect(dead_code, reason = "to be dropped")] sys::Buffer);
 
 /// Where it is.
 pub(super) enum Data {
-    Pjrt(Each<sys::Buffer>),
-    Reference(Each<Arc<Literal>>),
+    Pjrt(PerReplica<sys::Buffer>),
+    Reference(PerReplica<Arc<Literal>>),
 }
 
 /// What calls back once, after `count` outcomes have been told to it, with the first failure there was.
@@ -88,9 +88,9 @@ impl Data {
 }
 
 impl Buffer {
-    pub(super) fn of(data: Data, live: &Arc<Holdings>) -> Buffer {
+    pub(super) fn of(data: Data, live: &Arc<LiveMemory>) -> Buffer {
         let bytes = data.ty().bytes().0.saturating_mul(data.replicas() as u64);
-        Buffer { data, _share: Share::of(live, bytes) }
+        Buffer { data, _share: LiveMemoryGuard::of(live, bytes) }
     }
 
     pub(super) fn data(&self) -> &Data {
@@ -140,10 +140,10 @@ impl Buffer {
     /// What is left of it after it was donated, if that is to be kept. What the plugin did not take is dropped, and so is that of several
     /// replicas: the wait keeps apart what exchanges data. XLA:CPU has threads for one collective at a time, and with more of them launched
     /// ahead two block each other (`tests/engine/collective.rs`).
-    pub(crate) fn into_remains(self) -> Option<Remains> {
+    pub(crate) fn into_remains(self) -> Option<DonatedBuffer> {
         let Data::Pjrt(mut each) = self.data else { return None };
         let only = each.pop().filter(|_| each.is_empty())?;
-        (only.is_deleted() == Ok(true)).then_some(Remains(only))
+        (only.is_deleted() == Ok(true)).then_some(DonatedBuffer(only))
     }
 
     /// Whether its memory was given to an output of an execution, or deleted.

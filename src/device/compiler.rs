@@ -17,7 +17,7 @@ use fuseline_fusion::lower::{self, Aliases, Numerics, Target, Verified};
 use fuseline_fusion::op::Rounding;
 use fuseline_fusion::{Body, DTypeSet, OpCode, Signature};
 
-use super::{Cause, DeviceError, How, Result};
+use super::{Cause, DeviceError, ExecutableOptions, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions, Plugin, Topology};
 
@@ -70,7 +70,7 @@ const SOUND: [FlagOf; 1] = [("xla_cpu_use_xnnpack", || false.into())];
 /// Flags of XLA's CPU compiler that make faster code. With exact numerics they stay as they were checked.
 ///
 /// - It takes reductions apart into windows, which makes sums of rows 3 to 5 times as slow and maxima 11 times; what is gained by it for
-///   columns the lowering does (`fusion/src/lower/columns.rs`, where the figures are).
+///   columns the lowering does (`fusion/src/lower/column_reduction.rs`, where the figures are).
 /// - LLVM makes vectors of 256 bits by default where it could make them of 512; see [`has_wide_vectors`]. With 512, in turns with 256
 ///   (2 cores of an AMD EPYC of family 26, 2026-11-23, best of 800 runs of the executables of `fuseline bench`): `norms/64x256` 0.63,
 ///   `chain/50 ops on 1k` 0.64, `black_scholes/64k` 0.68, `gpt2/width 64` 0.78, `nbody/64` 0.83, six others from 0.90 to 1.09, within
@@ -363,9 +363,10 @@ impl Compiler {
         region: &CanonRegion,
         outputs: &[u32],
         aliases: &Aliases,
-        how: &How,
+        how: &ExecutableOptions,
     ) -> Result<Verified> {
-        let unsteady = if self.numerics == Numerics::Exact { lower::unsteady_op(region) } else { None };
+        let unsteady =
+            if self.numerics == Numerics::Exact { lower::context_dependent_op(region) } else { None };
         if let Some(op) = unsteady {
             let message =
                 format!("`{}` may be computed otherwise together with other ops than alone", op.name());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fuseline_fusion::Bytes;
 use fuseline_sync::atomic::{AtomicU64, Ordering};
 
-use crate::limits::{LEAST_SAVED_SHARE, MAX_MORE_SHARE};
+use crate::limits::{MAX_MORE_SHARE, MIN_SAVED_SHARE};
 use crate::pjrt::CompiledMemoryStats;
 
 /// Memory that one execution of a region needs on each replica, in bytes, as the compiler planned it. Read once, when the region has been
@@ -56,7 +56,7 @@ impl MemoryPlan {
 
     /// Whether a part of a region that needs `whole` saves enough of that.
     pub(crate) fn saves_of(&self, whole: Bytes) -> bool {
-        self.peak().0 <= whole.0 - whole.0 / LEAST_SAVED_SHARE
+        self.peak().0 <= whole.0 - whole.0 / MIN_SAVED_SHARE
     }
 }
 
@@ -73,14 +73,14 @@ impl fmt::Display for MemoryPlan {
 
 /// What the values of an engine hold on its device.
 #[derive(Debug)]
-pub(crate) struct Holdings {
+pub(crate) struct LiveMemory {
     values: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Holdings {
-    pub(super) fn new() -> Arc<Holdings> {
-        Arc::new(Holdings { values: AtomicU64::new(0), bytes: AtomicU64::new(0) })
+impl LiveMemory {
+    pub(super) fn new() -> Arc<LiveMemory> {
+        Arc::new(LiveMemory { values: AtomicU64::new(0), bytes: AtomicU64::new(0) })
     }
 
     /// Number of values with data, and their bytes on all replicas.
@@ -89,22 +89,22 @@ impl Holdings {
     }
 }
 
-/// The part of one value in [`Holdings`], for as long as it has data.
-pub(crate) struct Share {
-    live: Arc<Holdings>,
+/// The part of one value in [`LiveMemory`], for as long as it has data.
+pub(crate) struct LiveMemoryGuard {
+    live: Arc<LiveMemory>,
     bytes: u64,
 }
 
-impl Share {
-    pub(super) fn of(live: &Arc<Holdings>, bytes: u64) -> Share {
+impl LiveMemoryGuard {
+    pub(super) fn of(live: &Arc<LiveMemory>, bytes: u64) -> LiveMemoryGuard {
         // Relaxed: nothing is read because of it.
         live.values.fetch_add(1, Ordering::Relaxed);
         live.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Share { live: live.clone(), bytes }
+        LiveMemoryGuard { live: live.clone(), bytes }
     }
 }
 
-impl Drop for Share {
+impl Drop for LiveMemoryGuard {
     fn drop(&mut self) {
         self.live.values.fetch_sub(1, Ordering::Relaxed);
         self.live.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

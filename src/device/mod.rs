@@ -13,15 +13,15 @@
 
 mod buffer;
 mod compiler;
-mod habit;
+mod donation_profile;
+mod equivalence;
 mod memory;
-mod packed;
 mod pjrt;
 mod probe;
 mod reference;
-mod surplus;
-mod trial;
-mod undonated;
+mod scalar_args;
+mod scalar_profile;
+mod unused_outputs;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,22 +31,22 @@ use fuseline_cache::{Artifact, OutputSet, Record};
 use fuseline_fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline_fusion::lower::{self, Aliases, LOWERING, Numerics, ScalarPack, Target};
 use fuseline_fusion::{Bytes, Graph, Literal, OpCode, Scalar, TensorType, canon};
-use fuseline_interp::{self as interp, Sums};
+use fuseline_interp::{self as interp, SumOrder};
 use fuseline_sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use self::buffer::Data;
-pub(crate) use self::buffer::{Buffer, Each, Remains, after};
+pub(crate) use self::buffer::{Buffer, DonatedBuffer, PerReplica, after};
 pub(crate) use self::compiler::{Compiler, Machine, check_module_size};
-pub(crate) use self::habit::{Choice, Fixed, Habit};
-pub(crate) use self::memory::Holdings;
+pub(crate) use self::donation_profile::Undonated;
+pub(crate) use self::equivalence::{Trial, Verdict};
+pub(crate) use self::memory::LiveMemory;
 pub use self::memory::MemoryPlan;
-use self::packed::Packed;
 use self::pjrt::Compiled;
 pub(crate) use self::pjrt::PjrtDevice;
-pub(crate) use self::surplus::Surplus;
-pub(crate) use self::trial::{Trial, Verdict};
-pub(crate) use self::undonated::Undonated;
+use self::scalar_args::Packed;
+pub(crate) use self::scalar_profile::{Habit, SpecializationChoice, SpecializedScalars};
+pub(crate) use self::unused_outputs::Surplus;
 use crate::error::Stage;
 use crate::event::call_user;
 use crate::mappings;
@@ -202,7 +202,7 @@ pub(crate) struct Device {
     kind: Kind,
     faults: Option<Faults>,
     environment: EnvFingerprint,
-    live: Arc<Holdings>,
+    live: Arc<LiveMemory>,
     #[cfg(test)]
     later: Option<Later>,
     /// It is a reference device whose new regions are interpreted apart from the others.
@@ -226,7 +226,7 @@ pub(crate) struct Executable {
     pack: ScalarPack,
     packed: Packed,
     /// Lifted scalars that are compiled in: it runs only where they have these values.
-    fixed: Fixed,
+    fixed: SpecializedScalars,
     /// Whether others should be, if there are any.
     habit: Option<Box<Habit>>,
     /// What it has returned in vain; nothing if another one is to take its place.
@@ -241,22 +241,22 @@ pub(crate) struct Executable {
     memory: Option<MemoryPlan>,
     trial: Trial,
     /// Its first execution is noted, in case it is the end of the process.
-    probation: Option<Probation>,
+    probation: Option<FirstRunMark>,
 }
 
 /// How a region is compiled.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct How {
+pub(crate) struct ExecutableOptions {
     /// Lifted scalars that are constants.
-    pub(crate) fixed: Fixed,
+    pub(crate) fixed: SpecializedScalars,
     /// In less time, to slower code.
     pub(crate) quick: bool,
 }
 
-impl How {
+impl ExecutableOptions {
     /// The same, with all that the compiler has.
-    pub(crate) fn at_leisure(&self) -> How {
-        How { quick: false, ..self.clone() }
+    pub(crate) fn optimized(&self) -> ExecutableOptions {
+        ExecutableOptions { quick: false, ..self.clone() }
     }
 }
 
@@ -270,14 +270,14 @@ impl Stopgap {
 }
 
 /// Notes the first execution; returns a mark that is to live until it is done.
-pub(crate) struct Probation {
+pub(crate) struct FirstRunMark {
     begun: AtomicBool,
     mark: Box<dyn Fn() -> Option<Mark> + Send + Sync>,
 }
 
-impl Probation {
-    pub(crate) fn new(mark: impl Fn() -> Option<Mark> + Send + Sync + 'static) -> Probation {
-        Probation { begun: AtomicBool::new(false), mark: Box::new(mark) }
+impl FirstRunMark {
+    pub(crate) fn new(mark: impl Fn() -> Option<Mark> + Send + Sync + 'static) -> FirstRunMark {
+        FirstRunMark { begun: AtomicBool::new(false), mark: Box::new(mark) }
     }
 
     fn begin(&self) -> Option<Mark> {
@@ -299,7 +299,7 @@ pub(crate) struct Executed {
 
 /// The end of an execution.
 pub(crate) enum Done {
-    Plugin(Each<sys::Event>),
+    Plugin(PerReplica<sys::Event>),
     /// A test says when.
     #[cfg(test)]
     Later(Later),
@@ -337,7 +337,7 @@ impl Device {
             kind: Kind::Pjrt(Box::new(device)),
             faults,
             environment,
-            live: Holdings::new(),
+            live: LiveMemory::new(),
             #[cfg(test)]
             later: None,
             #[cfg(test)]
@@ -353,7 +353,7 @@ impl Device {
             kind: Kind::Reference(replicas),
             faults,
             environment: fingerprint(&description),
-            live: Holdings::new(),
+            live: LiveMemory::new(),
             #[cfg(test)]
             later: None,
             #[cfg(test)]
@@ -445,7 +445,7 @@ impl Device {
         region: &Arc<CanonRegion>,
         outputs: &OutputSet,
         candidates: &[u32],
-        how: How,
+        how: ExecutableOptions,
     ) -> Result<Executable> {
         let point = FaultPoint::Compile { ops: region.graph().nodes().len() };
         let scratch = self.fault_or_scratch(Stage::Compile, point, Some(region.graph()))?;
@@ -470,7 +470,7 @@ impl Device {
         region: &Arc<CanonRegion>,
         outputs: &OutputSet,
         candidates: &[u32],
-        how: How,
+        how: ExecutableOptions,
         record: &Record,
     ) -> Result<Executable> {
         let (outputs, aliases) = aliases(region, outputs, candidates);
@@ -486,7 +486,7 @@ impl Device {
         region: &Arc<CanonRegion>,
         (loaded, bytes, memory): (Loaded, u64, Option<MemoryPlan>),
         (outputs, aliases): (Vec<u32>, &Aliases),
-        how: How,
+        how: ExecutableOptions,
     ) -> Executable {
         let reusable = match loaded {
             // Arguments are the parameters without the lifted ones, in order.
@@ -498,7 +498,7 @@ impl Device {
             }
             Loaded::Reference => Vec::new(),
         };
-        let How { fixed, quick } = how;
+        let ExecutableOptions { fixed, quick } = how;
         let is_final = quick || !fixed.is_empty() || self.numerics() == Numerics::Exact;
         let fixable = match loaded {
             Loaded::Pjrt(_) if !is_final => lower::fixable(region),
@@ -548,7 +548,7 @@ impl Device {
                 let words = executable.pack.pack(scalars);
                 let upload = |words: &[u32]| device.upload_words(words);
                 let packed = executable.packed.arguments(words, executable.pack.arguments(), upload)?;
-                let mark = executable.probation.as_ref().and_then(Probation::begin);
+                let mark = executable.probation.as_ref().and_then(FirstRunMark::begin);
                 let executed = device.execute(loaded, args, &packed, veto, &self.live)?;
                 Ok(Executed { mark, ..executed })
             }
@@ -563,13 +563,13 @@ impl Device {
     }
 
     /// What values hold.
-    pub(crate) fn live(&self) -> &Holdings {
+    pub(crate) fn live(&self) -> &LiveMemory {
         &self.live
     }
 
     /// A buffer that a plugin gave to somebody else.
     pub(crate) fn adopt(&self, buffer: sys::Buffer) -> Buffer {
-        Buffer::of(Data::Pjrt(Each::from([buffer])), &self.live)
+        Buffer::of(Data::Pjrt(PerReplica::from([buffer])), &self.live)
     }
 
     /// Whether a region can be compiled in less time, to slower code.
@@ -599,7 +599,7 @@ impl Device {
         outputs: &[u32],
     ) -> Result<Vec<Arc<Literal>>> {
         self.execute_fault(graph)?;
-        interp::run_for(graph, operands, outputs, self.target().arithmetic(Sums::AnyOrder))
+        interp::run_for(graph, operands, outputs, self.target().arithmetic(SumOrder::AnyOrder))
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))
     }
 
@@ -609,13 +609,13 @@ impl Device {
         graph: &Graph,
         operands: &[Vec<Arc<Literal>>],
         outputs: &[u32],
-    ) -> Result<Vec<Each<Arc<Literal>>>> {
+    ) -> Result<Vec<PerReplica<Arc<Literal>>>> {
         if let ([operands], Numerics::Fast) = (operands, self.numerics()) {
             let results = self.interpret(graph, operands, outputs)?;
-            return Ok(results.into_iter().map(|result| Each::from_iter([result])).collect());
+            return Ok(results.into_iter().map(|result| PerReplica::from_iter([result])).collect());
         }
         self.execute_fault(graph)?;
-        let results = interp::run_replicated(self.target().arithmetic(Sums::InOrder), graph, operands)
+        let results = interp::run_replicated(self.target().arithmetic(SumOrder::InOrder), graph, operands)
             .map_err(|error| DeviceError::new(Stage::Execute, error.to_string()))?;
         let each = |&output: &u32| results.iter().map(|all| all[output as usize].clone()).collect();
         Ok(outputs.iter().map(each).collect())
@@ -698,7 +698,7 @@ impl Executable {
     }
 
     /// Lifted scalars that are compiled in.
-    pub(crate) fn fixed(&self) -> &Fixed {
+    pub(crate) fn fixed(&self) -> &SpecializedScalars {
         &self.fixed
     }
 
@@ -729,7 +729,7 @@ impl Executable {
     }
 
     /// Its first execution is to be noted.
-    pub(crate) fn set_probation(&mut self, probation: Probation) {
+    pub(crate) fn set_probation(&mut self, probation: FirstRunMark) {
         self.probation = Some(probation);
     }
 

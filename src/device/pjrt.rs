@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 
 use super::buffer::Data;
 use super::compiler::{Compiler, Machine};
-use super::memory::{Holdings, MemoryPlan};
-use super::packed::Words;
+use super::memory::{LiveMemory, MemoryPlan};
 use super::probe;
-use super::{Buffer, DeviceError, Done, Each, Executed, How, Result};
+use super::scalar_args::ScalarBuffer;
+use super::{Buffer, DeviceError, Done, ExecutableOptions, Executed, PerReplica, Result};
 use crate::error::Stage;
 use crate::pjrt::{self, Client, CompileOptions};
 
@@ -22,7 +22,7 @@ use crate::pjrt::{self, Client, CompileOptions};
 #[derive(Debug)]
 pub(crate) struct PjrtDevice {
     /// At least one.
-    devices: Each<pjrt::Device>,
+    devices: PerReplica<pjrt::Device>,
     /// Held while an execution is handed to several devices: they all get executions in one order, whatever stream they are
     /// of, or two collectives could wait for each other. The number of the latest, by which a plugin can see that they do.
     launch: Mutex<i32>,
@@ -56,7 +56,7 @@ impl PjrtDevice {
     /// # Errors
     /// When the compiler refuses one of `flags`.
     pub(crate) fn new(
-        devices: Each<pjrt::Device>,
+        devices: PerReplica<pjrt::Device>,
         flags: &[(String, pjrt::Flag)],
         numerics: Numerics,
     ) -> std::result::Result<PjrtDevice, pjrt::Error> {
@@ -117,7 +117,7 @@ impl PjrtDevice {
         region: &CanonRegion,
         outputs: &[u32],
         aliases: &Aliases,
-        how: &How,
+        how: &ExecutableOptions,
     ) -> Result<Compiled> {
         let module = self.compiler.module(region, outputs, aliases, how)?;
         self.allow_handlers(region).map_err(|error| DeviceError::pjrt(Stage::Compile, &error))?;
@@ -157,9 +157,9 @@ impl PjrtDevice {
         &self,
         executable: &pjrt::Executable,
         args: &[&Buffer],
-        packed: &[Words],
+        packed: &[ScalarBuffer],
         veto: &[i64],
-        live: &Arc<Holdings>,
+        live: &Arc<LiveMemory>,
     ) -> Result<Executed> {
         let fail = |error: pjrt::Error| DeviceError::pjrt(Stage::Execute, &error);
         let mut options = pjrt::ExecuteOptions {
@@ -169,8 +169,8 @@ impl PjrtDevice {
         };
         if self.devices.len() == 1 {
             let execution = executable.execute(&arguments(args, packed, 0)?, &options).map_err(fail)?;
-            let output = |output| Buffer::of(Data::Pjrt(Each::from([output])), live);
-            let done = execution.done.map(|event| Done::Plugin(Each::from([event])));
+            let output = |output| Buffer::of(Data::Pjrt(PerReplica::from([output])), live);
+            let done = execution.done.map(|event| Done::Plugin(PerReplica::from([event])));
             return Ok(Executed {
                 outputs: execution.outputs.into_iter().map(output).collect(),
                 done,
@@ -185,9 +185,9 @@ impl PjrtDevice {
         options.launch_id = *launch;
         let executions = executable.execute_on_all(&lists, &options).map_err(fail)?;
         drop(launch);
-        let mut outputs: SmallVec<[Each<pjrt::Buffer>; 4]> =
-            executable.outputs().iter().map(|_| Each::with_capacity(executions.len())).collect();
-        let mut done = Each::new();
+        let mut outputs: SmallVec<[PerReplica<pjrt::Buffer>; 4]> =
+            executable.outputs().iter().map(|_| PerReplica::with_capacity(executions.len())).collect();
+        let mut done = PerReplica::new();
         for execution in executions {
             done.extend(execution.done);
             outputs.iter_mut().zip(execution.outputs).for_each(|(each, output)| each.push(output));
@@ -198,7 +198,7 @@ impl PjrtDevice {
     }
 
     /// Words of scalars on each device.
-    pub(super) fn upload_words(&self, words: &[u32]) -> Result<Each<pjrt::Buffer>> {
+    pub(super) fn upload_words(&self, words: &[u32]) -> Result<PerReplica<pjrt::Buffer>> {
         let ty = TensorType::of(DType::U32, &[words.len() as u64]).expect("a few words");
         let upload = |device| self.client().buffer_from_host(&ty, pjrt::bytes_of(words), device);
         let each: std::result::Result<_, _> = self.devices.iter().map(upload).collect();
@@ -220,7 +220,7 @@ impl PjrtDevice {
     pub(super) fn upload(&self, ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Data> {
         let each = self.devices.iter().zip(parts);
         let each = each.map(|(device, part)| self.client().buffer_from_host(ty, part, device));
-        let each: std::result::Result<Each<_>, _> = each.collect();
+        let each: std::result::Result<PerReplica<_>, _> = each.collect();
         each.map(Data::Pjrt).map_err(|error| DeviceError::pjrt(Stage::Transfer, &error))
     }
 }
@@ -228,7 +228,7 @@ impl PjrtDevice {
 /// The arguments of one replica.
 fn arguments<'a>(
     args: &[&'a Buffer],
-    packed: &'a [Words],
+    packed: &'a [ScalarBuffer],
     replica: usize,
 ) -> Result<SmallVec<[&'a pjrt::Buffer; 32]>> {
     let mut buffers = SmallVec::with_capacity(args.len() + packed.len());

@@ -7,12 +7,12 @@ use fuseline_fusion::{Literal, Scalar, TensorType};
 use fuseline_interp::{self as interp, Arithmetic, EvalError};
 
 use super::buffer::Data;
-use super::{Buffer, Cause, DeviceError, Each, Executed, Holdings, Result};
+use super::{Buffer, Cause, DeviceError, Executed, LiveMemory, PerReplica, Result};
 use crate::error::Stage;
 
 pub(super) fn upload(ty: &TensorType, parts: &mut dyn Iterator<Item = &[u8]>) -> Result<Data> {
     let upload = |part: &[u8]| Literal::from_bytes(ty.clone(), part.to_vec()).map(Arc::new);
-    let each: std::result::Result<Each<_>, _> = parts.map(upload).collect();
+    let each: std::result::Result<PerReplica<_>, _> = parts.map(upload).collect();
     each.map(Data::Reference).map_err(|error| DeviceError::new(Stage::Transfer, error.to_string()))
 }
 
@@ -44,7 +44,7 @@ pub(super) fn execute(
     args: &[&Buffer],
     scalars: impl Iterator<Item = Scalar>,
     replicas: usize,
-    live: &Arc<Holdings>,
+    live: &Arc<LiveMemory>,
 ) -> Result<Executed> {
     let scalars: Vec<Scalar> = scalars.collect();
     let params = (0..replicas).map(|replica| params(region, args, &scalars, replica));

@@ -14,7 +14,7 @@ mod plan;
 use std::fmt;
 
 use fuseline_fusion::op::attrs::DotDimensionNumbers;
-use fuseline_fusion::{Fault, OpError, Shape, Site};
+use fuseline_fusion::{OpError, OpErrorKind, Shape, Site};
 use smallvec::SmallVec;
 
 use self::parse::Equation;
@@ -55,7 +55,7 @@ struct Term {
 
 /// What is refused, and why.
 #[cold]
-fn refused(fault: Fault, given: impl Into<String>, rule: impl Into<String>, site: &Site) -> Error {
+fn refused(fault: OpErrorKind, given: impl Into<String>, rule: impl Into<String>, site: &Site) -> Error {
     Error::op(OpError::new("einsum", fault, given, rule), site.clone())
 }
 
@@ -102,7 +102,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let Some(common) = promote_types(dtype, operand.dtype()) else {
             let types: Vec<String> = operands.iter().map(|operand| operand.ty().to_string()).collect();
             let given = format!("the operands are {}", types.join(", "));
-            return Err(refused(Fault::DType, given, "their element types do not promote", &site));
+            return Err(refused(OpErrorKind::DType, given, "their element types do not promote", &site));
         };
         dtype = common;
     }
@@ -155,7 +155,7 @@ impl Sizes {
                         operand.ty()
                     );
                     return Err(refused(
-                        Fault::Shape,
+                        OpErrorKind::Shape,
                         given,
                         "a diagonal is of dimensions of one size",
                         site,
@@ -173,7 +173,7 @@ impl Sizes {
                             types.join(", ")
                         );
                         let rule = "dimensions of one name have one size, or 1";
-                        return Err(refused(Fault::Shape, given, rule, site));
+                        return Err(refused(OpErrorKind::Shape, given, rule, site));
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! The notation: what the letters say about the operands at hand.
 
-use fuseline_fusion::{Fault, Site};
+use fuseline_fusion::{OpErrorKind, Site};
 use smallvec::SmallVec;
 
 use super::{Name, refused};
@@ -39,7 +39,7 @@ impl Subscripts {
                 Some(other) => {
                     let given = format!("the equation is {equation:?}, with {other:?} in it");
                     let rule = "it has letters, `...` once per operand, `,` between operands and `->` before the result";
-                    Err(refused(Fault::Attribute, given, rule, site))
+                    Err(refused(OpErrorKind::Attribute, given, rule, site))
                 }
             }
         };
@@ -88,7 +88,7 @@ impl Equation {
                 };
                 let given = format!("the equation is {text:?}, with `{letter}` {wrong}");
                 let rule = "a letter of the result is in an operand, and once in the result";
-                return Err(refused(Fault::Attribute, given, rule, site));
+                return Err(refused(OpErrorKind::Attribute, given, rule, site));
             }
         }
         Ok(Equation { text: text.to_owned(), operands, result })
@@ -99,7 +99,7 @@ impl Equation {
         if operands.len() != self.operands.len() {
             let given = format!("the equation is {:?} and there are {} operands", self.text, operands.len());
             let rule = format!("it is about {}, separated by commas", self.operands.len());
-            return Err(refused(Fault::Arity, given, rule, site));
+            return Err(refused(OpErrorKind::Arity, given, rule, site));
         }
         let mut names = Vec::with_capacity(operands.len());
         let mut widest = 0;
@@ -113,7 +113,7 @@ impl Equation {
                     None => format!("it has {letters} dimensions by the equation, one per letter"),
                     Some(_) => format!("it has at least {letters} dimensions by the equation"),
                 };
-                return Err(refused(Fault::Shape, given, rule, site));
+                return Err(refused(OpErrorKind::Shape, given, rule, site));
             };
             widest = widest.max(unnamed);
             names.push(subscripts.names(unnamed));
@@ -123,7 +123,7 @@ impl Equation {
                 let given =
                     format!("the equation is {:?}, and `...` stands for {widest} dimensions", self.text);
                 let rule = "the result has them too, as `...`: they are not summed";
-                return Err(refused(Fault::Attribute, given, rule, site));
+                return Err(refused(OpErrorKind::Attribute, given, rule, site));
             }
             Some(result) => result.names(widest),
             None => self.implied(widest),

@@ -6,8 +6,8 @@ use fuseline_fusion::{Body, OpCode, Site};
 use smallvec::SmallVec;
 
 use super::report::told;
-use super::value::{Held, tensors_of};
-use super::{Call, Lane, Made, Session, StreamHandle, ValueHandle};
+use super::value::{Slot, tensors_of};
+use super::{Call, Lane, RecordedResult, Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 use crate::stream::RecordCall;
 use crate::tensor::Tensor;
@@ -70,7 +70,7 @@ impl Session {
         stream: StreamHandle,
         call: Call<'_>,
         bodies: &[(StreamHandle, &[ValueHandle])],
-    ) -> Result<SmallVec<[Made; 1]>> {
+    ) -> Result<SmallVec<[RecordedResult; 1]>> {
         told(self.record_with_one(stream, call, bodies))
     }
 
@@ -79,7 +79,7 @@ impl Session {
         stream: StreamHandle,
         call: Call<'_>,
         bodies: &[(StreamHandle, &[ValueHandle])],
-    ) -> Result<SmallVec<[Made; 1]>> {
+    ) -> Result<SmallVec<[RecordedResult; 1]>> {
         let Call { op, attrs, bodies: ready, operands, effect, site } = call;
         if !ready.is_empty() {
             let message = format!(
@@ -97,7 +97,7 @@ impl Session {
             }
         };
         let operands = operands.iter().map(|&operand| self.held(operand, op.name(), &site));
-        let operands: Vec<Held> = operands.collect::<Result<_>>()?;
+        let operands: Vec<Slot> = operands.collect::<Result<_>>()?;
         let open = bodies.iter().map(|&(body, returns)| self.open_body(body, returns, op.name(), &site));
         let open: Vec<(Arc<Open>, Vec<Tensor>)> = open.collect::<Result<_>>()?;
         for &(body, _) in bodies {
@@ -108,7 +108,7 @@ impl Session {
         let operands = tensors_of(op, &operands, &site)?;
         let call = RecordCall { op, attrs: &attrs, bodies: &[], operands: &operands, effect, site: &site };
         let results = trace::record_with(&lane, call, recorded)?;
-        self.keep_all(results.into_iter().map(Held::Tensor))
+        self.keep_all(results.into_iter().map(Slot::Tensor))
     }
 
     /// Ends a body that uses no value from outside and returns it, to be given to any number of calls

@@ -4,7 +4,7 @@ use fuseline_fusion::{CustomOp, OpCode, Site};
 use smallvec::SmallVec;
 
 use super::report::told;
-use super::value::{Call, Made};
+use super::value::{Call, RecordedResult};
 use super::{Session, StreamHandle, ValueHandle};
 use crate::error::{Error, Result};
 
@@ -28,7 +28,7 @@ impl Session {
         name: &str,
         operands: &[ValueHandle],
         site: Site,
-    ) -> Result<SmallVec<[Made; 1]>> {
+    ) -> Result<SmallVec<[RecordedResult; 1]>> {
         let Some(op) = self.engine().custom_op(name) else {
             let message = format!("call_op: no op is registered as {name:?}");
             return told(Err(Error::misuse(message, site)));

@@ -76,8 +76,8 @@ impl Session {
         callback: impl FnOnce(EventHandle) + Send + 'static,
     ) -> Result<()> {
         told(self.fence(event, "on_event")).map(|fence| {
-            let reports = self.engine().shared().reports().clone();
-            let tell = move || reports.call_back("event", || callback(event));
+            let telemetry = self.engine().shared().telemetry().clone();
+            let tell = move || telemetry.call_back("event", || callback(event));
             (*fence).as_ref().subscribe(tell);
         })
     }

@@ -24,8 +24,8 @@ impl Session {
         (data, len): (*const u8, usize),
         release: impl FnOnce() + Send + 'static,
     ) -> Result<ValueHandle> {
-        let reports = self.0.engine.shared().reports().clone();
-        let release = move || reports.call_back("release", release);
+        let telemetry = self.0.engine.shared().telemetry().clone();
+        let release = move || telemetry.call_back("release", release);
         // SAFETY: holds because the caller vouches for the memory until `release` is called.
         let data = unsafe { HostData::foreign(data, len, release) };
         self.keep_tensor(

@@ -14,11 +14,11 @@ use crate::tensor::Tensor;
 
 /// A value's PJRT buffer, lent to other code. While this lives the value is alive, and its memory is not reused.
 #[derive(Debug)]
-pub struct Lent {
+pub struct BorrowedBuffer {
     tensor: Tensor,
 }
 
-impl Lent {
+impl BorrowedBuffer {
     /// The buffer. Its data may still be on its way: order reads after [`pjrt::Buffer::ready_event`].
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Lent {
     /// The `PJRT_Buffer *`, to be read from and never destroyed, deleted or donated.
     ///
     /// # Errors
-    /// As [`Lent::buffer`].
+    /// As [`BorrowedBuffer::buffer`].
     pub fn as_ptr(&self) -> Result<*mut c_void> {
         Ok(self.buffer()?.as_ptr())
     }
@@ -41,8 +41,8 @@ impl Session {
     ///
     /// # Errors
     /// When the id stands for nothing.
-    pub fn is_decided(&self, value: ValueHandle) -> Result<bool> {
-        told(self.tensor(value, "is_decided")).map(|tensor| tensor.is_decided())
+    pub fn is_resolved(&self, value: ValueHandle) -> Result<bool> {
+        told(self.tensor(value, "is_decided")).map(|tensor| tensor.is_resolved())
     }
 
     /// Sees to it that a value is computed, and calls `callback` when its data is there or it is known that it never will
@@ -128,8 +128,8 @@ impl Session {
         callback: impl FnOnce(ValueHandle, Result<Literal>) + Send + 'static,
     ) -> Result<()> {
         told(self.tensor(value, "read_async")).map(|tensor| {
-            let reports = tensor.stream().engine().reports().clone();
-            tensor.deliver(asking(), move |data| reports.call_back("read", || callback(value, data)));
+            let telemetry = tensor.stream().engine().telemetry().clone();
+            tensor.deliver(asking(), move |data| telemetry.call_back("read", || callback(value, data)));
         })
     }
 
@@ -138,16 +138,16 @@ impl Session {
     /// # Errors
     /// When the id stands for nothing, the value failed or is a lifted scalar, the engine has no plugin or several replicas,
     /// or in a callback.
-    pub fn lend(&self, value: ValueHandle) -> Result<Lent> {
+    pub fn lend(&self, value: ValueHandle) -> Result<BorrowedBuffer> {
         told(self.tensor(value, "lend").and_then(|tensor| {
-            let lent = Lent { tensor };
+            let lent = BorrowedBuffer { tensor };
             lent.buffer()?;
             Ok(lent)
         }))
     }
 }
 
-impl fmt::Display for Lent {
+impl fmt::Display for BorrowedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the buffer of {:?}", self.tensor)
     }

@@ -116,10 +116,10 @@ use fuseline_sync::atomic::{AtomicU64, Ordering};
 use fuseline_sync::{Mutex, Rank};
 
 pub use event::EventHandle;
-pub use host::Lent;
+pub use host::BorrowedBuffer;
 pub use report::{ErrorReport, take_last_error};
 pub use trace::FunctionHandle;
-pub use value::{Call, CallRef, Made};
+pub use value::{Call, CallRef, RecordedResult};
 
 use crate::config::EngineConfig;
 use crate::counters::Counters;
@@ -132,7 +132,7 @@ use crate::trace::Open;
 use report::told;
 use table::{Missing, Table};
 use trace::{Function, Trace};
-use value::Held;
+use value::Slot;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)*) => {
@@ -205,7 +205,7 @@ enum Lane {
 struct Shared {
     engine: Engine,
     streams: Table<Lane>,
-    values: Table<Held>,
+    values: Table<Slot>,
     functions: Table<Arc<Function>>,
     events: Table<Arc<Fence>>,
     unfilled: Unfilled,

@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 use super::report::told;
 use super::table::Missing;
-use super::value::{Held, Traced};
-use super::{Lane, Made, Session, StreamHandle, ValueHandle, handles};
+use super::value::{Slot, Traced};
+use super::{Lane, RecordedResult, Session, StreamHandle, ValueHandle, handles};
 use crate::error::{Error, Result};
 use crate::record::memo;
 use crate::stream::Stream;
@@ -90,17 +90,17 @@ impl Trace {
         op: OpCode,
         attrs: Attrs,
         bodies: &[Arc<Body>],
-        operands: &[Held],
+        operands: &[Slot],
         site: Site,
-    ) -> Result<SmallVec<[Held; 1]>> {
-        let types = operands.iter().map(Held::ty);
+    ) -> Result<SmallVec<[Slot; 1]>> {
+        let types = operands.iter().map(Slot::ty);
         let signature =
             memo::signature(op, &attrs, bodies, types).map_err(|error| Error::op(error, site.clone()))?;
         signature.check_replicas(self.replicas).map_err(|error| Error::op(error, site.clone()))?;
         let mut ids = Vec::new();
         for operand in operands {
             match operand {
-                Held::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
+                Slot::Traced(traced) if Arc::ptr_eq(&traced.trace, self) => ids.push(traced.id),
                 _ => {
                     let message = format!(
                         "{op}: an operand is no value of this trace; make placeholders for what comes from outside"
@@ -114,7 +114,7 @@ impl Trace {
             let held = results
                 .iter()
                 .zip(signature.results())
-                .map(|(&id, ty)| Held::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() })));
+                .map(|(&id, ty)| Slot::Traced(Arc::new(Traced { trace: self.clone(), id, ty: ty.clone() })));
             let held = held.collect();
             state.ops.push(ProgramOp { signature: signature.clone(), operands: ids, results });
             held
@@ -173,7 +173,7 @@ impl Session {
         let mut ids = Vec::new();
         for &output in outputs {
             match self.held(output, "end_trace", &Site::Unknown)? {
-                Held::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
+                Slot::Traced(traced) if Arc::ptr_eq(&traced.trace, &trace) => ids.push(traced.id),
                 _ => return refuse(format!("end_trace: {output} is no value of this trace")),
             }
         }
@@ -237,7 +237,7 @@ impl Session {
         function: FunctionHandle,
         operands: &[ValueHandle],
         site: Site,
-    ) -> Result<SmallVec<[Made; 1]>> {
+    ) -> Result<SmallVec<[RecordedResult; 1]>> {
         told(self.call_one(stream, function, operands, site))
     }
 
@@ -247,7 +247,7 @@ impl Session {
         function: FunctionHandle,
         operands: &[ValueHandle],
         site: Site,
-    ) -> Result<SmallVec<[Made; 1]>> {
+    ) -> Result<SmallVec<[RecordedResult; 1]>> {
         let lane = self.lane(stream, "call", &site)?;
         let function = self.function(function, "call", &site)?;
         let Function { program, inputs, scalars } = &*function;
@@ -256,7 +256,7 @@ impl Session {
             let (wanted, given) = (inputs.len(), operands.len());
             return refuse(format!("call of {}: it has {wanted} inputs, {given} were given", program.name));
         }
-        let mut values: HashMap<ProgramId, Held> = HashMap::new();
+        let mut values: HashMap<ProgramId, Slot> = HashMap::new();
         for ((id, wanted), &operand) in inputs.iter().zip(operands) {
             let held = self.held(operand, &program.name, &site)?;
             if held.ty() != wanted {
@@ -280,14 +280,14 @@ impl Session {
                     Error::misuse(message, site.clone())
                 })
             };
-            let operands: Vec<Held> = op.operands.iter().map(read).collect::<Result<_>>()?;
+            let operands: Vec<Slot> = op.operands.iter().map(read).collect::<Result<_>>()?;
             let signature = &op.signature;
             let (attrs, bodies) = (Attrs::clone(signature.attrs()), signature.bodies());
             let results =
                 lane.record(signature.op(), attrs, bodies, &operands, Effect::Pure, site.clone())?;
             values.extend(op.results.iter().copied().zip(results));
         }
-        let mut outputs: SmallVec<[Held; 4]> = SmallVec::new();
+        let mut outputs: SmallVec<[Slot; 4]> = SmallVec::new();
         for id in &program.outputs {
             match values.get(id) {
                 Some(value) => outputs.push(value.clone()),
@@ -332,7 +332,7 @@ impl Function {
 }
 
 /// A value that the program brings along.
-fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<Held> {
+fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) -> Result<Slot> {
     let data = &value.data;
     let constant = |lane: &Lane| {
         let attrs = attrs::constant(data.clone());
@@ -349,13 +349,13 @@ fn bind(lane: &Lane, value: &ProgramValue, scalar: Option<Scalar>, site: &Site) 
                 Some(scalar) => trace.scalar(scalar)?,
                 None => trace.bound(Literal::clone(data))?,
             };
-            Ok(Held::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
+            Ok(Slot::Traced(Arc::new(Traced { trace: trace.clone(), id, ty: data.ty().clone() })))
         }
     }
 }
 
-fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<Held> {
-    Ok(Held::Tensor(match scalar {
+fn on_stream(stream: &Stream, data: &Literal, scalar: Option<Scalar>) -> Result<Slot> {
+    Ok(Slot::Tensor(match scalar {
         Some(scalar) => stream.lift(scalar),
         None => stream.from_literal(data)?,
     }))

@@ -19,7 +19,7 @@ use crate::value::{Outcome, ValueCell};
 
 /// What an id of a value stands for.
 #[derive(Clone)]
-pub(super) enum Held {
+pub(super) enum Slot {
     /// A value that is, or will be, on the device.
     Tensor(Tensor),
     /// A value of a program that is being traced. Apart, so that the others are small: they are copied for each op that is recorded.
@@ -33,11 +33,11 @@ pub(super) struct Traced {
     pub(super) ty: TensorType,
 }
 
-impl Held {
+impl Slot {
     pub(super) fn ty(&self) -> &TensorType {
         match self {
-            Held::Tensor(tensor) => tensor.ty(),
-            Held::Traced(traced) => &traced.ty,
+            Slot::Tensor(tensor) => tensor.ty(),
+            Slot::Traced(traced) => &traced.ty,
         }
     }
 }
@@ -100,7 +100,7 @@ pub struct CallRef<'a> {
 
 /// A value that a call made: its id, which the caller owns one reference of, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct RecordedResult {
     /// The id.
     pub id: ValueHandle,
     /// Element type and shape.
@@ -108,15 +108,15 @@ pub struct Made {
 }
 
 impl Session {
-    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<Held> {
+    pub(super) fn held(&self, value: ValueHandle, what: &str, site: &Site) -> Result<Slot> {
         self.0.values.get(value.0).map_err(|missing| value.missing(missing, what, site))
     }
 
     /// The tensor that an id stands for.
     pub(super) fn tensor(&self, value: ValueHandle, what: &str) -> Result<Tensor> {
         match self.held(value, what, &Site::Unknown)? {
-            Held::Tensor(tensor) => Ok(tensor),
-            Held::Traced(_) => {
+            Slot::Tensor(tensor) => Ok(tensor),
+            Slot::Traced(_) => {
                 let message = format!("{what}: {value} belongs to a trace and has no data");
                 Err(Error::misuse(message, Site::Unknown))
             }
@@ -127,13 +127,13 @@ impl Session {
         values.iter().map(|&value| self.tensor(value, what)).collect()
     }
 
-    pub(super) fn keep(&self, held: Held) -> Result<ValueHandle> {
+    pub(super) fn keep(&self, held: Slot) -> Result<ValueHandle> {
         let kept = self.0.values.insert(held).map(ValueHandle);
         kept.map_err(|missing| Error::misuse(format!("a new value: the table {missing}"), Site::Unknown))
     }
 
     pub(super) fn keep_tensor(&self, tensor: Result<Tensor>) -> Result<ValueHandle> {
-        told(tensor.and_then(|tensor| self.keep(Held::Tensor(tensor))))
+        told(tensor.and_then(|tensor| self.keep(Slot::Tensor(tensor))))
     }
 
     // ----- making values -----
@@ -198,12 +198,12 @@ impl Session {
     /// When the stream's id stands for nothing.
     pub fn scalar(&self, stream: StreamHandle, value: Scalar) -> Result<ValueHandle> {
         told(self.lane(stream, "scalar", &Site::Unknown).and_then(|lane| match lane {
-            Lane::Stream(stream) => self.keep(Held::Tensor(stream.lift(value))),
-            Lane::Body(body) => self.keep(Held::Tensor(Stream::of(body.stream().clone()).lift(value))),
+            Lane::Stream(stream) => self.keep(Slot::Tensor(stream.lift(value))),
+            Lane::Body(body) => self.keep(Slot::Tensor(Stream::of(body.stream().clone()).lift(value))),
             Lane::Trace(trace) => {
                 let ty = TensorType::scalar(value.dtype());
                 let id = trace.scalar(value)?;
-                self.keep(Held::Traced(Arc::new(Traced { trace, id, ty })))
+                self.keep(Slot::Traced(Arc::new(Traced { trace, id, ty })))
             }
         }))
     }
@@ -219,15 +219,15 @@ impl Session {
         told(self.lane(stream, "placeholder", &Site::Unknown).and_then(|lane| match lane {
             Lane::Stream(stream) => {
                 let (cell, promise) = ValueCell::promised(ty.clone());
-                let value = self.keep(Held::Tensor(Tensor::new(cell, stream.shared().clone())))?;
+                let value = self.keep(Slot::Tensor(Tensor::new(cell, stream.shared().clone())))?;
                 let site = caller().cloned().unwrap_or_default();
                 self.0.unfilled.insert(value, self.0.engine.shared().promises().list(promise, site));
                 Ok(value)
             }
-            Lane::Body(body) => self.keep(Held::Tensor(body.param(ty.clone())?)),
+            Lane::Body(body) => self.keep(Slot::Tensor(body.param(ty.clone())?)),
             Lane::Trace(trace) => {
                 let id = trace.input(ty)?;
-                self.keep(Held::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
+                self.keep(Slot::Traced(Arc::new(Traced { trace, id, ty: ty.clone() })))
             }
         }))
     }
@@ -260,11 +260,11 @@ impl Session {
     /// # Errors
     /// When an id stands for nothing, a value of a trace is used outside of it or the other way round, or the op table
     /// refuses the call; the error says op and call site. In Debug mode, when the op fails.
-    pub fn record(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[Made; 1]>> {
+    pub fn record(&self, stream: StreamHandle, call: Call<'_>) -> Result<SmallVec<[RecordedResult; 1]>> {
         let Call { op, ref attrs, bodies, operands, effect, ref site } = call;
         let mut results = SmallVec::new();
         self.record_each(stream, &CallRef { op, attrs, bodies, operands, effect, site }, |id, ty| {
-            results.push(Made { id, ty: ty.clone() });
+            results.push(RecordedResult { id, ty: ty.clone() });
         })?;
         Ok(results)
     }
@@ -304,32 +304,35 @@ impl Session {
         let mut tensors: SmallVec<[Tensor; 4]> = SmallVec::new();
         for &operand in call.operands {
             match self.held(operand, op.name(), site)? {
-                Held::Tensor(tensor) => tensors.push(tensor),
-                Held::Traced(_) => return Err(of_a_trace(op, site)),
+                Slot::Tensor(tensor) => tensors.push(tensor),
+                Slot::Traced(_) => return Err(of_a_trace(op, site)),
             }
         }
         let operands: SmallVec<[&Tensor; 4]> = tensors.iter().collect();
         let call = RecordCall { op, attrs, bodies, operands: &operands, effect, site };
-        if let Some(result) = on.record_usual(&call) {
-            return self.hand_out(Held::Tensor(result), made);
+        if let Some(result) = on.record_fast(&call) {
+            return self.hand_out(Slot::Tensor(result), made);
         }
-        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(Held::Tensor(result), made))
+        on.record(call)?.into_iter().try_for_each(|result| self.hand_out(Slot::Tensor(result), made))
     }
 
     /// Gives a result an id, and that away.
     #[inline]
-    fn hand_out(&self, held: Held, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
+    fn hand_out(&self, held: Slot, made: &mut dyn FnMut(ValueHandle, &TensorType)) -> Result<()> {
         let ty = held.ty().clone();
         made(self.keep(held)?, &ty);
         Ok(())
     }
 
-    pub(super) fn keep_all(&self, results: impl IntoIterator<Item = Held>) -> Result<SmallVec<[Made; 1]>> {
+    pub(super) fn keep_all(
+        &self,
+        results: impl IntoIterator<Item = Slot>,
+    ) -> Result<SmallVec<[RecordedResult; 1]>> {
         results
             .into_iter()
             .map(|held| {
                 let ty = held.ty().clone();
-                Ok(Made { id: self.keep(held)?, ty })
+                Ok(RecordedResult { id: self.keep(held)?, ty })
             })
             .collect()
     }
@@ -353,8 +356,8 @@ impl Session {
     pub fn release(&self, value: ValueHandle) -> Result<()> {
         let released = self.0.values.release(value.0);
         let released = told(released.map_err(|missing| value.missing(missing, "release", &Site::Unknown)))?;
-        if let Some(Held::Tensor(tensor)) = &released
-            && !tensor.is_decided()
+        if let Some(Slot::Tensor(tensor)) = &released
+            && !tensor.is_resolved()
         {
             drop(self.0.unfilled.take(value));
         }
@@ -382,7 +385,7 @@ impl Session {
     fn swap(&self, value: ValueHandle, new: ValueHandle, same_type: bool) -> Result<u64> {
         let held = self.held(new, "replace", &Site::Unknown)?;
         let ty = held.ty().clone();
-        let check = |old: &Held| match same_type && *old.ty() != ty {
+        let check = |old: &Slot| match same_type && *old.ty() != ty {
             true => {
                 let message = format!("replace: {value} is {}, and the new value is {ty}", old.ty());
                 Err(Error::misuse(message, Site::Unknown))
@@ -423,10 +426,10 @@ impl Lane {
         op: OpCode,
         attrs: Attrs,
         bodies: &[Arc<Body>],
-        operands: &[Held],
+        operands: &[Slot],
         effect: Effect,
         site: Site,
-    ) -> Result<SmallVec<[Held; 1]>> {
+    ) -> Result<SmallVec<[Slot; 1]>> {
         match self {
             Lane::Trace(trace) => trace.record(op, attrs, bodies, operands, site),
             Lane::Stream(stream) => record_on(stream.shared(), op, attrs, bodies, operands, effect, site),
@@ -438,12 +441,12 @@ impl Lane {
 /// The operands of an op that is recorded on a stream or in a body.
 pub(super) fn tensors_of<'a>(
     op: OpCode,
-    operands: &'a [Held],
+    operands: &'a [Slot],
     site: &Site,
 ) -> Result<SmallVec<[&'a Tensor; 4]>> {
-    let tensor = |operand: &'a Held| match operand {
-        Held::Tensor(tensor) => Ok(tensor),
-        Held::Traced(_) => Err(of_a_trace(op, site)),
+    let tensor = |operand: &'a Slot| match operand {
+        Slot::Tensor(tensor) => Ok(tensor),
+        Slot::Traced(_) => Err(of_a_trace(op, site)),
     };
     operands.iter().map(tensor).collect()
 }
@@ -458,11 +461,11 @@ fn record_on(
     op: OpCode,
     attrs: Attrs,
     bodies: &[Arc<Body>],
-    operands: &[Held],
+    operands: &[Slot],
     effect: Effect,
     site: Site,
-) -> Result<SmallVec<[Held; 1]>> {
+) -> Result<SmallVec<[Slot; 1]>> {
     let operands = tensors_of(op, operands, &site)?;
     let call = RecordCall { op, attrs: &attrs, bodies, operands: &operands, effect, site: &site };
-    Ok(stream.record(call)?.into_iter().map(Held::Tensor).collect())
+    Ok(stream.record(call)?.into_iter().map(Slot::Tensor).collect())
 }

@@ -16,7 +16,7 @@ use fuseline_fusion::region::{Boundary, Mode};
 use fuseline_fusion::{Bytes, Printable, Scalar, Site, StreamId};
 
 pub use parts::{
-    Asked, CacheTier, Change, Kept, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
+    Asked, CacheTier, Change, LeakSite, Miss, OpsDiffer, Remedy, SealedRegion, Varies, Varying, Wait,
 };
 pub use sink::EventSink;
 #[cfg(feature = "tracing")]
@@ -146,7 +146,7 @@ pub enum Event {
         size: Bytes,
     },
     /// A region is compiled once more, beside what runs, without results that were not needed in many executions.
-    Narrowed {
+    OutputsPruned {
         /// Which one.
         region: RegionRef,
         /// How many results it was that nobody needed.
@@ -155,7 +155,7 @@ pub enum Event {
         executions: u64,
     },
     /// A region is compiled once more, beside what runs, to reuse the memory of inputs that died in many executions.
-    Widened {
+    DonationExtended {
         /// Which one.
         region: RegionRef,
         /// The inputs, by parameter of the region.
@@ -215,7 +215,7 @@ pub enum Event {
         why: String,
     },
     /// A region that was joined from units runs as these, because it has not been compiled as a whole yet.
-    InUnits {
+    RanUnmerged {
         /// Which one.
         region: RegionRef,
         /// How many units.
@@ -262,7 +262,7 @@ pub enum Event {
         why: String,
     },
     /// A region runs op by op, because its executable is being compared with its ops.
-    Shadowed {
+    CheckRunning {
         /// Which one.
         region: RegionRef,
     },
@@ -383,7 +383,7 @@ pub enum Event {
         /// How many more are alive than before these.
         more: usize,
         /// Most of what was made since then and is alive, by the call sites that made most of it.
-        kept: Vec<Kept>,
+        kept: Vec<LeakSite>,
     },
 }
 
@@ -401,8 +401,8 @@ impl Event {
             Event::CompileFinished { .. } => "compile_finished",
             Event::Loaded { .. } => "loaded",
             Event::CacheTrouble { .. } => "cache_trouble",
-            Event::Narrowed { .. } => "narrowed",
-            Event::Widened { .. } => "widened",
+            Event::OutputsPruned { .. } => "narrowed",
+            Event::DonationExtended { .. } => "widened",
             Event::CompileFailed { .. } => "compile_failed",
             Event::Specialised { .. } => "specialised",
             Event::Launched { .. } => "launched",
@@ -410,14 +410,14 @@ impl Event {
             Event::OutOfMemory { .. } => "out_of_memory",
             Event::Oversized { .. } => "oversized",
             Event::InParts { .. } => "in_parts",
-            Event::InUnits { .. } => "in_units",
+            Event::RanUnmerged { .. } => "in_units",
             Event::RecompileStorm { .. } => "recompile_storm",
             Event::Interpreted { .. } => "interpreted",
             Event::NotInterpreted { .. } => "not_interpreted",
             Event::Quarantined { .. } => "quarantined",
             Event::Padded { .. } => "padded",
             Event::NotPadded { .. } => "not_padded",
-            Event::Shadowed { .. } => "shadowed",
+            Event::CheckRunning { .. } => "shadowed",
             Event::Compared { .. } => "compared",
             Event::Poisoned { .. } => "poisoned",
             Event::Evicted { .. } => "evicted",
@@ -447,21 +447,21 @@ impl Event {
             | Event::CompileFinished { region, .. }
             | Event::Loaded { region, .. }
             | Event::CompileFailed { region, .. }
-            | Event::Narrowed { region, .. }
-            | Event::Widened { region, .. }
+            | Event::OutputsPruned { region, .. }
+            | Event::DonationExtended { region, .. }
             | Event::Specialised { region, .. }
             | Event::Launched { region, .. }
             | Event::Fallback { region, .. }
             | Event::Oversized { region, .. }
             | Event::InParts { region, .. }
-            | Event::InUnits { region, .. }
+            | Event::RanUnmerged { region, .. }
             | Event::RecompileStorm { region, .. }
             | Event::Interpreted { region, .. }
             | Event::NotInterpreted { region, .. }
             | Event::Quarantined { region, .. }
             | Event::Padded { region, .. }
             | Event::NotPadded { region, .. }
-            | Event::Shadowed { region }
+            | Event::CheckRunning { region }
             | Event::Compared { region, .. }
             | Event::Poisoned { region, .. }
             | Event::Throttled { region }
@@ -524,13 +524,13 @@ impl fmt::Display for Words<'_> {
                 )
             }
             Event::CacheTrouble { what } => f.write_str(what),
-            Event::Narrowed { region, surplus, executions } => {
+            Event::OutputsPruned { region, surplus, executions } => {
                 write!(
                     f,
                     "{region} is compiled without {surplus} outputs that nobody needed in {executions} executions"
                 )
             }
-            Event::Widened { region, inputs, executions } => write!(
+            Event::DonationExtended { region, inputs, executions } => write!(
                 f,
                 "{region} is compiled to reuse the memory of {} more inputs, which died in {executions} executions",
                 inputs.len()
@@ -562,7 +562,7 @@ impl fmt::Display for Words<'_> {
             Event::InParts { region, parts, why } => {
                 write!(f, "{region} runs in {} parts: {why}", parts.len())
             }
-            Event::InUnits { region, units } => {
+            Event::RanUnmerged { region, units } => {
                 write!(f, "{region} runs as its {units} units until it is compiled")
             }
             Event::RecompileStorm { region, misses, varying } => {
@@ -596,7 +596,7 @@ impl fmt::Display for Words<'_> {
             Event::NotPadded { region, why } => {
                 write!(f, "sizes of {region} vary, and are not padded to a few: {why}")
             }
-            Event::Shadowed { region } => {
+            Event::CheckRunning { region } => {
                 write!(f, "{region} runs op by op until it is known whether it gives the same as a whole")
             }
             Event::Compared { region, difference: None } => {
@@ -658,7 +658,7 @@ impl fmt::Display for Words<'_> {
                     f,
                     "stream {stream} keeps ever more values: {more} more than {boundaries} boundaries before"
                 )?;
-                for Kept { site, values, bytes } in kept {
+                for LeakSite { site, values, bytes } in kept {
                     write!(f, "; {values} of them ({bytes}) were made at {site}")?;
                 }
                 f.write_str(

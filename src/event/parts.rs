@@ -204,7 +204,7 @@ pub enum Asked {
 
 /// Values that were made at a call site and are alive.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct LeakSite {
     /// Where the ops that made them were recorded.
     pub site: Site,
     /// How many there are.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use fuseline_sync::rank::before_user_code;
+use fuseline_sync::lock_rank::before_user_code;
 
 use super::Event;
 use crate::execute::without_waiting;

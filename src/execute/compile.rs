@@ -29,14 +29,16 @@ use std::time::Duration;
 
 use fuseline_cache::{Artifact as _, Claim, Flight, Hit, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
-use fuseline_fusion::region::{Ends, Held};
+use fuseline_fusion::region::{EagerMemory, Liveness};
 use fuseline_fusion::{Bytes, lower};
 use fuseline_sync::schedule::Work;
 use fuseline_sync::{Mutex, Rank};
 
-use super::landing::{Land, Landing};
-use super::stored::{Obtained, Source};
-use crate::device::{Cause, DeviceError, Executable, How, MemoryPlan, aliases, check_module_size};
+use super::compile_or_load::{ObtainedExecutable, Source};
+use super::completion::{Landing, OnCompiled};
+use crate::device::{
+    Cause, DeviceError, Executable, ExecutableOptions, MemoryPlan, aliases, check_module_size,
+};
 use crate::engine::EngineShared;
 use crate::error::Stage;
 use crate::event::Event;
@@ -94,16 +96,16 @@ impl CompileSlot {
 
 /// Whether somebody waits for a compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Haste {
+pub(super) enum CompilePriority {
     /// A region cannot run before it has ended.
-    Awaited,
+    Foreground,
     /// What it is for runs by other means until then.
-    Unhurried,
+    Background,
 }
 
 /// Which failures of a compile are remembered with the key. After any other whoever asks next has the right to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remembered {
+pub(super) enum FailureCaching {
     All,
     /// That memory ran out is not, nor that nobody has stored the executable.
     ButForMemory,
@@ -111,45 +113,45 @@ pub(super) enum Remembered {
     Nothing,
 }
 
-impl Remembered {
+impl FailureCaching {
     fn has(self, error: &DeviceError) -> bool {
         match self {
             _ if error.cause == Cause::Closed => false,
-            Remembered::All => true,
-            Remembered::ButForMemory => !matches!(error.cause, Cause::Memory | Cause::Uncached),
-            Remembered::Nothing => false,
+            FailureCaching::All => true,
+            FailureCaching::ButForMemory => !matches!(error.cause, Cause::Memory | Cause::Uncached),
+            FailureCaching::Nothing => false,
         }
     }
 }
 
 /// What a region runs by if an executable needs too much memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Otherwise {
+pub(super) enum MemoryFallback {
     /// Its parts. It is one of a region that needs so much as a whole, if it was cut from one for that.
     Parts(Option<Bytes>),
     /// The executable that it has, which needs so much, if the plugin says so.
     Executable(Option<MemoryPlan>),
 }
 
-impl Otherwise {
+impl MemoryFallback {
     /// Whether that needs less than the executable.
     fn saves(self, memory: MemoryPlan) -> bool {
         match self {
             // Where the cut has not helped, the next one would not.
-            Otherwise::Parts(whole) => whole.is_none_or(|whole| memory.saves_of(whole)),
-            Otherwise::Executable(other) => other.is_none_or(|other| other.peak() < memory.peak()),
+            MemoryFallback::Parts(whole) => whole.is_none_or(|whole| memory.saves_of(whole)),
+            MemoryFallback::Executable(other) => other.is_none_or(|other| other.peak() < memory.peak()),
         }
     }
 }
 
 /// Counts a compile that ended well, when it is dropped.
-pub(super) struct Tally<'a> {
+pub(super) struct CompileCounterGuard<'a> {
     engine: &'a EngineShared,
     /// `None` if it was a load.
     took: Option<Duration>,
 }
 
-impl Drop for Tally<'_> {
+impl Drop for CompileCounterGuard<'_> {
     fn drop(&mut self) {
         let counters = self.engine.counters();
         match self.took {
@@ -163,7 +165,7 @@ impl Drop for Tally<'_> {
 }
 
 /// An executable to be put in its place, and what is to be dropped at the moment from which on it is found there; or why there is none.
-pub(super) type Made<'a> = Result<(Executable, Tally<'a>), Arc<DeviceError>>;
+pub(super) type CompileResult<'a> = Result<(Executable, CompileCounterGuard<'a>), Arc<DeviceError>>;
 
 /// One compile: everything that it depends on, and nothing else.
 #[derive(Clone)]
@@ -172,8 +174,8 @@ pub(super) struct Compile {
     pub(super) outputs: OutputSet,
     /// Parameters whose memory may be reused.
     pub(super) dying: Vec<u32>,
-    pub(super) how: How,
-    pub(super) otherwise: Otherwise,
+    pub(super) how: ExecutableOptions,
+    pub(super) otherwise: MemoryFallback,
 }
 
 impl Compile {
@@ -181,8 +183,8 @@ impl Compile {
     pub(super) fn start(
         self,
         claim: Option<Claim<Executable, DeviceError>>,
-        haste: Haste,
-        remembered: Remembered,
+        haste: CompilePriority,
+        remembered: FailureCaching,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
@@ -194,7 +196,7 @@ impl Compile {
             let compiled = match (made, claim) {
                 (Ok((executable, tally)), Some(claim)) => {
                     let (hit, evicted) = claim.fulfil_and(executable, || drop(tally));
-                    engine.tell_evicted(&evicted);
+                    engine.report_evicted(&evicted);
                     Ok(hit)
                 }
                 (Ok((executable, tally)), None) => {
@@ -213,7 +215,7 @@ impl Compile {
                             | Cause::Quarantined
                             | Cause::Other => claim.fail(error.clone()),
                         };
-                        engine.tell_evicted(&evicted);
+                        engine.report_evicted(&evicted);
                     }
                     Err(error)
                 }
@@ -222,8 +224,8 @@ impl Compile {
             owner.notify();
         });
         match haste {
-            Haste::Awaited => pool.push(task),
-            Haste::Unhurried => pool.push_unhurried(Some(tag), task),
+            CompilePriority::Foreground => pool.push(task),
+            CompilePriority::Background => pool.push_unhurried(Some(tag), task),
         }
         slot
     }
@@ -233,7 +235,7 @@ impl Compile {
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
+        land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) {
         let task = self.task(info, stream, land);
         stream.engine().compile_pool().push_unhurried(None, task);
@@ -244,7 +246,7 @@ impl Compile {
         self,
         info: &Arc<RegionInfo>,
         stream: &Arc<StreamShared>,
-        land: impl for<'a> FnOnce(Made<'a>, &'a EngineShared) + Send + 'static,
+        land: impl for<'a> FnOnce(CompileResult<'a>, &'a EngineShared) + Send + 'static,
     ) -> Work {
         stream.engine().counters().compiles_asked.add(1);
         let landing = Landing::new(land);
@@ -261,7 +263,7 @@ impl Compile {
         let compiled = guarded(|| {
             engine.has_room_for_code(region.ops)?;
             check_module_size(&info.canon)?;
-            self.tell_lowered(info, engine);
+            self.report_lowered(info, engine);
             if !is_special {
                 engine.emit(|| Event::CompileStarted { region });
             }
@@ -284,18 +286,18 @@ impl Compile {
     /// the same.
     pub(super) fn finish(
         &self,
-        obtained: Obtained,
-        land: Option<Land>,
+        obtained: ObtainedExecutable,
+        land: Option<OnCompiled>,
         info: &RegionInfo,
         engine: &EngineShared,
     ) {
-        let Obtained { executable, source, took, unstored } = obtained;
+        let ObtainedExecutable { executable, source, took, unstored } = obtained;
         let region = info.reference;
         let is_special = !self.how.fixed.is_empty();
         self.note(info, engine, Some(source.compile_time(took)));
         let mappings = executable.mappings();
         if let Some(land) = land {
-            let eager = Held::of(info.canon.graph(), &self.request(info)).peak();
+            let eager = EagerMemory::of(info.canon.graph(), &self.request(info)).peak();
             let size = Bytes(executable.bytes());
             let memory = executable.memory();
             let loaded = || executable.pjrt().cloned();
@@ -311,7 +313,7 @@ impl Compile {
                     Event::Loaded { region, from, took, compile, size, memory, executable }
                 }),
             }
-            let tally = Tally { engine, took: (source == Source::Compiled).then_some(took) };
+            let tally = CompileCounterGuard { engine, took: (source == Source::Compiled).then_some(took) };
             if let Some(memory) = self.oversized(&executable, region.ops, eager, engine) {
                 engine.emit(|| Event::Oversized { region, memory, eager });
                 drop((tally, executable));
@@ -349,7 +351,7 @@ impl Compile {
     }
 
     /// Tells what the compiler gets.
-    fn tell_lowered(&self, info: &RegionInfo, engine: &EngineShared) {
+    fn report_lowered(&self, info: &RegionInfo, engine: &EngineShared) {
         engine.emit(|| {
             let (outputs, aliases) = aliases(&info.canon, &self.outputs, &self.dying);
             let (target, numerics) = (engine.device().target(), engine.device().numerics());
@@ -377,7 +379,7 @@ struct Request<'a> {
     dying: &'a [u32],
 }
 
-impl Ends for Request<'_> {
+impl Liveness for Request<'_> {
     fn is_lifted(&self, param: u32) -> bool {
         self.canon.lifted()[param as usize]
     }

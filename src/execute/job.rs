@@ -6,21 +6,21 @@ use std::time::Instant;
 use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::op::Effect;
-use fuseline_fusion::region::{Boundary, Input, Mode, Output, Region, RoundPrint, Unit};
+use fuseline_fusion::region::{Boundary, Input, LoopFingerprint, Mode, Output, Region, Unit};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
 use super::EngineRegion;
-use super::classes::{Bucketed, Sizes};
-use super::cold::{self, Again, Run, Slot};
-use super::compile::{Compile, CompileSlot, Haste, Otherwise, Remembered};
-use super::known::Missed;
-use super::memory::Room;
-use super::quick;
-use super::shelter::Shelter;
-use crate::device::{Cause, DeviceError, Executable, How};
+use super::baseline;
+use super::compile::{Compile, CompilePriority, CompileSlot, FailureCaching, MemoryFallback};
+use super::interpreter_tier::{self, InterpretedRun, NextTier, Slot};
+use super::memory::MemoryWaiter;
+use super::miss_history::MissReport;
+use super::padded_regions::{PaddedRegion, ShapeCount};
+use super::quarantine::QuarantineScope;
+use crate::device::{Cause, DeviceError, Executable, ExecutableOptions};
 use crate::error::{Failure, RegionRef, Stage};
 use crate::event::{Event, SealedRegion, Wait};
-use crate::record::replay::{Recorded, Round, Tape, Template};
+use crate::record::trace_cache::{LoopId, Recorded, ReplayTrace, Template};
 use crate::stream::StreamShared;
 use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise, ValueRef};
 
@@ -39,17 +39,17 @@ pub(super) enum State {
     /// It will not be, as is known from before.
     Known(Arc<DeviceError>),
     /// There was no memory; it goes on, with the executable if there is one, when there may be some.
-    Short(Arc<Room>, Option<Hit<Executable>>),
+    Short(Arc<MemoryWaiter>, Option<Hit<Executable>>),
     /// It is not there now, and nobody waits for it: the region's units run instead.
-    InUnits,
+    RanUnmerged,
     /// It would be for these sizes only: the region is cut before these ops, and few of its parts are new.
     Apart(Vec<usize>),
     /// It is not wanted yet, or, with the slot, not there yet, and the interpreter has the time until then.
-    Cold(Run, Option<Arc<CompileSlot>>),
+    Cold(InterpretedRun, Option<Arc<CompileSlot>>),
     /// There is none of its own, but one for its sizes and others.
-    Bucketed(Arc<Bucketed>, Hit<Executable>),
+    PaddedRegion(Arc<PaddedRegion>, Hit<Executable>),
     /// It will not be: the region crashed a process, or is an op of one that did. The interpreter runs it.
-    Sheltered,
+    Quarantined,
     /// It is not wanted yet, or will not be, and the interpreter or the executable of its bucket is at it.
     Interpreting(Arc<Slot>),
 }
@@ -80,14 +80,14 @@ pub(super) struct Job {
     /// What the region needs as a whole that this one was cut from for that.
     pub(super) part_of: Option<Bytes>,
     /// Whether it is kept from the compiler, because it crashed a process or may have.
-    pub(super) shelter: Shelter,
+    pub(super) quarantine: QuarantineScope,
     /// Memory was not yet freed for it.
     pub(super) may_free: bool,
     state: State,
 }
 
 /// What [`Job::advance`] came to.
-pub(super) enum Step {
+pub(super) enum Progress {
     /// It was launched, or its results have failed.
     Done,
     /// It waits; the stream will be notified.
@@ -95,7 +95,7 @@ pub(super) enum Step {
     /// It runs op by op instead, or in parts; with what it needs as a whole, if it is for that.
     Parts(Vec<EngineRegion>, Option<Bytes>),
     /// It runs op by op instead, and its ops are kept from the compiler.
-    Sheltered(Vec<EngineRegion>, Shelter),
+    Quarantined(Vec<EngineRegion>, QuarantineScope),
 }
 
 /// What the cache knows a region by.
@@ -104,7 +104,7 @@ pub(super) fn cache_key(info: &RegionInfo) -> Key {
 }
 
 /// The ends of a region.
-struct Edges {
+struct RegionBindings {
     inputs: Vec<Input<ValueRef>>,
     live: Vec<(u32, ValuePromise)>,
     boundary: Boundary,
@@ -138,12 +138,12 @@ impl Job {
         let live = (0u32..).zip(outputs).filter(|(_, output)| output.live);
         let live = live.map(|(index, output)| (index, output.value)).collect();
         let asked = asked.filter(|_| boundary == Boundary::HostRead);
-        Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
+        Job::of(info, RegionBindings { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
     /// The region that a whole tape is. `None` for one that nobody needs.
     pub(super) fn replayed(
-        tape: &mut Tape,
+        tape: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         seq: RegionSeq,
@@ -157,18 +157,18 @@ impl Job {
         let reference = RegionRef { stream: stream.id(), seq, key: template.key, ops: template.ops() };
         let info = Arc::new(RegionInfo::new(reference, template.canon.clone(), sites));
         let (mode, effect, units) = (Mode::Fused, Effect::Pure, template.units.clone());
-        Job::of(info, Edges { inputs, live, boundary, mode, effect, units, asked, all }, stream)
+        Job::of(info, RegionBindings { inputs, live, boundary, mode, effect, units, asked, all }, stream)
     }
 
-    fn of(info: Arc<RegionInfo>, ends: Edges, stream: &StreamShared) -> Option<Box<Job>> {
+    fn of(info: Arc<RegionInfo>, ends: RegionBindings, stream: &StreamShared) -> Option<Box<Job>> {
         let engine = stream.engine();
-        let Edges { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
+        let RegionBindings { inputs, live: outputs, boundary, mode, effect, units, asked, all } = ends;
         let needed: OutputSet = outputs.iter().map(|&(index, _)| index).collect();
         let bytes = outputs.iter().map(|(_, value)| value.holder().ty().bytes());
         let bytes = bytes.fold(Bytes(0), Bytes::saturating_add);
         let output_bytes = Bytes(bytes.0.saturating_mul(engine.device().replicas() as u64));
         if boundary.is_asked_for() {
-            outputs.iter().for_each(|(_, value)| value.holder().set_settled());
+            outputs.iter().for_each(|(_, value)| value.holder().set_boundary_passed());
         }
         let reference = info.reference;
         engine.counters().regions.add(1);
@@ -211,16 +211,20 @@ impl Job {
             was_cold: false,
             has_answered: false,
             part_of: None,
-            shelter: Shelter::None,
+            quarantine: QuarantineScope::None,
             may_free: true,
             state: State::Wanted,
         }))
     }
 
     /// Makes a template of it, if it is one now.
-    pub(super) fn note(&self, round: Option<RoundPrint>, stream: &StreamShared) -> Option<Arc<Template>> {
+    pub(super) fn note(
+        &self,
+        round: Option<LoopFingerprint>,
+        stream: &StreamShared,
+    ) -> Option<Arc<Template>> {
         let info = &self.info;
-        let round = round.map(|print| Round { print, boundary: self.boundary });
+        let round = round.map(|print| LoopId { print, boundary: self.boundary });
         stream.replay().note(info.reference.key, round, &info.canon, &info.sites, &self.units)
     }
 
@@ -250,7 +254,7 @@ impl Job {
         let cold = engine.cold().filter(|_| self.may_be_cold());
         let mut overdue = None;
         match cold.and_then(|cold| cold.again(region.key)) {
-            Some(Again::Interpret(run)) => {
+            Some(NextTier::Interpret(run)) => {
                 if run.starts_compile()
                     && let Lookup::Claimed(claim) =
                         engine.cache().lookup(&key, self.info.canon.bytes(), &self.needed)
@@ -258,14 +262,14 @@ impl Job {
                     // When the region has been interpreted often enough it is waited for, or the interpreter goes on; then there is no hurry.
                     let may_be_quick = !run.goes_on(engine.config());
                     self.compile_by(Some(claim), run.haste(), may_be_quick, stream);
-                } else if run.haste() == Haste::Awaited {
+                } else if run.haste() == CompilePriority::Foreground {
                     // What was begun in case it is run again is needed.
                     engine.compile_pool().hasten(region.key.as_bytes());
                 }
                 self.state = State::Cold(run, None);
                 return;
             }
-            Some(Again::Compile(run)) => {
+            Some(NextTier::Compile(run)) => {
                 self.was_cold = true;
                 overdue = Some(run);
             }
@@ -287,8 +291,8 @@ impl Job {
         };
         self.state = match found {
             Lookup::Hit(hit) => self.hit(key, hit, stream),
-            Lookup::InFlight(_) if self.runs_in_units(stream) => State::InUnits,
-            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::InUnits,
+            Lookup::InFlight(_) if self.runs_in_units(stream) => State::RanUnmerged,
+            Lookup::Failed(_) | Lookup::Collision if self.is_joined() => State::RanUnmerged,
             Lookup::InFlight(flight) => {
                 engine.compile_pool().hasten(region.key.as_bytes());
                 let slot = CompileSlot::of(flight, stream);
@@ -300,9 +304,9 @@ impl Job {
             }
             Lookup::Failed(error) => State::Known(error),
             Lookup::Claimed(claim) => {
-                let (mut claim, mut sizes) = (claim, Sizes::Few);
+                let (mut claim, mut sizes) = (claim, ShapeCount::Few);
                 if !self.was_cold {
-                    self.tell_miss(claim.is_first(), stream);
+                    self.report_miss(claim.is_first(), stream);
                     (claim, sizes) = match self.by_new_bucket(claim, stream) {
                         Ok(state) => {
                             self.note_asked(asked, stream);
@@ -316,33 +320,33 @@ impl Job {
                 match cold.and_then(|cold| cold.first(region.key, self.info.canon.graph(), sizes)) {
                     Some(run) if self.is_stored(&claim, stream) => {
                         // Another process has compiled it: it is loaded, and interpreted at most while that takes.
-                        let slot = self.compile(Some(claim), Haste::Awaited, stream);
+                        let slot = self.compile(Some(claim), CompilePriority::Foreground, stream);
                         if let Some(cold) = cold {
                             cold.warm(region.key);
                         }
-                        match cold::is_done_before_a_load(self.info.canon.graph()) {
+                        match interpreter_tier::is_done_before_a_load(self.info.canon.graph()) {
                             true => State::Cold(run, None),
                             false => State::Compiling(slot),
                         }
                     }
                     Some(run) => {
                         if run.starts_compile() {
-                            self.compile(Some(claim), Haste::Unhurried, stream);
+                            self.compile(Some(claim), CompilePriority::Background, stream);
                         } else {
                             self.note_asked(asked, stream);
                         }
                         State::Cold(run, None)
                     }
                     None if self.runs_in_units(stream) => {
-                        self.compile(Some(claim), Haste::Unhurried, stream);
-                        State::InUnits
+                        self.compile(Some(claim), CompilePriority::Background, stream);
+                        State::RanUnmerged
                     }
-                    None => State::Compiling(self.compile(Some(claim), Haste::Awaited, stream)),
+                    None => State::Compiling(self.compile(Some(claim), CompilePriority::Foreground, stream)),
                 }
             }
             Lookup::Collision => {
-                self.tell_miss(true, stream);
-                State::Compiling(self.compile(None, Haste::Awaited, stream))
+                self.report_miss(true, stream);
+                State::Compiling(self.compile(None, CompilePriority::Foreground, stream))
             }
         };
         if let Some(cold) = cold.filter(|_| overdue.is_some()) {
@@ -360,8 +364,8 @@ impl Job {
 
     /// A compile of the region by itself, with all that the compiler has.
     pub(super) fn compile_of(&self, outputs: OutputSet) -> Compile {
-        let (dying, how) = (self.dying(), How::default());
-        Compile { outputs, dying, how, otherwise: Otherwise::Parts(None) }
+        let (dying, how) = (self.dying(), ExecutableOptions::default());
+        Compile { outputs, dying, how, otherwise: MemoryFallback::Parts(None) }
     }
 
     /// Whether it runs as its units while its executable is not there.
@@ -383,7 +387,7 @@ impl Job {
     pub(super) fn compile(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
-        haste: Haste,
+        haste: CompilePriority,
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         // What is joined runs as its units until its best executable is there.
@@ -395,20 +399,20 @@ impl Job {
     fn compile_by(
         &self,
         claim: Option<Claim<Executable, DeviceError>>,
-        haste: Haste,
+        haste: CompilePriority,
         may_be_quick: bool,
         stream: &Arc<StreamShared>,
     ) -> Arc<CompileSlot> {
         let outputs = claim.as_ref().map_or(&self.needed, Claim::outputs).clone();
         // Who waits for it frees memory first, and a single op is tried again whenever it comes. Nobody ever waits for what is joined.
         let remembered = match self.is_joined() || !self.may_free && self.ops() > 1 {
-            true => Remembered::All,
-            false => Remembered::ButForMemory,
+            true => FailureCaching::All,
+            false => FailureCaching::ButForMemory,
         };
-        let quick = may_be_quick && quick::pays(self.info.canon.graph(), stream.engine());
-        let how = How { quick, ..How::default() };
+        let quick = may_be_quick && baseline::pays(self.info.canon.graph(), stream.engine());
+        let how = ExecutableOptions { quick, ..ExecutableOptions::default() };
         let compile =
-            Compile { outputs, dying: self.dying(), how, otherwise: Otherwise::Parts(self.part_of) };
+            Compile { outputs, dying: self.dying(), how, otherwise: MemoryFallback::Parts(self.part_of) };
         compile.start(claim, haste, remembered, &self.info, stream)
     }
 
@@ -424,11 +428,11 @@ impl Job {
 
     /// The regions to run instead: the job itself, or, if it was joined and its executable is not there, its units.
     pub(super) fn or_units(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Vec<EngineRegion>> {
-        if !matches!(self.state, State::InUnits) {
+        if !matches!(self.state, State::RanUnmerged) {
             return Ok(self);
         }
         let (region, units) = (self.info.reference, self.units.len());
-        stream.engine().emit(|| Event::InUnits { region, units });
+        stream.engine().emit(|| Event::RanUnmerged { region, units });
         Err(self.into_region().into_units())
     }
 
@@ -442,10 +446,11 @@ impl Job {
     }
 
     /// `is_first`: no executable of the region is in the cache, whatever it returns.
-    fn tell_miss(&self, is_first: bool, stream: &StreamShared) {
+    fn report_miss(&self, is_first: bool, stream: &StreamShared) {
         let engine = stream.engine();
         engine.counters().misses.add(1);
-        let Missed { why, storm } = engine.known_regions().miss(&self.info, is_first, engine.is_observed());
+        let MissReport { why, storm } =
+            engine.miss_history().miss(&self.info, is_first, engine.is_observed());
         let region = self.info.reference;
         engine.emit(|| Event::Miss { region, why });
         if let Some((misses, varying)) = storm {
@@ -460,7 +465,7 @@ impl Job {
     }
 
     /// Goes on as far as possible.
-    pub(super) fn advance(mut self: Box<Self>, stream: &Arc<StreamShared>) -> Step {
+    pub(super) fn advance(mut self: Box<Self>, stream: &Arc<StreamShared>) -> Progress {
         loop {
             self.state = match self.state {
                 State::Wanted => {
@@ -471,7 +476,7 @@ impl Job {
                     None => {
                         self.state = State::Compiling(slot);
                         self.waits_for(Wait::Compile, stream);
-                        return Step::Blocked(self);
+                        return Progress::Blocked(self);
                     }
                     Some(Ok(hit)) => State::Ready(hit),
                     Some(Err(error)) => State::Refused(error),
@@ -480,7 +485,7 @@ impl Job {
                     if !slot.has_landed() {
                         self.state = State::Following(slot);
                         self.waits_for(Wait::Compile, stream);
-                        return Step::Blocked(self);
+                        return Progress::Blocked(self);
                     }
                     State::Wanted
                 }
@@ -497,7 +502,7 @@ impl Job {
                         Cause::TooManyOps if self.ops() > 1 => self.in_parts(&error, stream),
                         Cause::Quarantined => match self.in_quarantine(error, stream) {
                             Ok(mut job) => {
-                                job.state = State::Sheltered;
+                                job.state = State::Quarantined;
                                 self = job;
                                 continue;
                             }
@@ -525,7 +530,7 @@ impl Job {
                     if !room.has_ended() {
                         self.state = State::Short(room, hit);
                         self.waits_for(Wait::InFlight, stream);
-                        return Step::Blocked(self);
+                        return Progress::Blocked(self);
                     }
                     self.state = hit.map_or(State::Wanted, State::Ready);
                     self.goes_on(stream);
@@ -535,7 +540,7 @@ impl Job {
                 State::Cold(run, slot) => {
                     self.state = State::Cold(run, slot);
                     if self.awaits_input(stream) {
-                        return Step::Blocked(self);
+                        return Progress::Blocked(self);
                     }
                     self = match self.unless_an_input_failed(stream) {
                         Ok(job) => job,
@@ -546,11 +551,11 @@ impl Job {
                         None => State::Wanted,
                     }
                 }
-                State::Bucketed(bucketed, hit) => {
+                State::PaddedRegion(bucketed, hit) => {
                     self.state = State::Wanted;
                     if self.awaits_input(stream) {
-                        self.state = State::Bucketed(bucketed, hit);
-                        return Step::Blocked(self);
+                        self.state = State::PaddedRegion(bucketed, hit);
+                        return Progress::Blocked(self);
                     }
                     self = match self.unless_an_input_failed(stream) {
                         Ok(job) => job,
@@ -561,10 +566,10 @@ impl Job {
                         None => State::Wanted,
                     }
                 }
-                State::Sheltered => {
-                    self.state = State::Sheltered;
+                State::Quarantined => {
+                    self.state = State::Quarantined;
                     if self.awaits_input(stream) {
-                        return Step::Blocked(self);
+                        return Progress::Blocked(self);
                     }
                     self = match self.unless_an_input_failed(stream) {
                         Ok(job) => job,
@@ -576,7 +581,7 @@ impl Job {
                     let Some(interpreted) = slot.take() else {
                         self.state = State::Interpreting(slot);
                         self.waits_for(Wait::Interpreter, stream);
-                        return Step::Blocked(self);
+                        return Progress::Blocked(self);
                     };
                     self.was_cold = true;
                     self.state = State::Wanted;
@@ -591,11 +596,11 @@ impl Job {
                     self.state = State::Wanted;
                     return self.sizes_apart(&places, stream);
                 }
-                State::InUnits => {
-                    self.state = State::InUnits;
+                State::RanUnmerged => {
+                    self.state = State::RanUnmerged;
                     return match self.or_units(stream) {
-                        Ok(job) => Step::Blocked(job),
-                        Err(units) => Step::Parts(units, None),
+                        Ok(job) => Progress::Blocked(job),
+                        Err(units) => Progress::Parts(units, None),
                     };
                 }
             };
@@ -610,32 +615,36 @@ impl Job {
         self.goes_on(stream);
         let since = Instant::now();
         self.waits = Some((wait, since));
-        stream.standing().waits(wait, &self.info, since);
+        stream.activity().waits(wait, &self.info, since);
     }
 
     /// It waits no longer.
     pub(super) fn goes_on(&mut self, stream: &StreamShared) {
         if let Some((wait, since)) = self.waits.take() {
-            stream.standing().goes_on();
+            stream.activity().goes_on();
             let (region, took) = (self.info.reference, since.elapsed());
             stream.engine().emit(|| Event::Waited { region, wait, took });
         }
     }
 
     /// Keeps the job with its executable until later.
-    pub(super) fn blocked(mut self: Box<Self>, hit: Hit<Executable>) -> Step {
+    pub(super) fn blocked(mut self: Box<Self>, hit: Hit<Executable>) -> Progress {
         self.state = State::Ready(hit);
-        Step::Blocked(self)
+        Progress::Blocked(self)
     }
 
     /// Keeps the job, and the executable if there is one, until there may be memory.
-    pub(super) fn short_of_room(mut self: Box<Self>, room: Arc<Room>, hit: Option<Hit<Executable>>) -> Step {
+    pub(super) fn short_of_room(
+        mut self: Box<Self>,
+        room: Arc<MemoryWaiter>,
+        hit: Option<Hit<Executable>>,
+    ) -> Progress {
         self.state = State::Short(room, hit);
-        Step::Blocked(self)
+        Progress::Blocked(self)
     }
 
     /// The region failed as a whole: it runs op by op, or, if it is one op, or its ops would not be compiled either, its results fail.
-    pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn give_up(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         if self.ops() > 1 && error.cause != Cause::Uncached {
             return self.split(error.message.clone(), stream);
         }
@@ -643,7 +652,7 @@ impl Job {
     }
 
     /// The region's only op failed, or all of them: with an error, or because an input of it had.
-    pub(super) fn fail_or_pass_on(self, error: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn fail_or_pass_on(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         // What went wrong first is what to say.
         let failure = self.failed_input();
         let failure = failure.unwrap_or_else(|| self.failure(0, error, error.message.clone()));
@@ -651,7 +660,7 @@ impl Job {
     }
 
     /// The whole region failed with an error that leaves nothing to be tried.
-    pub(super) fn fail(self, error: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn fail(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         let message = match self.ops() {
             1 => error.message.clone(),
             ops => format!("{} (one of the {ops} ops of the region up to this one)", error.message),
@@ -674,12 +683,12 @@ impl Job {
     }
 
     /// Takes the region apart.
-    pub(super) fn split(self, why: String, stream: &StreamShared) -> Step {
+    pub(super) fn split(self, why: String, stream: &StreamShared) -> Progress {
         let engine = stream.engine();
         engine.counters().fallbacks.add(1);
         let region = self.info.reference;
         engine.emit(|| Event::Fallback { region, why });
-        Step::Parts(self.into_region().split(), None)
+        Progress::Parts(self.into_region().split(), None)
     }
 
     pub(super) fn into_region(self) -> EngineRegion {
@@ -694,11 +703,22 @@ impl Job {
             None => Output { value: ValueCell::promised_to_nobody(ty.clone()), live: false },
         });
         let outputs = outputs.collect();
-        Region { graph, inputs, outputs, sites, units, is_whole: false, round: None, boundary, mode, effect }
+        Region {
+            graph,
+            inputs,
+            outputs,
+            sites,
+            units,
+            spans_user_boundaries: false,
+            round: None,
+            boundary,
+            mode,
+            effect,
+        }
     }
 
     /// Fails all results.
-    pub(super) fn poison(self, failure: Arc<Failure>, stream: &StreamShared) -> Step {
+    pub(super) fn poison(self, failure: Arc<Failure>, stream: &StreamShared) -> Progress {
         let engine = stream.engine();
         engine.counters().poisoned.add(self.needed.len() as u64);
         engine.keep_failure(&failure);
@@ -707,7 +727,7 @@ impl Job {
         for (_, value) in self.outputs {
             drop(value.resolve(Outcome::Failed(failure.clone())));
         }
-        Step::Done
+        Progress::Done
     }
 
     /// The failure of the first input that has one.

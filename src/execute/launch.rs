@@ -8,15 +8,15 @@ use fuseline_cache::{Hit, Key};
 use fuseline_fusion::Scalar;
 use smallvec::SmallVec;
 
-use super::job::{Job, Step};
-use crate::device::{Buffer, Device, DeviceError, Done, Executable, Executed, Remains};
+use super::job::{Job, Progress};
+use crate::device::{Buffer, Device, DeviceError, DonatedBuffer, Done, Executable, Executed};
 use crate::error::{Stage, bug};
 use crate::event::{Event, Wait};
 use crate::stream::StreamShared;
-use crate::value::{Maker, Outcome};
+use crate::value::{Outcome, Producer};
 
 /// What an execution is called with.
-pub(super) struct Bound<'a> {
+pub(super) struct BoundArguments<'a> {
     /// The tensor arguments, in order.
     pub(super) args: SmallVec<[&'a Buffer; 32]>,
     /// The lifted ones.
@@ -27,7 +27,7 @@ pub(super) struct Bound<'a> {
 
 impl Job {
     /// Launches the region with its executable, if its inputs are there and the device may have more.
-    pub(super) fn launch(mut self: Box<Self>, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> Step {
+    pub(super) fn launch(mut self: Box<Self>, hit: Hit<Executable>, stream: &Arc<StreamShared>) -> Progress {
         let engine = stream.engine();
         let region = self.info.reference;
         if self.awaits_input(stream) {
@@ -37,7 +37,7 @@ impl Job {
             Ok(job) => job,
             Err(instead) => return instead,
         };
-        if !stream.flow().admits(self.output_bytes) {
+        if !stream.in_flight().admits(self.output_bytes) {
             engine.emit(|| Event::Throttled { region });
             self.waits_for(Wait::InFlight, stream);
             return self.blocked(hit);
@@ -50,14 +50,14 @@ impl Job {
         self.note_undonated(&hit, stream);
         let executable = self.specialised(&hit.artifact, stream);
         let since = engine.is_observed().then(Instant::now);
-        let executing = stream.standing().executes(&self.info);
+        let executing = stream.activity().executes(&self.info);
         let executed = self.execute(&executable, engine.device());
         drop(executing);
         match executed {
             Ok((executed, kept)) => {
                 if hit.is_unproven {
                     let key = Key::new(*region.key.as_bytes());
-                    engine.cache().prove(&key, self.info.canon.bytes());
+                    engine.cache().confirm(&key, self.info.canon.bytes());
                 }
                 self.fulfil(&executable, executed, &kept, since, stream)
             }
@@ -95,7 +95,10 @@ impl Job {
     }
 
     /// The job, if all its inputs have data; otherwise what becomes of it.
-    pub(super) fn unless_an_input_failed(self: Box<Self>, stream: &StreamShared) -> Result<Box<Job>, Step> {
+    pub(super) fn unless_an_input_failed(
+        self: Box<Self>,
+        stream: &StreamShared,
+    ) -> Result<Box<Job>, Progress> {
         match self.failed_input() {
             None => Ok(self),
             Some(failure) if self.is_single() => Err(self.poison(failure, stream)),
@@ -108,13 +111,13 @@ impl Job {
         executable: &Executable,
         device: &Device,
     ) -> Result<(Executed, SmallVec<[i64; 16]>), DeviceError> {
-        let Bound { args, scalars, kept } = self.bind(executable)?;
+        let BoundArguments { args, scalars, kept } = self.bind(executable)?;
         let executed = device.execute(executable, &args, scalars.into_iter(), &kept)?;
         Ok((executed, kept))
     }
 
     /// What the executable is to be called with. All inputs have data.
-    pub(super) fn bind(&self, executable: &Executable) -> Result<Bound<'_>, DeviceError> {
+    pub(super) fn bind(&self, executable: &Executable) -> Result<BoundArguments<'_>, DeviceError> {
         let mut args: SmallVec<[&Buffer; 32]> = SmallVec::new();
         let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
         for input in &self.inputs {
@@ -130,7 +133,7 @@ impl Job {
         }
         let reusable = executable.reusable().iter();
         let kept = reusable.filter(|&&(_, param)| !self.may_reuse(param)).map(|&(place, _)| place).collect();
-        Ok(Bound { args, scalars, kept })
+        Ok(BoundArguments { args, scalars, kept })
     }
 
     /// Whether the memory of an input may be reused: the region is its value's last reader. All inputs have data.
@@ -157,12 +160,13 @@ impl Job {
             }
         };
         let Some(done) = done else { return tell() };
-        let (flow, owner, bytes) = (stream.flow().clone(), Arc::downgrade(stream), self.output_bytes);
-        flow.take_off(bytes);
+        let (in_flight, owner, bytes) =
+            (stream.in_flight().clone(), Arc::downgrade(stream), self.output_bytes);
+        in_flight.take_off(bytes);
         done.on_ready(move || {
             drop(mark);
             tell();
-            flow.land(bytes, &owner);
+            in_flight.land(bytes, &owner);
         });
     }
 
@@ -171,7 +175,7 @@ impl Job {
         if kept.len() == executable.reusable().len() {
             return;
         }
-        let mut remains: SmallVec<[Remains; 8]> = SmallVec::new();
+        let mut remains: SmallVec<[DonatedBuffer; 8]> = SmallVec::new();
         // Both are in the same order.
         let mut kept = kept.iter().peekable();
         for (place, param) in executable.reusable() {
@@ -182,7 +186,7 @@ impl Job {
                 remains.extend(buffer.into_remains());
             }
         }
-        stream.donated().keep(remains, stream.flow());
+        stream.donated().keep(remains, stream.in_flight());
     }
 
     /// Hands out the results of an execution. `kept` are the places of arguments that were not reused.
@@ -193,7 +197,7 @@ impl Job {
         kept: &[i64],
         since: Option<Instant>,
         stream: &Arc<StreamShared>,
-    ) -> Step {
+    ) -> Progress {
         let engine = stream.engine();
         let region = self.info.reference;
         let reusable = executable.reusable();
@@ -211,7 +215,7 @@ impl Job {
         for (&result, buffer) in executable.outputs().iter().zip(executed.outputs) {
             // The executable may return more than is needed; that is dropped here.
             if let Some((_, value)) = needed.next_if(|&(needed, _)| needed == result) {
-                let maker = Some(Maker { region: self.info.clone(), result });
+                let maker = Some(Producer { region: self.info.clone(), result });
                 drop(value.resolve(Outcome::Data { buffer, maker }));
             }
         }
@@ -221,6 +225,6 @@ impl Job {
             needed.next().is_none(),
             "bug: the executable of {region} does not return all that is needed",
         );
-        Step::Done
+        Progress::Done
     }
 }

@@ -27,7 +27,7 @@ use fuseline_fusion::Bytes;
 use fuseline_fusion::op::Effect;
 use fuseline_sync::{Condvar, Mutex, Rank};
 
-use super::job::{Job, Step};
+use super::job::{Job, Progress};
 use super::{EngineRegion, is_driving};
 use crate::device::{Cause, DeviceError, Executable, after};
 use crate::engine::EngineShared;
@@ -40,14 +40,14 @@ use crate::value::{Outcome, ValueCell};
 type Copied = Result<Vec<u8>, DeviceError>;
 
 /// Where it is told that what was in flight when memory ran out has ended.
-pub(super) struct Room {
+pub(super) struct MemoryWaiter {
     state: Mutex<bool>,
     ended: Condvar,
 }
 
-impl Room {
-    fn new() -> Arc<Room> {
-        Arc::new(Room { state: Mutex::new(Rank::Room, false), ended: Condvar::new() })
+impl MemoryWaiter {
+    fn new() -> Arc<MemoryWaiter> {
+        Arc::new(MemoryWaiter { state: Mutex::new(Rank::MemoryWaiter, false), ended: Condvar::new() })
     }
 
     fn end(&self) {
@@ -72,26 +72,31 @@ impl EngineShared {
     /// returns.
     fn free_memory(&self, then: impl FnOnce() + Send + 'static) -> Remedy {
         let evicted = self.cache().drop_unused();
-        self.tell_evicted(&evicted);
+        self.report_evicted(&evicted);
         let bytes = evicted.iter().fold(Bytes(0), |sum, entry| sum.saturating_add(Bytes(entry.bytes)));
-        let flows = self.flows();
-        let landed = after(flows.len() + 1, move |_| then());
-        let in_flight = flows.iter().map(|flow| {
+        let all_in_flight = self.all_in_flight();
+        let landed = after(all_in_flight.len() + 1, move |_| then());
+        let in_flight = all_in_flight.iter().map(|in_flight| {
             let landed = landed.clone();
-            flow.when_landed(move || landed(Ok(())))
+            in_flight.when_landed(move || landed(Ok(())))
         });
         let in_flight = in_flight.sum();
         landed(Ok(()));
         Remedy::Freed { executables: evicted.len(), bytes, in_flight }
     }
 
-    fn tell_out_of_memory(&self, region: Option<RegionRef>, stage: Stage, asked: Bytes, remedy: Remedy) {
+    fn report_out_of_memory(&self, region: Option<RegionRef>, stage: Stage, asked: Bytes, remedy: Remedy) {
         self.emit(|| Event::OutOfMemory { region, stage, asked, remedy });
     }
 
     /// A region runs in parts.
-    pub(super) fn tell_parts(&self, region: RegionRef, parts: &[EngineRegion], why: impl FnOnce() -> String) {
-        self.counters().in_parts.add(1);
+    pub(super) fn report_parts(
+        &self,
+        region: RegionRef,
+        parts: &[EngineRegion],
+        why: impl FnOnce() -> String,
+    ) {
+        self.counters().partitioned.add(1);
         self.emit(|| Event::InParts {
             region,
             parts: parts.iter().map(|part| part.sites.len()).collect(),
@@ -101,7 +106,7 @@ impl EngineShared {
 
     /// What to say of an error that nothing helps against. `asked` are the bytes of what could not be made.
     fn without_remedy(&self, region: Option<RegionRef>, error: &DeviceError, asked: Bytes) -> DeviceError {
-        self.tell_out_of_memory(region, error.stage, asked, Remedy::None);
+        self.report_out_of_memory(region, error.stage, asked, Remedy::None);
         let (values, held) = self.device().live().read();
         let cached = Bytes(self.cache().stats().bytes);
         let message = format!(
@@ -125,10 +130,10 @@ impl EngineShared {
             other => return other,
         };
         self.counters().out_of_memory.add(1);
-        let room = Room::new();
+        let room = MemoryWaiter::new();
         let ended = room.clone();
         let remedy = self.free_memory(move || ended.end());
-        self.tell_out_of_memory(None, error.stage, asked, remedy);
+        self.report_out_of_memory(None, error.stage, asked, remedy);
         if !is_driving() {
             room.wait();
         }
@@ -193,7 +198,7 @@ impl EngineShared {
             });
         };
         let remedy = self.free_memory(move || EngineShared::on_own_thread(&engine, again));
-        self.tell_out_of_memory(None, stage, asked, remedy);
+        self.report_out_of_memory(None, stage, asked, remedy);
     }
 
     fn download_once(&self, value: &ValueCell, put: impl FnOnce(Copied) + Send + 'static) {
@@ -214,14 +219,14 @@ impl Job {
         error: &DeviceError,
         hit: Option<Hit<Executable>>,
         stream: &Arc<StreamShared>,
-    ) -> Step {
+    ) -> Progress {
         let engine = stream.engine();
         let (region, asked) = (self.info.reference, self.output_bytes);
         engine.counters().out_of_memory.add(1);
         // M1: who knows how far an op with an effect has come.
         let may_repeat = self.effect == Effect::Pure || error.stage == Stage::Compile;
         if may_repeat && std::mem::take(&mut self.may_free) {
-            let room = Room::new();
+            let room = MemoryWaiter::new();
             let (ended, owner) = (room.clone(), Arc::downgrade(stream));
             let remedy = engine.free_memory(move || {
                 ended.end();
@@ -229,14 +234,14 @@ impl Job {
                     StreamShared::notify_from_outside(stream);
                 }
             });
-            engine.tell_out_of_memory(Some(region), error.stage, asked, remedy);
+            engine.report_out_of_memory(Some(region), error.stage, asked, remedy);
             return self.short_of_room(room, hit);
         }
         if self.ops() == 1 {
             let error = engine.without_remedy(Some(region), error, asked);
             return self.fail_or_pass_on(&error, stream);
         }
-        engine.tell_out_of_memory(Some(region), error.stage, asked, Remedy::Parts);
+        engine.report_out_of_memory(Some(region), error.stage, asked, Remedy::Parts);
         if let Some(hit) = hit {
             let key = Key::new(*region.key.as_bytes());
             let known = Arc::new(error.clone());
@@ -246,7 +251,7 @@ impl Job {
     }
 
     /// An execution that ran out of memory has taken inputs away, so that nothing can be tried.
-    pub(super) fn out_of_memory_for_good(self, error: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn out_of_memory_for_good(self, error: &DeviceError, stream: &StreamShared) -> Progress {
         let engine = stream.engine();
         engine.counters().out_of_memory.add(1);
         let error = engine.without_remedy(Some(self.info.reference), error, self.output_bytes);
@@ -254,7 +259,7 @@ impl Job {
     }
 
     /// The region, of several ops, runs in parts that need less at once: its units, if it was joined from some, or two halves.
-    pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Step {
+    pub(super) fn in_parts(self, why: &DeviceError, stream: &StreamShared) -> Progress {
         debug_assert!(self.ops() > 1, "bug: {} has no parts", self.info.reference);
         let engine = stream.engine();
         let region = self.info.reference;
@@ -266,12 +271,12 @@ impl Job {
                 Err(region) => region.split(),
             },
         };
-        engine.tell_parts(region, &parts, || why.message.clone());
+        engine.report_parts(region, &parts, || why.message.clone());
         let whole = match why.cause {
             Cause::Oversized(whole) => Some(whole),
             _ => None,
         };
-        Step::Parts(parts, whole)
+        Progress::Parts(parts, whole)
     }
 }
 
@@ -349,10 +354,10 @@ mod tests {
         let short = y.neg().unwrap();
         other.flush();
         let Remedy::Freed { in_flight, .. } = told.recv().unwrap() else { panic!("nothing was freed") };
-        assert_eq!((in_flight, short.is_decided()), (1, false));
+        assert_eq!((in_flight, short.is_resolved()), (1, false));
         // The driver is free: the other stream's ops go on.
         assert_eq!(x.abs().unwrap().to_vec::<f32>().unwrap(), [1.0]);
-        assert!(!short.is_decided() && asked.load(Ordering::Relaxed) == 3, "it did not wait");
+        assert!(!short.is_resolved() && asked.load(Ordering::Relaxed) == 3, "it did not wait");
         land();
         assert_eq!(short.to_vec::<f32>().unwrap(), [-2.0]);
 

@@ -23,33 +23,33 @@
 //!
 //! The mode of an op was captured when it was recorded; the driver treats regions of all modes alike.
 
-mod ahead;
-mod apart;
-mod classes;
-mod cold;
+mod activity;
+mod baseline;
+mod bounded_map;
 mod compile;
-mod donated;
-mod flow;
-mod foregone;
-mod guarded;
+mod compile_or_load;
+mod completion;
+mod deferred_free;
+mod diagnostics;
+mod differential_check;
+mod extend_donation;
+mod host_eval;
+mod in_flight;
+mod interpreter_tier;
 mod job;
-mod known;
-mod landing;
 mod launch;
 mod memory;
-mod narrow;
-mod quick;
-mod recent;
-mod shadow;
-mod shelter;
-mod specialise;
+mod miss_history;
+mod padded_regions;
+mod panic_guarded_rule;
+mod precompile;
+mod prune_outputs;
+mod quarantine;
+mod recompile_storm;
+mod scalar_specialization;
+mod shape_split;
 #[cfg(feature = "stages")]
 pub mod stages;
-mod standing;
-mod stored;
-mod storm;
-mod watch;
-mod widen;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -59,26 +59,26 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, Region, RegionBuilder};
 use fuseline_fusion::{Bytes, RegionSeq, Site, ValueId};
 
-pub(crate) use ahead::{Ahead, compile_ahead};
-pub(crate) use classes::Classes;
-pub(crate) use cold::ColdRegions;
+pub(crate) use activity::CurrentActivity;
 pub(crate) use compile::guarded;
-pub(crate) use donated::Donated;
-pub(crate) use flow::Flow;
-pub(crate) use foregone::Foregone;
-pub(crate) use guarded::Guarded;
-pub(crate) use known::KnownRegions;
-pub(crate) use standing::Standing;
-pub(crate) use watch::Askers;
+pub(crate) use deferred_free::DeferredFrees;
+pub(crate) use diagnostics::ReadSites;
+pub(crate) use host_eval::HostEval;
+pub(crate) use in_flight::InFlight;
+pub(crate) use interpreter_tier::InterpreterTier;
+pub(crate) use miss_history::MissHistory;
+pub(crate) use padded_regions::PaddedRegions;
+pub(crate) use panic_guarded_rule::PanicGuardedRule;
+pub(crate) use precompile::{Ahead, compile_ahead};
 
 use crate::limits::MAX_QUEUED_REGIONS;
-use crate::record::replay::{End, Passed, Step, Tape};
+use crate::record::trace_cache::{End, ReplayTrace, Step, StreamPosition};
 use crate::record::{Entry, Fence, FencePromise, Fenced};
 use crate::stream::StreamShared;
 use crate::value::ValuePromise;
+use diagnostics::Diagnostics;
 use job::Job;
-use shelter::Shelter;
-use watch::Watch;
+use quarantine::QuarantineScope;
 
 /// A region as the engine has it.
 pub(crate) type EngineRegion = Region<ValuePromise>;
@@ -88,7 +88,7 @@ enum Work {
     Job(Box<Job>),
     Fence(FencePromise),
     /// What stands behind it waits for a place of another stream.
-    After {
+    WaitFor {
         fence: Arc<Fence>,
         /// The stream is told when it is reached.
         is_awaited: bool,
@@ -105,11 +105,11 @@ pub(crate) struct Driver {
     /// Regions sealed so far.
     seq: u64,
     /// What was taken in so far.
-    passed: Passed,
+    passed: StreamPosition,
     /// Values of the tape taken in last that were released after its last op, each after so many ops.
     late: Vec<(u32, ValueId)>,
     /// What is noticed if somebody observes the engine.
-    watch: Watch,
+    watch: Diagnostics,
     /// Where the host asked for the boundary that is being handled, if it did and that is known.
     asked: Option<Site>,
 }
@@ -154,9 +154,9 @@ impl Driver {
             sealed,
             queue,
             seq: 0,
-            passed: Passed::default(),
+            passed: StreamPosition::default(),
             late,
-            watch: Watch::default(),
+            watch: Diagnostics::default(),
             asked: None,
         }
     }
@@ -209,7 +209,7 @@ impl Driver {
             Entry::Op(op) => self.take_step(Step::Op(op), stream),
             Entry::Release(value) => self.take_step(Step::Release(value.id()), stream),
             Entry::Replayed(tape, end) => self.replay(tape, end, stream),
-            Entry::Need(value, boundary) => {
+            Entry::Demand(value, boundary) => {
                 let asked = asked_for(boundary, || [value.id()], stream);
                 if self.builder.is_recent(value.id()) {
                     self.seal(boundary, asked, stream);
@@ -217,14 +217,14 @@ impl Driver {
             }
             Entry::Flush(boundary) => self.seal(boundary, None, stream),
             // It was counted when it was recorded.
-            Entry::Nothing => self.passed.ops += 1,
+            Entry::Dropped => self.passed.ops += 1,
             Entry::Fence(promise) => {
                 self.seal(Boundary::Flush, None, stream);
                 self.queue.push_back(Work::Fence(promise));
             }
-            Entry::After(fence) => {
+            Entry::WaitFor(fence) => {
                 self.seal(Boundary::CrossStream, None, stream);
-                self.queue.push_back(Work::After { fence, is_awaited: false });
+                self.queue.push_back(Work::WaitFor { fence, is_awaited: false });
             }
         }
     }
@@ -236,7 +236,7 @@ impl Driver {
         self.submit(stream);
         let asked = self.asked.take();
         if let Some(round) = self.builder.expects_next() {
-            stream.replay().invite_again(round, self.passed);
+            stream.replay().expect_loop_again(round, self.passed);
         }
         if stream.engine().is_observed() {
             self.watch.boundary(asked, stream);
@@ -257,8 +257,8 @@ impl Driver {
         }
     }
 
-    /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of `record::replay`).
-    fn replay(&mut self, mut tape: Box<Tape>, end: End, stream: &Arc<StreamShared>) {
+    /// Takes a tape in as a region, or, if it is none, step by step (Q1, Q2 of `record::trace_cache`).
+    fn replay(&mut self, mut tape: Box<ReplayTrace>, end: End, stream: &Arc<StreamShared>) {
         let template = tape.template().clone();
         match (end, template.round) {
             (End::Asked(boundary), _) if self.builder.replay(tape.ops(), &template.units, boundary) => {
@@ -268,7 +268,7 @@ impl Driver {
                     self.watch.boundary(asked, stream);
                 }
             }
-            (End::Round, Some(round)) if self.builder.is_at_round(round.print) => {
+            (End::LoopId, Some(round)) if self.builder.is_at_round(round.print) => {
                 let living = tape.outputs().filter(|&(_, live)| live).map(|(value, _)| value);
                 self.builder.replay_round(tape.others(), tape.dying(), living, &mut self.sealed);
                 // Rounds that were recorded op by op before.
@@ -281,8 +281,8 @@ impl Driver {
                 self.take_steps(&mut tape, stream);
                 self.seal(boundary, asked, stream);
             }
-            (End::Round | End::Astray, _) => {
-                if end == End::Round {
+            (End::LoopId | End::Astray, _) => {
+                if end == End::LoopId {
                     stream.replay().is_off();
                 }
                 self.take_steps(&mut tape, stream);
@@ -294,7 +294,7 @@ impl Driver {
     /// Makes a job of a tape that is a region.
     fn launch_tape(
         &mut self,
-        tape: &mut Tape,
+        tape: &mut ReplayTrace,
         boundary: Boundary,
         asked: Option<Site>,
         stream: &Arc<StreamShared>,
@@ -318,7 +318,7 @@ impl Driver {
         }
     }
 
-    fn take_steps(&mut self, tape: &mut Tape, stream: &Arc<StreamShared>) {
+    fn take_steps(&mut self, tape: &mut ReplayTrace, stream: &Arc<StreamShared>) {
         for step in tape.take_steps(&mut self.late) {
             self.take_step(step, stream);
             self.submit(stream);
@@ -333,7 +333,7 @@ impl Driver {
         let mut sealed = std::mem::take(&mut self.sealed);
         for region in sealed.drain(..) {
             let is_pure = region.mode == Mode::Fused && region.effect == Effect::Pure;
-            let (is_whole, round) = (region.is_whole && is_pure, region.round);
+            let (spans_user_boundaries, round) = (region.spans_user_boundaries && is_pure, region.round);
             let is_observed = stream.engine().is_observed();
             if is_observed {
                 self.watch.sealed(&region.graph);
@@ -343,14 +343,14 @@ impl Driver {
             if is_observed {
                 self.watch.made(&job, stream);
             }
-            if is_whole || round.is_some() {
+            if spans_user_boundaries || round.is_some() {
                 let template = job.note(round, stream);
                 if let Some(template) =
                     template.filter(|_| round.is_some_and(|round| self.builder.expects(round)))
                 {
                     // What is pending is of the next rounds.
                     let ops = self.passed.ops - self.builder.pending() as u64;
-                    stream.replay().invite(template, Passed { ops, ..self.passed });
+                    stream.replay().expect_loop(template, StreamPosition { ops, ..self.passed });
                 }
             }
             self.enqueue(job, stream);
@@ -374,13 +374,13 @@ impl Driver {
         &mut self,
         parts: Vec<EngineRegion>,
         part_of: Option<Bytes>,
-        shelter: &Shelter,
+        quarantine: &QuarantineScope,
         stream: &StreamShared,
     ) {
         for region in parts.into_iter().rev() {
             if let Some(mut job) = Job::new(region, None, next(&mut self.seq), stream) {
                 job.part_of = part_of;
-                job.shelter = shelter.clone();
+                job.quarantine = quarantine.clone();
                 self.queue.push_front(Work::Job(job));
             }
         }
@@ -390,14 +390,14 @@ impl Driver {
     fn launch(&mut self, stream: &Arc<StreamShared>) -> Launched {
         while let Some(work) = self.queue.pop_front() {
             match work {
-                Work::Fence(promise) => match stream.flow().drained(stream) {
+                Work::Fence(promise) => match stream.in_flight().drained(stream) {
                     true => drop(promise.resolve(Fenced::Done)),
                     false => {
                         self.queue.push_front(Work::Fence(promise));
                         return Launched::Blocked;
                     }
                 },
-                Work::After { fence, is_awaited } => {
+                Work::WaitFor { fence, is_awaited } => {
                     if (*fence).as_ref().get().is_some() {
                         continue;
                     }
@@ -405,20 +405,20 @@ impl Driver {
                         let waiting = stream.clone();
                         (*fence).as_ref().subscribe(move || StreamShared::notify_from_outside(waiting));
                     }
-                    self.queue.push_front(Work::After { fence, is_awaited: true });
+                    self.queue.push_front(Work::WaitFor { fence, is_awaited: true });
                     return Launched::Blocked;
                 }
                 Work::Job(job) => match job.advance(stream) {
-                    job::Step::Done => {}
-                    job::Step::Blocked(job) => {
+                    job::Progress::Done => {}
+                    job::Progress::Blocked(job) => {
                         self.queue.push_front(Work::Job(job));
                         return Launched::Blocked;
                     }
-                    job::Step::Parts(regions, part_of) => {
-                        self.put_in_front(regions, part_of, &Shelter::None, stream);
+                    job::Progress::Parts(regions, part_of) => {
+                        self.put_in_front(regions, part_of, &QuarantineScope::None, stream);
                     }
-                    job::Step::Sheltered(regions, shelter) => {
-                        self.put_in_front(regions, None, &shelter, stream);
+                    job::Progress::Quarantined(regions, quarantine) => {
+                        self.put_in_front(regions, None, &quarantine, stream);
                     }
                 },
             }
@@ -452,5 +452,5 @@ fn asked_for<I: IntoIterator<Item = ValueId>>(
     stream: &StreamShared,
 ) -> Option<Site> {
     let is_read = boundary == Boundary::HostRead && stream.engine().is_observed();
-    is_read.then(|| stream.askers().take(values()))?
+    is_read.then(|| stream.read_sites().take(values()))?
 }

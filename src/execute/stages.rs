@@ -1,6 +1,6 @@
 //! The stages of recording and of execution one at a time, for `benches/micro`.
 //!
-//! Hidden, and there with the feature `stages` only: no interface, but a window. A [`Hand`] has a stream that no thread of the
+//! Hidden, and there with the feature `stages` only: no interface, but a window. A [`BenchDriver`] has a stream that no thread of the
 //! engine works on, because the hand holds the stream's actor and never lets go. What is recorded on it stays in its log until
 //! the hand takes it out, and goes from stage to stage by the functions that the driver calls.
 
@@ -23,7 +23,7 @@ use crate::tensor::Tensor;
 use crate::value::ValuePromise;
 
 /// A stream, and its driver taken apart.
-pub struct Hand {
+pub struct BenchDriver {
     stream: Stream,
     /// Each takes in regions of its own, so that many can be between two stages.
     drivers: Vec<Driver>,
@@ -31,7 +31,7 @@ pub struct Hand {
 
 /// A call of which the types are known.
 #[derive(Clone, Debug)]
-pub struct Known(memo::Known);
+pub struct InferredCall(memo::InferredCall);
 
 /// The handles on an op's results, and the promises to make them.
 pub struct Handles {
@@ -50,7 +50,7 @@ pub struct Work {
 }
 
 /// What an execution is called with.
-pub struct Bound<'a>(launch::Bound<'a>);
+pub struct BoundRegion<'a>(launch::BoundArguments<'a>);
 
 /// An execution that has been started.
 pub struct Executed {
@@ -58,20 +58,20 @@ pub struct Executed {
     kept: smallvec::SmallVec<[i64; 16]>,
 }
 
-impl Hand {
+impl BenchDriver {
     /// A new stream of the engine, with so many drivers.
     ///
     /// # Panics
     /// Never: nobody else knows the stream yet.
     #[must_use]
-    pub fn new(engine: &Engine, drivers: usize) -> Hand {
+    pub fn new(engine: &Engine, drivers: usize) -> BenchDriver {
         let stream = engine.new_stream();
         assert!(stream.shared().hold(), "bug: somebody works on a new stream");
         let engine = stream.shared().engine();
-        let rule = || engine.config().new_boundary_rule(engine.reports());
+        let rule = || engine.config().new_boundary_rule(engine.telemetry());
         let driver = |_| Driver::new(RegionBuilder::new(rule(), engine.config().budgets()));
         let drivers = (0..drivers).map(driver).collect();
-        Hand { stream, drivers }
+        BenchDriver { stream, drivers }
     }
 
     /// The stream.
@@ -102,19 +102,19 @@ impl Hand {
     ///
     /// # Errors
     /// When the op table refuses the call.
-    pub fn rule(&self, call: &Signature, operands: &[&Tensor]) -> Result<Known> {
+    pub fn rule(&self, call: &Signature, operands: &[&Tensor]) -> Result<InferredCall> {
         let (op, attrs, bodies) = (call.op(), call.attrs(), call.bodies());
-        match memo::by_kinds(op, attrs, bodies, operands) {
-            Some(known) => Ok(Known(known)),
+        match memo::by_tokens(op, attrs, bodies, operands) {
+            Some(known) => Ok(InferredCall(known)),
             None => memo::by_types(op, attrs, bodies, operands)
-                .map(Known)
+                .map(InferredCall)
                 .map_err(|error| crate::error::Error::op(error, Site::Unknown)),
         }
     }
 
     /// Handles on the results of a call.
     #[must_use]
-    pub fn handles(&self, call: &Known) -> Handles {
+    pub fn handles(&self, call: &InferredCall) -> Handles {
         let mut tensors = Tensors::new();
         let promises = self.shared().promise(&call.0, &mut tensors);
         Handles { promises, tensors }
@@ -124,7 +124,7 @@ impl Hand {
     ///
     /// # Errors
     /// When an operand is of another engine.
-    pub fn record(&self, call: Known, operands: &[&Tensor], handles: Handles) -> Result<Tensors> {
+    pub fn record(&self, call: InferredCall, operands: &[&Tensor], handles: Handles) -> Result<Tensors> {
         let signature = call.0.signature;
         let stream = self.shared();
         let site = Site::Rust(std::panic::Location::caller());
@@ -194,8 +194,8 @@ impl Hand {
     /// # Panics
     /// When it fails.
     #[must_use]
-    pub fn execute(&self, work: &Work, bound: Bound<'_>) -> Executed {
-        let launch::Bound { args, scalars, kept } = bound.0;
+    pub fn execute(&self, work: &Work, bound: BoundRegion<'_>) -> Executed {
+        let launch::BoundArguments { args, scalars, kept } = bound.0;
         let device = self.shared().engine().device();
         let executed = device.execute(work.executable(), &args, scalars.into_iter(), &kept);
         Executed { executed: executed.expect("it runs"), kept }
@@ -248,9 +248,9 @@ impl Work {
     /// # Panics
     /// When an input is not there.
     #[must_use]
-    pub fn bind(&self) -> Bound<'_> {
+    pub fn bind(&self) -> BoundRegion<'_> {
         match self.job.bind(self.executable()) {
-            Ok(bound) => Bound(bound),
+            Ok(bound) => BoundRegion(bound),
             Err(error) => panic!("{}", error.message),
         }
     }
@@ -266,4 +266,4 @@ macro_rules! opaque {
     };
 }
 
-opaque!(Hand, Handles, Sealed, Work, Bound<'_>, Executed);
+opaque!(BenchDriver, Handles, Sealed, Work, BoundRegion<'_>, Executed);

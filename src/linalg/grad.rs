@@ -5,7 +5,7 @@
 //! reverse mode automatic differentiation" (2008), and for Cholesky's factor of Murray, "Differentiation of the Cholesky
 //! decomposition" (2016).
 
-use fuseline_fusion::Fault;
+use fuseline_fusion::OpErrorKind;
 
 use super::{Triangular, refused, square, tril, triu};
 use crate::error::Result;
@@ -18,7 +18,7 @@ fn real(op: &'static str, a: &Tensor) -> Result<()> {
     if a.dtype().is_complex() {
         return Err(refused(
             op,
-            Fault::DType,
+            OpErrorKind::DType,
             format!("a matrix is {}", a.ty()),
             "this rule is for real ones",
         ));

@@ -29,7 +29,7 @@ pub use qr::{qr, qr_complete};
 pub use svd::{Svd, lstsq, pinv, svd};
 
 use fuseline_fusion::op::{Transpose, attrs};
-use fuseline_fusion::{DType, Fault, OpCode, OpError, Site};
+use fuseline_fusion::{DType, OpCode, OpError, OpErrorKind, Site};
 
 use crate::Shape;
 use crate::error::{Error, Result};
@@ -38,7 +38,7 @@ use crate::stream::Stream;
 use crate::tensor::{Tensor, constant_like};
 
 #[track_caller]
-fn refused(op: &'static str, fault: Fault, given: String, rule: impl Into<String>) -> Error {
+fn refused(op: &'static str, fault: OpErrorKind, given: String, rule: impl Into<String>) -> Error {
     Error::op(OpError::new(op, fault, given, rule), Site::Rust(std::panic::Location::caller()))
 }
 
@@ -47,7 +47,7 @@ fn refused(op: &'static str, fault: Fault, given: String, rule: impl Into<String
 fn matrix(op: &'static str, a: &Tensor) -> Result<(u64, u64)> {
     match *a.dims() {
         [.., rows, columns] => Ok((rows, columns)),
-        _ => Err(refused(op, Fault::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
+        _ => Err(refused(op, OpErrorKind::Shape, format!("a is {}", a.ty()), "a matrix has two dimensions")),
     }
 }
 
@@ -56,7 +56,12 @@ fn matrix(op: &'static str, a: &Tensor) -> Result<(u64, u64)> {
 fn square(op: &'static str, a: &Tensor) -> Result<u64> {
     match matrix(op, a)? {
         (rows, columns) if rows == columns => Ok(rows),
-        _ => Err(refused(op, Fault::Shape, format!("a is {}", a.ty()), "its last two dimensions are equal")),
+        _ => Err(refused(
+            op,
+            OpErrorKind::Shape,
+            format!("a is {}", a.ty()),
+            "its last two dimensions are equal",
+        )),
     }
 }
 
@@ -67,7 +72,7 @@ fn computed(op: &'static str, a: &Tensor, complex: bool) -> Result<Tensor> {
         return a.widened();
     }
     let rule = if complex { "the elements are floats or complex" } else { "the elements are floats" };
-    let error = OpError::new(op, Fault::DType, format!("a is {}", a.ty()), rule);
+    let error = OpError::new(op, OpErrorKind::DType, format!("a is {}", a.ty()), rule);
     let error = match a.dtype().is_complex() {
         true => error,
         false => error.hint("convert it to the float type that is meant"),
@@ -253,14 +258,14 @@ fn system_of(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor
     let given = || format!("a is {}, b is {}", a.ty(), b.ty());
     let (wide_a, wide_b) = (computed(op, a, true)?, b.widened()?);
     let Some(dtype) = promote_types(wide_a.dtype(), wide_b.dtype()) else {
-        return Err(refused(op, Fault::DType, given(), "their element types do not promote"));
+        return Err(refused(op, OpErrorKind::DType, given(), "their element types do not promote"));
     };
     let wide_a = if wide_a.dtype() == dtype { wide_a } else { wide_a.convert(dtype)? };
     let wide_b = if wide_b.dtype() == dtype { wide_b } else { wide_b.convert(dtype)? };
     let batch = |x: &Tensor| Shape::new(&x.dims()[..x.rank() - 2]);
     let (of_a, of_b) = (batch(a)?, batch(b)?);
     let Some(common) = broadcast_shapes(&[&of_a, &of_b]) else {
-        return Err(refused(op, Fault::Shape, given(), "the dimensions before the last two broadcast"));
+        return Err(refused(op, OpErrorKind::Shape, given(), "the dimensions before the last two broadcast"));
     };
     let of = |x: &Tensor| [common.dims(), &x.dims()[x.rank() - 2..]].concat();
     let (dims_a, dims_b) = (of(a), of(b));

@@ -40,7 +40,7 @@ pub use pool::*;
 pub use resize::{Method, Resize, resize};
 pub use softmax::{log_softmax, logsumexp, masked_softmax, softmax};
 
-use fuseline_fusion::{Fault, OpError, Site};
+use fuseline_fusion::{OpError, OpErrorKind, Site};
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -70,13 +70,13 @@ impl Layout {
 /// A shape that the ops would take, but not this function.
 #[track_caller]
 fn unfit(op: &'static str, given: String, rule: impl Into<String>) -> Error {
-    refuse(OpError::new(op, Fault::Shape, given, rule))
+    refuse(OpError::new(op, OpErrorKind::Shape, given, rule))
 }
 
 /// A setting that this function does not take.
 #[track_caller]
 fn unset(op: &'static str, given: String, rule: impl Into<String>) -> Error {
-    refuse(OpError::new(op, Fault::Attribute, given, rule))
+    refuse(OpError::new(op, OpErrorKind::Attribute, given, rule))
 }
 
 #[track_caller]

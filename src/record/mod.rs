@@ -9,8 +9,8 @@
 
 pub(crate) mod log;
 pub(crate) mod memo;
-pub(crate) mod replay;
 mod room;
+pub(crate) mod trace_cache;
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,7 +21,7 @@ use fuseline_fusion::op::Effect;
 use fuseline_fusion::region::{Boundary, Mode, TraceOp};
 use fuseline_sync::once::{Abandoned, Once, Promise};
 
-use self::replay::{End, Tape};
+use self::trace_cache::{End, ReplayTrace};
 use crate::value::{ValueCell, ValuePromise};
 
 /// One entry of a stream's log.
@@ -32,17 +32,17 @@ pub(crate) enum Entry {
     /// The last handle on a value was dropped.
     Release(Arc<ValueCell>),
     /// The outside needs a value: a boundary, if a pending op makes it.
-    Need(Arc<ValueCell>, Boundary),
+    Demand(Arc<ValueCell>, Boundary),
     /// A boundary wherever the stream stands.
     Flush(Boundary),
     /// A boundary, and everything before it is to be finished before the promise is kept.
     Fence(FencePromise),
     /// A boundary, and nothing after it runs before this place of another stream is reached.
-    After(Arc<Fence>),
+    WaitFor(Arc<Fence>),
     /// Ops and releases that were recorded before in the same order, and how far they were what was expected.
-    Replayed(Box<Tape>, End),
+    Replayed(Box<ReplayTrace>, End),
     /// An op that was given up, because for too long there was no room.
-    Nothing,
+    Dropped,
 }
 
 impl Entry {
@@ -50,7 +50,7 @@ impl Entry {
     pub(crate) fn is_ask(&self) -> bool {
         matches!(
             self,
-            Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_))
+            Entry::Demand(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_))
         )
     }
 
@@ -58,9 +58,9 @@ impl Entry {
     pub(crate) fn is_demanded(&self) -> bool {
         match self {
             Entry::Op(op) => op.mode != Mode::Fused || op.effect != Effect::Pure,
-            Entry::Release(_) | Entry::Nothing => false,
+            Entry::Release(_) | Entry::Dropped => false,
             Entry::Replayed(_, end) => *end != End::Astray,
-            Entry::Need(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::After(_) => true,
+            Entry::Demand(..) | Entry::Flush(_) | Entry::Fence(_) | Entry::WaitFor(_) => true,
         }
     }
 }

@@ -14,8 +14,8 @@ use std::time::Instant;
 use fuseline_fusion::Site;
 
 use super::Entry;
-use super::replay::End;
-use crate::error::{Doing, Error, Failure, Stage, Stand};
+use super::trace_cache::End;
+use crate::error::{Activity, Error, Failure, Stage, StallReport};
 use crate::event::{Wait, is_telling, note_replayed};
 use crate::limits::MAX_SINK_OPS;
 use crate::promised::after;
@@ -29,15 +29,17 @@ impl StreamShared {
     pub(crate) fn patience(&self, entry: &Entry) -> Option<Instant> {
         match entry {
             // Who asks waits for the answer, and for no longer than it wants to.
-            Entry::Need(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
+            Entry::Demand(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => Some(Instant::now()),
             Entry::Op(_) => self.room_deadline(),
             // There are as many as ops, and nobody to be told.
-            Entry::Release(_) | Entry::Flush(_) | Entry::After(_) | Entry::Replayed(..) | Entry::Nothing => {
-                match self.engine().deadline() {
-                    Some(_) => Some(Instant::now()),
-                    None => self.room_deadline(),
-                }
-            }
+            Entry::Release(_)
+            | Entry::Flush(_)
+            | Entry::WaitFor(_)
+            | Entry::Replayed(..)
+            | Entry::Dropped => match self.engine().deadline() {
+                Some(_) => Some(Instant::now()),
+                None => self.room_deadline(),
+            },
         }
     }
 
@@ -56,7 +58,7 @@ impl StreamShared {
     #[cold]
     pub(crate) fn waits_on(&self, entry: &Entry) -> Option<Instant> {
         match entry {
-            Entry::Need(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => None,
+            Entry::Demand(..) | Entry::Fence(_) | Entry::Replayed(_, End::Asked(_)) => None,
             _ => self.waits_longer(),
         }
     }
@@ -75,9 +77,9 @@ impl StreamShared {
     fn overdue(&self) -> Option<Result<String, Instant>> {
         // Models have no clock.
         let most = self.engine().config().waits().promise.filter(|_| cfg!(not(any(loom, shuttle))))?;
-        let is_elsewhere = |stand: Stand| !matches!(stand.doing, Doing::Waits(Wait::Input));
+        let is_elsewhere = |stand: StallReport| !matches!(stand.doing, Activity::Waits(Wait::Input));
         // Held up by something of its own, it is not held up by a promise.
-        Some(match self.standing().look().is_some_and(is_elsewhere) {
+        Some(match self.activity().look().is_some_and(is_elsewhere) {
             true => Err(after(Instant::now(), most)),
             false => self.engine().promises().overdue(most),
         })
@@ -117,7 +119,7 @@ impl StreamShared {
         for promise in op.results {
             drop(promise.resolve(Outcome::Failed(failure.clone())));
         }
-        Entry::Nothing
+        Entry::Dropped
     }
 
     /// An op was given up, or more of them would be too much, because the stream does not go on.
@@ -141,7 +143,7 @@ impl StreamShared {
             );
         }
         let waited = waits.wait.unwrap_or_default();
-        Error::timeout(waited, format!("room in the log of stream {}", self.id()), self.standing().look())
+        Error::timeout(waited, format!("room in the log of stream {}", self.id()), self.activity().look())
     }
 
     /// Whether an op with this result was given up. Not known of one that another thread sees to;

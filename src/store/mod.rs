@@ -15,32 +15,32 @@
 //! - ST2: nothing that goes wrong here fails a compile, except that what crashed a process is not compiled as a whole while it is in quarantine.
 //! - ST3: an entry that takes longer to load than to compile is dropped, and is not made again in that environment.
 
+mod compile_spec;
+mod config;
 mod environment;
-mod missing;
-mod place;
-mod recipe;
+mod miss_explanation;
 mod shared;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::disk::{CRASHED, DiskCache, Joined, Mark, Quarantine, Stage, Told};
+use fuseline_cache::disk::{CRASHED, DiskCache, DiskEvent, JoinOutcome, Mark, Quarantine, Stage};
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Request};
 use fuseline_fusion::canon::{CanonRegion, RegionKey};
 use fuseline_fusion::encode::Writer;
 use fuseline_fusion::lower::Aliases;
 use fuseline_sync::{Condvar, Mutex, Rank};
 
-pub(crate) use self::environment::Environment;
-pub use self::place::DiskCacheConfig;
+pub(crate) use self::compile_spec::Recipe;
+pub use self::config::DiskCacheConfig;
 #[cfg(feature = "shared-cache")]
-pub(crate) use self::place::shared_of_variables;
-pub(crate) use self::recipe::Recipe;
+pub(crate) use self::config::shared_of_variables;
+pub(crate) use self::environment::Environment;
 pub(crate) use self::shared::Fetching;
 use self::shared::Shared;
 
 use crate::config::EngineConfig;
-use crate::device::{Compiler, How};
+use crate::device::{Compiler, ExecutableOptions};
 use crate::event::{Event, Events};
 use crate::pjrt::named_files::NamedFiles;
 use crate::pjrt::{ClientOptions, CrashNote, Flag, Plugin, Value};
@@ -58,7 +58,7 @@ const LONGEST_STORE: Duration = Duration::from_secs(5);
 
 /// Which environment this is, once that is known.
 #[derive(Debug)]
-struct Here {
+struct KnownEnvironment {
     fingerprint: Fingerprint,
     environment: Environment,
     plugin: Plugin,
@@ -72,7 +72,7 @@ pub(crate) struct Store {
     disk: Option<DiskCache>,
     _crash_note: Option<CrashNote>,
     shared: Option<Shared>,
-    here: OnceLock<Result<Here, String>>,
+    here: OnceLock<Result<KnownEnvironment, String>>,
     /// Why it is not known any more.
     lost: OnceLock<String>,
     events: Events,
@@ -88,9 +88,9 @@ struct UnderWay {
 
 /// An executable is to be stored, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Storing(Arc<UnderWay>);
+pub(crate) struct StoreGuard(Arc<UnderWay>);
 
-impl Drop for Storing {
+impl Drop for StoreGuard {
     fn drop(&mut self) {
         *self.0.count.lock() -= 1;
         self.0.fewer.notify_all();
@@ -99,14 +99,14 @@ impl Drop for Storing {
 
 /// A request, and the name that it has.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct StoreKey {
     region: Key,
     environment: Fingerprint,
     bytes: Arc<[u8]>,
     name: Name,
 }
 
-impl Asked {
+impl StoreKey {
     pub(crate) fn request(&self) -> Request<'_> {
         Request { region: self.region, environment: self.environment, bytes: &self.bytes }
     }
@@ -116,21 +116,21 @@ impl Asked {
     }
 
     /// What a crash of the region is noted as; its canonical form is that of the request.
-    pub(crate) fn suspect(&self, canon: &CanonRegion) -> Suspect {
-        Suspect::of(self.region, self.environment, canon)
+    pub(crate) fn suspect(&self, canon: &CanonRegion) -> QuarantineKey {
+        QuarantineKey::of(self.region, self.environment, canon)
     }
 }
 
 /// A region that may crash the process, whatever it returns, reuses and takes for constants, and however it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Suspect(Name);
+pub(crate) struct QuarantineKey(Name);
 
-impl Suspect {
-    pub(crate) fn of(region: Key, environment: Fingerprint, canon: &CanonRegion) -> Suspect {
+impl QuarantineKey {
+    pub(crate) fn of(region: Key, environment: Fingerprint, canon: &CanonRegion) -> QuarantineKey {
         let mut bytes = Writer::with_capacity(canon.bytes().len() + 16);
         bytes.byte(REGION);
         bytes.bytes(canon.bytes());
-        Suspect(Request { region, environment, bytes: &bytes.into_vec() }.name())
+        QuarantineKey(Request { region, environment, bytes: &bytes.into_vec() }.name())
     }
 
     /// What it is called in the marks and in quarantine.
@@ -141,14 +141,14 @@ impl Suspect {
 
 /// Everything that a compile of a region depends on, but for the environment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct CompileSpec<'a> {
     pub(crate) canon: &'a CanonRegion,
     pub(crate) outputs: &'a [u32],
     pub(crate) aliases: &'a Aliases,
-    pub(crate) how: &'a How,
+    pub(crate) how: &'a ExecutableOptions,
 }
 
-impl Wanted<'_> {
+impl CompileSpec<'_> {
     /// An injective encoding; [`Recipe::decode`] reads it back.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::with_capacity(self.canon.bytes().len() + 64);
@@ -206,26 +206,26 @@ impl Store {
         unknown.or_else(|| self.lost.get()).map(String::as_str)
     }
 
-    fn here(&self) -> Option<&Here> {
+    fn here(&self) -> Option<&KnownEnvironment> {
         let here = self.here.get()?.as_ref().ok()?;
         if let Err(why) = here.plugin.origin().check().and_then(|()| here.files.check()) {
             if self.lost.set(why).is_ok() {
-                self.tell_unknown();
+                self.report_unknown();
             }
             return None;
         }
         self.lost.get().is_none().then_some(here)
     }
 
-    fn tell_unknown(&self) {
+    fn report_unknown(&self) {
         let why = self.why_unknown().unwrap_or_default();
         self.events.emit(|| Event::CacheTrouble { what: format!("the disk cache is off: {why}") });
     }
 
     /// Something is about to be stored; see [`Store::wait`].
-    pub(crate) fn storing(&self) -> Storing {
+    pub(crate) fn storing(&self) -> StoreGuard {
         *self.under_way.count.lock() += 1;
-        Storing(self.under_way.clone())
+        StoreGuard(self.under_way.clone())
     }
 
     /// Waits until what was handed out before is stored, some seconds at most: a program that ends at once would lose it.
@@ -260,13 +260,13 @@ impl Store {
             let files = files_of_options(compiler, client_options)?;
             let options = format!("{:?}", client_options.values());
             let environment = Environment::of(compiler, &digest, &options, &files)?;
-            Ok(Here { fingerprint: environment.fingerprint(), environment, plugin, files })
+            Ok(KnownEnvironment { fingerprint: environment.fingerprint(), environment, plugin, files })
         });
         if !is_new {
             return;
         }
         if here.is_err() {
-            self.tell_unknown();
+            self.report_unknown();
         }
         if let Ok(here) = here
             && let Some(disk) = self.disk.as_ref()
@@ -294,43 +294,43 @@ impl Store {
     }
 
     /// The request for an executable. `None` while it is not known which environment this is, and where that cannot be known.
-    pub(crate) fn ask(&self, key: RegionKey, wanted: &Wanted<'_>) -> Option<Asked> {
+    pub(crate) fn ask(&self, key: RegionKey, wanted: &CompileSpec<'_>) -> Option<StoreKey> {
         let environment = self.here()?.fingerprint;
         let region = Key::new(*key.as_bytes());
         let bytes: Arc<[u8]> = wanted.encode().into();
         let name = Request { region, environment, bytes: &bytes }.name();
-        Some(Asked { region, environment, bytes, name })
+        Some(StoreKey { region, environment, bytes, name })
     }
 
     /// Whether there is an entry on the disk, as far as that is known without looking.
-    pub(crate) fn may_have(&self, asked: &Asked) -> bool {
+    pub(crate) fn may_have(&self, asked: &StoreKey) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.may_have(&asked.name))
     }
 
-    pub(crate) fn quarantine(&self, suspect: Suspect) -> Option<Quarantine> {
+    pub(crate) fn quarantine(&self, suspect: QuarantineKey) -> Option<Quarantine> {
         self.disk.as_ref()?.quarantine(&suspect.0)
     }
 
     /// `tried` is what of it is tried.
-    pub(crate) fn mark(&self, stage: Stage, suspect: Suspect, tried: Name) -> Option<Mark> {
+    pub(crate) fn mark(&self, stage: Stage, suspect: QuarantineKey, tried: Name) -> Option<Mark> {
         self.disk.as_ref()?.mark(stage, &suspect.0, &tried)
     }
 
-    pub(crate) fn load(&self, asked: &Asked) -> Option<Record> {
+    pub(crate) fn load(&self, asked: &StoreKey) -> Option<Record> {
         self.disk.as_ref()?.load(&asked.request()).found()
     }
 
-    pub(crate) fn join(&self, asked: &Asked, patience: Duration) -> Joined {
-        self.disk.as_ref().map_or(Joined::Alone, |disk| disk.join(&asked.request(), patience))
+    pub(crate) fn join(&self, asked: &StoreKey, patience: Duration) -> JoinOutcome {
+        self.disk.as_ref().map_or(JoinOutcome::NoLock, |disk| disk.join(&asked.request(), patience))
     }
 
     /// Asks the shared tier, if there is one.
-    pub(crate) fn fetch(&self, asked: &Asked) -> Option<Fetching> {
+    pub(crate) fn fetch(&self, asked: &StoreKey) -> Option<Fetching> {
         self.shared.as_ref().map(|shared| shared.fetch(&asked.request()))
     }
 
     /// The plugin did not load what it has made; it is removed.
-    pub(crate) fn refused(&self, asked: &Asked, why: &str) {
+    pub(crate) fn refused(&self, asked: &StoreKey, why: &str) {
         let name = asked.name;
         self.events.emit(|| Event::CacheTrouble {
             what: format!("entry {name} of the disk cache is removed, the plugin does not load it: {why}"),
@@ -339,14 +339,14 @@ impl Store {
     }
 
     /// An entry turned out to be of no use.
-    pub(crate) fn forget(&self, asked: &Asked) {
+    pub(crate) fn forget(&self, asked: &StoreKey) {
         if let Some(disk) = &self.disk {
             disk.remove(&asked.name);
         }
     }
 
     /// Stores an executable that took so long to compile, and offers it to the others of the fleet.
-    pub(crate) fn keep(&self, asked: &Asked, artifact: Vec<u8>, made_in: Duration) -> bool {
+    pub(crate) fn keep(&self, asked: &StoreKey, artifact: Vec<u8>, made_in: Duration) -> bool {
         // The first compile may be what tells that it is not known which flags were in effect.
         if self.here().is_none() {
             return false;
@@ -365,7 +365,7 @@ impl Store {
     }
 
     /// Remembers that an executable takes longer to load than to compile.
-    pub(crate) fn note_not_worth_it(&self, asked: &Asked, made_in: Duration, loaded_in: Duration) {
+    pub(crate) fn note_not_worth_it(&self, asked: &StoreKey, made_in: Duration, loaded_in: Duration) {
         self.adopt(&record(asked, Kind::NotWorthIt, Vec::new(), made_in, Some(loaded_in)));
     }
 
@@ -380,14 +380,16 @@ impl Store {
 fn open_disk(config: &EngineConfig, events: &Events) -> Result<Option<DiskCache>, String> {
     let Some(place) = config.disk_cache_place()? else { return Ok(None) };
     let teller = events.clone();
-    let observer = move |told: &Told<'_>| {
+    let observer = move |told: &DiskEvent<'_>| {
         teller.emit(|| Event::CacheTrouble {
             what: match told {
-                Told::Trouble { doing, error } => {
+                DiskEvent::Trouble { doing, error } => {
                     format!("the disk cache could not {doing}: {error}; it goes on without")
                 }
-                Told::Damaged { name, why } => format!("entry {name} of the disk cache is removed: {why}"),
-                Told::Quarantined { name, what } => format!("{name} is in quarantine: {what}"),
+                DiskEvent::Damaged { name, why } => {
+                    format!("entry {name} of the disk cache is removed: {why}")
+                }
+                DiskEvent::Quarantined { name, what } => format!("{name} is in quarantine: {what}"),
                 other => format!("{other:?}"),
             },
         });
@@ -420,7 +422,7 @@ fn plugin_request(identity: &[u8]) -> Request<'_> {
 }
 
 fn record(
-    asked: &Asked,
+    asked: &StoreKey,
     kind: Kind,
     artifact: Vec<u8>,
     made_in: Duration,

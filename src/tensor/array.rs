@@ -1,7 +1,7 @@
 //! Moving elements: shapes, slices, concatenation, indexing.
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{DType, DTypeClass, Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{DType, DTypeClass, OpCode, OpError, OpErrorKind, Shape, Site};
 
 use super::promote::{common_dtype, promote_types};
 use super::{Tensor, here};
@@ -18,7 +18,7 @@ pub(super) fn axis_of(op: OpCode, axis: i64, rank: usize, site: &Site) -> Result
                 _ => format!("dimensions are 0 to {}, or -{rank} to -1 from the back", rank - 1),
             };
             let given = format!("dimension {axis} of a tensor of rank {rank} was given");
-            Err(Error::op(OpError::new(op.name(), Fault::Attribute, given, rule), site.clone()))
+            Err(Error::op(OpError::new(op.name(), OpErrorKind::Attribute, given, rule), site.clone()))
         }
     }
 }
@@ -75,7 +75,7 @@ impl Tensor {
             let place = axis_of(OpCode::Reshape, axis, rank, &site)?;
             if std::mem::replace(&mut added[place], true) {
                 let given = format!("dimension {axis} was named twice in {axes:?}");
-                let error = OpError::new("reshape", Fault::Attribute, given, "each is added once");
+                let error = OpError::new("reshape", OpErrorKind::Attribute, given, "each is added once");
                 return Err(Tensor::refuse(error, site));
             }
         }
@@ -96,7 +96,8 @@ impl Tensor {
         let mut dims = self.dims().to_vec();
         if dims.remove(place) != 1 {
             let given = format!("dimension {axis} of {} was to be removed", self.ty());
-            let error = OpError::new("reshape", Fault::Shape, given, "only a dimension of size 1 can be");
+            let error =
+                OpError::new("reshape", OpErrorKind::Shape, given, "only a dimension of size 1 can be");
             return Err(Tensor::refuse(error, site));
         }
         self.reshape_at(&dims, site)
@@ -113,7 +114,10 @@ impl Tensor {
         if shape.rank() < self.rank() {
             let given = format!("{} was to be broadcast to {shape}", self.ty());
             let rule = "the target must have at least as many dimensions";
-            return Err(Tensor::refuse(OpError::new("broadcast_in_dim", Fault::Shape, given, rule), site));
+            return Err(Tensor::refuse(
+                OpError::new("broadcast_in_dim", OpErrorKind::Shape, given, rule),
+                site,
+            ));
         }
         self.stretched(&shape, self, &site)
     }
@@ -166,7 +170,8 @@ impl Tensor {
         let size = self.dims()[a];
         if a == b || self.dims()[b] != size {
             let given = format!("the diagonal of dimensions {first} and {second} of {}", self.ty());
-            let error = OpError::new("slice", Fault::Shape, given, "it takes two dimensions of one size");
+            let error =
+                OpError::new("slice", OpErrorKind::Shape, given, "it takes two dimensions of one size");
             return Err(Tensor::refuse(error, site));
         }
         let mut order: Vec<i64> =
@@ -216,7 +221,7 @@ impl Tensor {
         let site = here();
         let Some(first) = tensors.first() else {
             let rule = "there must be at least one";
-            let error = OpError::new("concatenate", Fault::Arity, "no tensors were given", rule);
+            let error = OpError::new("concatenate", OpErrorKind::Arity, "no tensors were given", rule);
             return Err(Tensor::refuse(error, site));
         };
         let axis = axis_of(OpCode::Concatenate, axis, first.rank(), &site)?;
@@ -333,7 +338,7 @@ impl Tensor {
         let site = here();
         if !matches!(self.dtype().class(), DTypeClass::Signed | DTypeClass::Unsigned) {
             let given = format!("{} was given", self.ty());
-            let error = OpError::new("one_hot", Fault::DType, given, "places are integers");
+            let error = OpError::new("one_hot", OpErrorKind::DType, given, "places are integers");
             return Err(Tensor::refuse(error, site));
         }
         let mut dims = self.dims().to_vec();

@@ -5,7 +5,7 @@
 //! sees nothing from outside but numbers ([`crate::trace`], T4).
 
 use fuseline_fusion::op::attrs::{self, IndexDimensionNumbers};
-use fuseline_fusion::{Attrs, Fault, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, OpCode, OpError, OpErrorKind, Site, TensorType};
 
 use super::array::axis_of;
 use super::{Tensor, here};
@@ -27,7 +27,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
         let tensors = inputs.tensors();
         if tensors.is_empty() {
             let rule = "there must be at least one";
-            let error = OpError::new(op.name(), Fault::Arity, "no tensors were given", rule);
+            let error = OpError::new(op.name(), OpErrorKind::Arity, "no tensors were given", rule);
             return Err(Error::op(error, site));
         }
         Ok(Applied { op, inputs, tensors, site })
@@ -69,7 +69,7 @@ impl<'a, T: TensorTree> Applied<'a, T> {
     }
 
     fn refuse(&self, given: String, rule: String, hint: Option<String>) -> Error {
-        let error = OpError::new(self.op.name(), Fault::Body, given, rule);
+        let error = OpError::new(self.op.name(), OpErrorKind::Body, given, rule);
         Error::op(hint.into_iter().fold(error, OpError::hint), self.site.clone())
     }
 

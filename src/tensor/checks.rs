@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use fuseline_fusion::op::attrs;
 use fuseline_fusion::region::Mode;
-use fuseline_fusion::{Attrs, DType, DTypeClass, Fault, Literal, OpCode, OpError, Scalar, Site};
+use fuseline_fusion::{Attrs, DType, DTypeClass, Literal, OpCode, OpError, OpErrorKind, Scalar, Site};
 use smallvec::smallvec;
 
 use super::{Tensor, here};
@@ -73,7 +73,7 @@ impl Tensor {
         let site = here();
         if self.dtype() != DType::Bool {
             let given = format!("{} was given", self.ty());
-            let error = OpError::new("check_all", Fault::DType, given, "what is checked is of bool");
+            let error = OpError::new("check_all", OpErrorKind::DType, given, "what is checked is of bool");
             return Err(Tensor::refuse(error, site));
         }
         let expected = Expected { op, site: site.clone(), rule: Rule::True(rule.into()) };
@@ -128,7 +128,7 @@ impl Tensor {
             DTypeClass::Unsigned => false,
             _ => {
                 let given = format!("{} was given", self.ty());
-                let error = OpError::new(op, Fault::DType, given, "indices are integers");
+                let error = OpError::new(op, OpErrorKind::DType, given, "indices are integers");
                 return Err(Tensor::refuse(error, site.clone()));
             }
         };

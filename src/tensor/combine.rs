@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use fuseline_fusion::op::attrs::{self, ConvDimensionNumbers, ConvOptions, DotDimensionNumbers};
-use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Shape, Site};
+use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Shape, Site};
 use smallvec::SmallVec;
 
 use super::promote::{broadcast_shapes, common_dtype};
@@ -52,7 +52,7 @@ impl Tensor {
         let given = || format!("lhs is {}, rhs is {}", self.ty(), rhs.ty());
         if self.rank() == 0 || rhs.rank() == 0 {
             let rule = "a matrix product takes vectors, matrices and batches of them";
-            let error = OpError::new("dot_general", Fault::Shape, given(), rule);
+            let error = OpError::new("dot_general", OpErrorKind::Shape, given(), rule);
             return Err(Tensor::refuse(error.hint("did you mean `mul`?"), site));
         }
         let dtype = common_dtype("dot_general", operands, &site)?;
@@ -64,7 +64,7 @@ impl Tensor {
                 "the batch dimensions {of_lhs} and {of_rhs} do not broadcast: they are aligned at the last one, and sizes \
                  must be equal or one of them 1"
             );
-            return Err(Tensor::refuse(OpError::new("dot_general", Fault::Shape, given(), rule), site));
+            return Err(Tensor::refuse(OpError::new("dot_general", OpErrorKind::Shape, given(), rule), site));
         };
         // Who has batch dimension `axis` of the result in more than one copy: lhs, rhs.
         let rank = batch.rank();

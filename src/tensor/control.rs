@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Fault, Literal, OpCode, OpError, Site};
+use fuseline_fusion::{Attrs, Literal, OpCode, OpError, OpErrorKind, Site};
 
 use super::{Tensor, here};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ impl Loop<'_> {
         }
         let given = format!("{} returns {found} tensors", self.body);
         let rule = format!("a round returns what the loop carries, which is {wanted} tensors");
-        let error = OpError::new(OpCode::While.name(), Fault::Body, given, rule);
+        let error = OpError::new(OpCode::While.name(), OpErrorKind::Body, given, rule);
         Err(Error::op(error, self.site.clone()))
     }
 

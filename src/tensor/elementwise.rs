@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::LazyLock;
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, Fault, OpCode, OpError, Site};
+use fuseline_fusion::{Attrs, DType, OpCode, OpError, OpErrorKind, Site};
 
 use super::promote::{Number, common_dtype, common_shape, promote_number};
 use super::{AttrsByType, NO_ATTRS, Tensor, constant_like, here, scalar_as};
@@ -23,7 +23,7 @@ impl Tensor {
     /// Records a binary op on both operands in their common element type and shape.
     // What a loop does again is looked at first: an op that is expected on these very operands needs no look at their types.
     pub(super) fn binary(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        match self.record_usual(op, &[self, rhs], &Site::Rust(at)) {
+        match self.record_fast(op, &[self, rhs], &Site::Rust(at)) {
             Some(result) => Ok(result),
             None => self.binary_unusual(rhs, at, op),
         }
@@ -33,7 +33,7 @@ impl Tensor {
     fn binary_unusual(&self, rhs: &Tensor, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
         let (site, operands) = (Site::Rust(at), [self, rhs]);
         let call = RecordCall::new(op, &NO_ATTRS, &operands, &site);
-        match self.stream().record_alike(&call, operands) {
+        match self.stream().record_same_type(&call, operands) {
             Some(result) => result,
             None => self.binary_promoted(op, &NO_ATTRS, rhs, &site),
         }
@@ -54,7 +54,7 @@ impl Tensor {
 
     /// Records an op of one operand.
     pub(super) fn unary(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        match self.record_usual(op, &[self], &Site::Rust(at)) {
+        match self.record_fast(op, &[self], &Site::Rust(at)) {
             Some(result) => Ok(result),
             None => self.unary_unusual(at, op),
         }
@@ -62,7 +62,7 @@ impl Tensor {
 
     #[inline(never)]
     fn unary_unusual(&self, at: &'static Location<'static>, op: OpCode) -> Result<Tensor> {
-        self.stream().record_unusual(&RecordCall::new(op, &NO_ATTRS, &[self], &Site::Rust(at)))
+        self.stream().record_slow(&RecordCall::new(op, &NO_ATTRS, &[self], &Site::Rust(at)))
     }
 
     /// Records a binary op with a number, which is a lifted scalar.
@@ -104,7 +104,7 @@ impl Tensor {
         let (site, operands) = (Site::Rust(at), [self, rhs]);
         let attrs = comparison_attrs(direction, self.dtype());
         let call = RecordCall::new(OpCode::Compare, attrs, &operands, &site);
-        match self.stream().record_usual(&call) {
+        match self.stream().record_fast(&call) {
             Some(result) => Ok(result),
             None => self.comparison_unusual(direction, rhs, &site),
         }
@@ -195,8 +195,8 @@ impl Tensor {
         if dtype == DType::Bool || (exponent < 0 && !is_inexact) {
             let given = format!("the tensor is {} and the exponent {exponent}", self.ty());
             let rule = "elements are numbers, and floats where the exponent is negative";
-            let error =
-                OpError::new("powi", Fault::DType, given, rule).hint("convert the tensor to a float type");
+            let error = OpError::new("powi", OpErrorKind::DType, given, rule)
+                .hint("convert the tensor to a float type");
             return Err(Error::op(error, here()));
         }
         let (mut power, mut square, mut left) = (None, self.clone(), exponent.unsigned_abs());

@@ -92,7 +92,7 @@ impl Tensor {
 
     /// Another handle, on a value that somebody has one on.
     pub(crate) fn another(cell: &Arc<ValueCell>, stream: &Arc<StreamShared>) -> Tensor {
-        cell.life().retain();
+        cell.handles().retain();
         Tensor::new(cell.clone(), stream.clone())
     }
 
@@ -164,10 +164,10 @@ impl Tensor {
         self.stream.record(call)
     }
 
-    /// Records an op with one result and without attributes if it is what a loop does again ([`StreamShared::record_usual`]).
+    /// Records an op with one result and without attributes if it is what a loop does again ([`StreamShared::record_fast`]).
     #[inline(always)]
-    fn record_usual(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
-        self.stream.record_usual(&RecordCall::new(op, &NO_ATTRS, operands, site))
+    fn record_fast(&self, op: OpCode, operands: &[&Tensor], site: &Site) -> Option<Tensor> {
+        self.stream.record_fast(&RecordCall::new(op, &NO_ATTRS, operands, site))
     }
 
     /// Records an op with one result and without attributes.

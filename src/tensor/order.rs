@@ -5,7 +5,9 @@
 
 use fuseline_fusion::op::attrs::IndexDimensionNumbers;
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, Body, DType, DTypeClass, Fault, Graph, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{
+    Attrs, Body, DType, DTypeClass, Graph, OpCode, OpError, OpErrorKind, Site, TensorType,
+};
 
 use super::array::axis_of;
 use super::reduce::{body_of, combiner};
@@ -126,7 +128,7 @@ impl Tensor {
         if !self.dtype().is_float() || size == 0 || !(0.0..=1.0).contains(&share) {
             let given = format!("the quantile {share} along dimension {axis} of {}", self.ty());
             let rule = "it is from 0 to 1, of floats, along a dimension that is not empty";
-            return Err(Tensor::refuse(OpError::new("sort", Fault::Attribute, given, rule), site));
+            return Err(Tensor::refuse(OpError::new("sort", OpErrorKind::Attribute, given, rule), site));
         }
         let axis = place as i64;
         let sorted = self.widened()?.sort(axis, Order::Ascending)?;
@@ -168,13 +170,14 @@ impl Tensor {
         let (number, dtype) = (fill.into(), self.dtype());
         if dtype.is_complex() {
             let given = format!("the tensor is {}", self.ty());
-            let error = OpError::new("sort", Fault::DType, given, "complex numbers have no order");
+            let error = OpError::new("sort", OpErrorKind::DType, given, "complex numbers have no order");
             return Err(Tensor::refuse(error, site));
         }
         let fill = scalar_as(self, number, dtype).filter(|_| fills(number, dtype));
         let Some(fill) = fill else {
             let given = format!("{number} was given to fill up {dtype}");
-            let error = OpError::new("sort", Fault::DType, given, "the element type must hold it exactly");
+            let error =
+                OpError::new("sort", OpErrorKind::DType, given, "the element type must hold it exactly");
             return Err(Tensor::refuse(error, site));
         };
         let total = self.ty().elems().0;
@@ -253,7 +256,7 @@ impl Tensor {
         if !fits {
             let given = format!("the tensor is {} and the indices {}", self.ty(), indices.ty());
             let rule = format!("they have the same sizes in all dimensions but {axis}");
-            return Err(Tensor::refuse(OpError::new("gather", Fault::Shape, given, rule), site));
+            return Err(Tensor::refuse(OpError::new("gather", OpErrorKind::Shape, given, rule), site));
         }
         if is_checked {
             indices.check_where_asked(self.dims()[place], "take_along", &site)?;

@@ -36,7 +36,7 @@
 use std::fmt;
 
 use fuseline_fusion::op::attrs;
-use fuseline_fusion::{Attrs, DType, DTypeClass, Fault, OpCode, OpError, Scalar, Shape, Site};
+use fuseline_fusion::{Attrs, DType, DTypeClass, OpCode, OpError, OpErrorKind, Scalar, Shape, Site};
 use num_complex::Complex;
 use smallvec::SmallVec;
 
@@ -325,7 +325,7 @@ pub(crate) fn common_dtype<const N: usize>(
         let Some(joined) = promote_types(before, dtype) else {
             let given = given(operands);
             let rule = format!("{before} and {dtype} are not promoted: neither holds the other");
-            let error = OpError::new(op, Fault::DType, given, rule);
+            let error = OpError::new(op, OpErrorKind::DType, given, rule);
             let hint = format!("convert one of them, as in `{name}.convert(DType::{before:?})`");
             return Err(Error::op(error.hint(hint), site.clone()));
         };
@@ -370,7 +370,7 @@ fn misfit<const N: usize>(op: &'static str, operands: Operands<'_, N>) -> OpErro
                 "{x} and {y} do not broadcast, dimension {axis_a} of {first} and dimension {axis_b} of {second}: shapes are \
                  aligned at the last dimension, and sizes must be equal or one of them 1"
             );
-            let error = OpError::new(op, Fault::Shape, given(operands), rule);
+            let error = OpError::new(op, OpErrorKind::Shape, given(operands), rule);
             return match likely_fix((*first, &sizes(a)), (*second, &sizes(b))) {
                 Some(hint) => error.hint(hint),
                 None => error,
@@ -378,7 +378,12 @@ fn misfit<const N: usize>(op: &'static str, operands: Operands<'_, N>) -> OpErro
         }
     }
     // What is left is a product of sizes that is too large.
-    OpError::new(op, Fault::Overflow, given(operands), "the common shape has more than 2^59 - 1 elements")
+    OpError::new(
+        op,
+        OpErrorKind::Overflow,
+        given(operands),
+        "the common shape has more than 2^59 - 1 elements",
+    )
 }
 
 /// The small change after which two shapes would broadcast, in words.
@@ -453,7 +458,7 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         let refused = |rule: String, hint: String| {
             let given = format!("the tensor is {} and the number {number:?}", self.ty());
-            Error::op(OpError::new(op, Fault::DType, given, rule).hint(hint), site.clone())
+            Error::op(OpError::new(op, OpErrorKind::DType, given, rule).hint(hint), site.clone())
         };
         let Some(dtype) = promote_number(self.dtype(), number.family()) else {
             let rule = format!("{} and a number of another family are not promoted", self.dtype());

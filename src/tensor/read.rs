@@ -14,18 +14,18 @@ use fuseline_sync::{Mutex, Rank};
 
 use super::{Tensor, here};
 use crate::device::{Buffer, DeviceError};
-use crate::engine::{EngineShared, HandOver, Reports};
+use crate::engine::{EngineShared, HandOver, Telemetry};
 use crate::error::{Error, Failure, Result, Stage};
 use crate::event::{Asked, Event, Events, is_telling};
-use crate::execute::Standing;
+use crate::execute::CurrentActivity;
 use crate::stream::may_wait;
-use crate::value::{Maker, Outcome, ValueCell};
+use crate::value::{Outcome, Producer, ValueCell};
 
 /// Puts the address of a value's op on what the device said.
-fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
+fn failure(error: DeviceError, maker: Option<&Producer>) -> Failure {
     let resource_exhausted = error.is_out_of_memory();
     let DeviceError { stage, mut message, .. } = error;
-    let (op, site) = maker.map_or((None, Site::Unknown), Maker::address);
+    let (op, site) = maker.map_or((None, Site::Unknown), Producer::address);
     let region = maker.map(|maker| maker.region.reference);
     if let Some(region) = region.filter(|region| stage == Stage::Execute && region.ops > 1) {
         let ops = region.ops;
@@ -36,7 +36,7 @@ fn failure(error: DeviceError, maker: Option<&Maker>) -> Failure {
     Failure { stage, op, site, region, message, resource_exhausted }
 }
 
-fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a Maker>), Error> {
+fn data<'a>(outcome: &'a Outcome, site: &Site) -> Result<(&'a Buffer, Option<&'a Producer>), Error> {
     match outcome {
         Outcome::Data { buffer, maker } => Ok((buffer, maker.as_ref())),
         Outcome::Traced(place) => Err(place.trace().no_data("a host read", site.clone())),
@@ -67,7 +67,7 @@ pub(crate) fn copied(value: &Arc<ValueCell>, engine: &Arc<EngineShared>) -> Opti
         None => copy(engine, value),
         Some(deadline) => {
             let (owner, value) = (engine.clone(), value.clone());
-            engine.within(deadline, move |hand_over| hand_over(copy(&owner, &value))).flatten()
+            engine.run_with_deadline(deadline, move |hand_over| hand_over(copy(&owner, &value))).flatten()
         }
     }
 }
@@ -105,7 +105,7 @@ impl Watched {
     }
 
     /// The data is there: so many bytes.
-    fn end(watched: Option<Watched>, maker: Option<&Maker>, bytes: usize) {
+    fn end(watched: Option<Watched>, maker: Option<&Producer>, bytes: usize) {
         let Some(Watched { events, stream, asked, site, start, launched }) = watched else { return };
         let end = Instant::now();
         let launched = launched.unwrap_or(end);
@@ -139,7 +139,7 @@ struct SlotState {
 /// Where a read's data arrives.
 struct Slot {
     state: Mutex<SlotState>,
-    reports: Reports,
+    telemetry: Telemetry,
 }
 
 impl fmt::Debug for Slot {
@@ -156,7 +156,7 @@ impl Slot {
         drop(state);
         if let Some(waker) = waker {
             // A waker is the executor's code; what it throws must not go through the driver.
-            self.reports.call_back("waker", || waker.wake());
+            self.telemetry.call_back("waker", || waker.wake());
         }
     }
 }
@@ -203,7 +203,7 @@ impl Tensor {
         match outcome.wait(deadline) {
             Some(outcome) => Ok(outcome),
             None => {
-                Err(Error::timeout(start.elapsed(), self.asked_at(site), self.stream().standing().look()))
+                Err(Error::timeout(start.elapsed(), self.asked_at(site), self.stream().activity().look()))
             }
         }
     }
@@ -217,19 +217,19 @@ impl Tensor {
     }
 
     /// Has another thread ask the device for something about the value, which has been launched, and waits for that until the deadline.
-    fn within<R: Send + 'static>(
+    fn run_with_deadline<R: Send + 'static>(
         &self,
         deadline: Instant,
-        maker: Option<&Maker>,
+        maker: Option<&Producer>,
         site: &Site,
         ask: impl FnOnce(&Arc<EngineShared>, &Arc<ValueCell>, HandOver<R>) + Send + 'static,
     ) -> Result<R> {
         let (engine, start) = (self.stream().engine(), Instant::now());
         // Not a handle: when that is dropped is a matter of the program's.
         let (owner, value) = (engine.clone(), self.cell().clone());
-        engine.within(deadline, move |hand_over| ask(&owner, &value, hand_over)).ok_or_else(|| {
+        engine.run_with_deadline(deadline, move |hand_over| ask(&owner, &value, hand_over)).ok_or_else(|| {
             let since = start.elapsed();
-            let stand = maker.map(|maker| Standing::copied(&maker.region, maker.address(), since));
+            let stand = maker.map(|maker| CurrentActivity::copied(&maker.region, maker.address(), since));
             Error::timeout(since, self.asked_at(site), stand)
         })
     }
@@ -262,9 +262,11 @@ impl Tensor {
         Watched::launched(&mut watched);
         let bytes = match deadline {
             None => engine.with_room(self.ty().bytes(), || engine.device().download(buffer, 0)),
-            Some(deadline) => self.within(deadline, maker, &site, |engine, value, hand_over| {
-                engine.download_async(value, hand_over);
-            })?,
+            Some(deadline) => {
+                self.run_with_deadline(deadline, maker, &site, |engine, value, hand_over| {
+                    engine.download_async(value, hand_over);
+                })?
+            }
         };
         let bytes = bytes.map_err(|error| Error::device(Arc::new(failure(error, maker))))?;
         Watched::end(watched, maker, bytes.len());
@@ -313,10 +315,10 @@ impl Tensor {
         &self,
         deadline: Instant,
         replicas: usize,
-        maker: Option<&Maker>,
+        maker: Option<&Producer>,
         site: &Site,
     ) -> Result<std::result::Result<Vec<Vec<u8>>, DeviceError>> {
-        self.within(deadline, maker, site, move |engine, value, hand_over| {
+        self.run_with_deadline(deadline, maker, site, move |engine, value, hand_over| {
             // It had data when this was asked for, and has what it has for good.
             if let Some(Outcome::Data { buffer, .. }) = value.outcome().get() {
                 hand_over(copy_replicas(engine, buffer, replicas));
@@ -378,7 +380,7 @@ impl Tensor {
     fn read_as(&self, watched: Option<Watched>, site: Site) -> Read {
         let slot = Arc::new(Slot {
             state: Mutex::new(Rank::ReadSlot, SlotState::default()),
-            reports: self.stream().engine().reports().clone(),
+            telemetry: self.stream().engine().telemetry().clone(),
         });
         let read = Read { slot: slot.clone() };
         self.deliver_as(watched, site, move |data| slot.put(data));
@@ -389,8 +391,8 @@ impl Tensor {
     /// stream; a panic in it is caught, counted and told as [`crate::Event::Panicked`].
     #[track_caller]
     pub fn read_with(&self, put: impl FnOnce(Result<Literal>) + Send + 'static) {
-        let reports = self.stream().engine().reports().clone();
-        self.deliver(here(), move |data| reports.call_back("read", || put(data)));
+        let telemetry = self.stream().engine().telemetry().clone();
+        self.deliver(here(), move |data| telemetry.call_back("read", || put(data)));
     }
 
     /// Starts to read the value; `put` gets its data, on any thread, possibly before this returns.
@@ -409,7 +411,7 @@ impl Tensor {
         }
         let engine = self.stream().engine().clone();
         engine.counters().host_reads.add(1);
-        let reports = engine.reports().clone();
+        let telemetry = engine.telemetry().clone();
         let ty = self.ty().clone();
         self.stream().need_for_host(self.cell(), &site);
         let (value, checks) = (self.cell().clone(), self.stream().checks().clone());
@@ -429,7 +431,7 @@ impl Tensor {
                         let data = match bytes {
                             Ok(bytes) => {
                                 Watched::end(watched, maker.as_ref(), bytes.len());
-                                reports.note_down(bytes.len());
+                                telemetry.note_down(bytes.len());
                                 Literal::from_bytes(ty, bytes).map_err(Error::from)
                             }
                             Err(error) => Err(Error::device(Arc::new(failure(error, maker.as_ref())))),
@@ -452,8 +454,8 @@ impl Tensor {
         }
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
-        let reports = self.stream().engine().reports().clone();
-        let callback = move |outcome| reports.call_back("readiness", || callback(outcome));
+        let telemetry = self.stream().engine().telemetry().clone();
+        let callback = move |outcome| telemetry.call_back("readiness", || callback(outcome));
         self.cell().outcome().subscribe(move || {
             let outcome = value.outcome().get().unwrap_or(&Outcome::Abandoned);
             if let Outcome::Scalar(_) = outcome {
@@ -495,7 +497,7 @@ impl Tensor {
         }
         self.stream().need(self.cell(), Boundary::HostRead);
         let value = self.cell().clone();
-        let reports = self.stream().engine().reports().clone();
+        let telemetry = self.stream().engine().telemetry().clone();
         self.cell().outcome().subscribe(move || {
             let outcome = match value.outcome().get() {
                 Some(Outcome::Failed(failure)) => Err(Error::device(failure.clone())),
@@ -503,7 +505,7 @@ impl Tensor {
                 Some(Outcome::Traced(place)) => Err(place.trace().no_data("on_ready", Site::Unknown)),
                 Some(Outcome::Abandoned) | None => Err(Error::abandoned()),
             };
-            reports.call_back("readiness", || callback(outcome));
+            telemetry.call_back("readiness", || callback(outcome));
         });
     }
 
@@ -526,7 +528,7 @@ impl Tensor {
         &self,
         deadline: Option<Instant>,
         site: &Site,
-        told: impl FnOnce(Option<&Maker>) -> Site,
+        told: impl FnOnce(Option<&Producer>) -> Site,
     ) -> Result<()> {
         if self.cell().is_scalar() {
             return Ok(());
@@ -538,7 +540,7 @@ impl Tensor {
         Watched::launched(&mut watched);
         let ready = match deadline {
             None => buffer.wait(),
-            Some(deadline) => self.within(deadline, maker, site, |_, value, hand_over| {
+            Some(deadline) => self.run_with_deadline(deadline, maker, site, |_, value, hand_over| {
                 if let Some(Outcome::Data { buffer, .. }) = value.outcome().get() {
                     buffer.on_ready(hand_over);
                 }
@@ -554,7 +556,7 @@ impl Tensor {
 
     /// Whether it is decided if the value can be computed. Never waits and causes nothing to be computed.
     #[must_use]
-    pub fn is_decided(&self) -> bool {
+    pub fn is_resolved(&self) -> bool {
         self.cell().outcome().get().is_some()
     }
 

@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 
 use fuseline_fusion::op::{Comparison, attrs};
-use fuseline_fusion::{Attrs, DType, Fault, Literal, OpCode, OpError, Site, TensorType};
+use fuseline_fusion::{Attrs, DType, Literal, OpCode, OpError, OpErrorKind, Site, TensorType};
 
 use super::control::Loop;
 use super::{Tensor, here};
@@ -104,7 +104,7 @@ fn zeros(stream: &Arc<StreamShared>, ty: &TensorType, site: &Site) -> Result<Ten
 /// The length of the first dimension, which all have.
 fn length(xs: &[Tensor], site: &Site) -> Result<u64> {
     let refuse = |given: String, rule: &str| {
-        Err(Error::op(OpError::new("scan", Fault::Shape, given, rule), site.clone()))
+        Err(Error::op(OpError::new("scan", OpErrorKind::Shape, given, rule), site.clone()))
     };
     let Some(first) = xs.first() else {
         return refuse(

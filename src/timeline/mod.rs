@@ -65,7 +65,7 @@ enum What {
         region: RegionRef,
         why: Arc<str>,
     },
-    InUnits {
+    RanUnmerged {
         region: RegionRef,
         units: usize,
     },
@@ -314,7 +314,7 @@ impl EventSink for Timeline {
             }
             Event::Hit { region, .. } => What::Hit { region: *region },
             Event::Miss { region, why } => What::Missed { region: *region, why: why.to_string().into() },
-            Event::InUnits { region, units } => What::InUnits { region: *region, units: *units },
+            Event::RanUnmerged { region, units } => What::RanUnmerged { region: *region, units: *units },
             // A load is what a compile would be there.
             Event::CompileFinished { region, took, .. }
             | Event::Loaded { region, took, .. }
@@ -359,13 +359,13 @@ impl EventSink for Timeline {
             | Event::Panicked { .. } => What::Warning { words: event.to_string().into() },
             // Of these nothing is told.
             Event::Skipped { .. }
-            | Event::Narrowed { .. }
-            | Event::Widened { .. }
+            | Event::OutputsPruned { .. }
+            | Event::DonationExtended { .. }
             | Event::CompileStarted { .. }
             | Event::InParts { .. }
             | Event::Launched { .. }
             | Event::Lowered { .. }
-            | Event::Shadowed { .. }
+            | Event::CheckRunning { .. }
             | Event::Compared { difference: None, .. }
             | Event::Evicted { .. }
             | Event::Throttled { .. } => return,

@@ -225,7 +225,7 @@ impl Spans {
                     self.misses.insert(region.key, why.clone());
                     source(&mut self.ends, &places, region, format!("not in the cache: {why}"));
                 }
-                What::InUnits { region, units } => {
+                What::RanUnmerged { region, units } => {
                     let words = format!("runs as its {units} units until it is compiled");
                     source(&mut self.ends, &places, region, words);
                 }

@@ -21,10 +21,10 @@
 //! - T3: a value of a trace is used only while the trace is open. Afterwards every call that gets it says which body it
 //!   belonged to.
 //! - T4: a body sees nothing but its parameters. A value from outside that it uses is a capture: one more operand and one
-//!   more parameter of every body of the op ([`Outside::Operands`]), in the order of first use; a loop hands it from
+//!   more parameter of every body of the op ([`CaptureMode::Operands`]), in the order of first use; a loop hands it from
 //!   round to round. In the functions of scalars that reductions, sorts and scatters take there are no captures, and a lifted
-//!   scalar becomes a constant ([`Outside::Constants`]). A function of the user's has captures, and numbers as constants
-//!   ([`Outside::Tensors`]).
+//!   scalar becomes a constant ([`CaptureMode::Constants`]). A function of the user's has captures, and numbers as constants
+//!   ([`CaptureMode::Tensors`]).
 //!
 //! So a number in the body of a loop or branch is lifted as it is elsewhere: another number compiles nothing. In a function of
 //! scalars it is part of the key, as the function is, and so it is in a function that is called as one op ([`FunctionTrace`]).
@@ -42,7 +42,9 @@ use std::sync::Arc;
 
 use fuseline_fusion::graph::{Ref, Refs};
 use fuseline_fusion::op::{Effect, attrs};
-use fuseline_fusion::{Body, DType, Fault, Graph, OpCode, OpError, Signature, Site, TensorType, ValueId};
+use fuseline_fusion::{
+    Body, DType, Graph, OpCode, OpError, OpErrorKind, Signature, Site, TensorType, ValueId,
+};
 use fuseline_sync::{Mutex, Rank, next_block};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -59,7 +61,7 @@ use crate::value::{Outcome, ValueCell};
 
 /// What a body makes of the values from outside that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outside {
+enum CaptureMode {
     /// They become operands of the op and parameters of the body.
     Operands,
     /// Lifted scalars become constants; others are refused.
@@ -68,20 +70,20 @@ enum Outside {
     Tensors,
 }
 
-impl Outside {
+impl CaptureMode {
     /// For the bodies of an op.
-    fn of(op: OpCode) -> Outside {
+    fn of(op: OpCode) -> CaptureMode {
         match op {
-            OpCode::While | OpCode::If | OpCode::Case => Outside::Operands,
-            OpCode::Composite => Outside::Tensors,
-            _ => Outside::Constants,
+            OpCode::While | OpCode::If | OpCode::Case => CaptureMode::Operands,
+            OpCode::Composite => CaptureMode::Tensors,
+            _ => CaptureMode::Constants,
         }
     }
 }
 
 /// Where a value is in a trace.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BodyPosition {
     trace: Arc<Trace>,
     value: Ref,
 }
@@ -92,7 +94,7 @@ pub(crate) struct Trace {
     order: u64,
     /// A stream that is no trace, for what is uploaded meanwhile.
     base: Arc<StreamShared>,
-    outside: Outside,
+    outside: CaptureMode,
     /// What this is, for messages: `the body of while_loop`.
     what: &'static str,
     /// Where the op was called.
@@ -115,7 +117,7 @@ struct State {
 /// Why a value cannot be used in a trace.
 enum Unusable {
     OtherEngine,
-    Outside,
+    CaptureMode,
     Refused(OpError),
 }
 
@@ -131,16 +133,16 @@ impl State {
             return Ok(value);
         }
         let value = match (trace.outside, cell.as_scalar()) {
-            (Outside::Constants | Outside::Tensors, Some(scalar)) => {
+            (CaptureMode::Constants | CaptureMode::Tensors, Some(scalar)) => {
                 let attrs = attrs::constant(Arc::new(scalar.to_literal()));
                 let made = self.graph.push(OpCode::Constant, attrs, &[], &[]);
                 made.map_err(Unusable::Refused)?[0]
             }
-            (Outside::Constants, None) => return Err(Unusable::Outside),
+            (CaptureMode::Constants, None) => return Err(Unusable::CaptureMode),
             (_, None) if !Arc::ptr_eq(tensor.stream().engine(), trace.base.engine()) => {
                 return Err(Unusable::OtherEngine);
             }
-            (Outside::Operands | Outside::Tensors, _) => {
+            (CaptureMode::Operands | CaptureMode::Tensors, _) => {
                 self.params.push(Some(tensor.clone()));
                 self.graph.param(cell.ty().clone())
             }
@@ -162,11 +164,11 @@ impl Trace {
 
     /// Whether what it makes is a function that is called as one op, so that checks inside have somebody to hand their flags to.
     pub(crate) fn is_function(&self) -> bool {
-        self.outside == Outside::Tensors
+        self.outside == CaptureMode::Tensors
     }
 
     /// Has the flags at this place handed to who calls the function.
-    pub(crate) fn check(&self, flags: &Place, expected: SmallVec<[Expected; 1]>) {
+    pub(crate) fn check(&self, flags: &BodyPosition, expected: SmallVec<[Expected; 1]>) {
         let _ = self.with(|state| state.checks.push((flags.value, expected)));
     }
 
@@ -197,7 +199,7 @@ impl Trace {
     fn has_ended(&self, op: OpCode, given: &str) -> OpError {
         let given = format!("{given} belonged to {self}, which has ended");
         let rule = "a value made inside a closure is used inside it, while it runs";
-        OpError::new(op.name(), Fault::Body, given, rule)
+        OpError::new(op.name(), OpErrorKind::Body, given, rule)
             .hint("return it from the closure and use what the call returns")
     }
 
@@ -207,12 +209,12 @@ impl Trace {
             Unusable::Refused(error) => error,
             Unusable::OtherEngine => {
                 let rule = "a tensor of another engine has to be read to the host and uploaded here";
-                OpError::new(op.name(), Fault::Body, given, rule)
+                OpError::new(op.name(), OpErrorKind::Body, given, rule)
             }
-            Unusable::Outside => {
+            Unusable::CaptureMode => {
                 let given = format!("{given} comes from outside of {self}");
                 let rule = "such a function sees its parameters, numbers and what it makes of them";
-                OpError::new(op.name(), Fault::Body, given, rule).hint(
+                OpError::new(op.name(), OpErrorKind::Body, given, rule).hint(
                     "give it to the call as one more operand, apply it before or after the call, or, if it is a \
                      constant, make it inside with `a.on_stream().constant(..)`, `a` being a parameter",
                 )
@@ -271,7 +273,7 @@ pub(crate) fn record(
         return refuse(trace.has_ended(op, "the stream that it was called on"));
     }
     for (index, tensor) in operands.iter().enumerate() {
-        if let Some(Place { trace, .. }) = tensor.cell().place()
+        if let Some(BodyPosition { trace, .. }) = tensor.cell().place()
             && !trace.is_open()
         {
             return refuse(trace.has_ended(op, &operand_words(signature, index, tensor)));
@@ -284,7 +286,7 @@ pub(crate) fn record(
     if effect == Effect::Ordered && signature.effect() == Effect::Pure {
         let given = format!("an effect that the op table does not state was asked for in {trace}");
         let rule = "inside a body an op does what its row says";
-        return refuse(OpError::new(op.name(), Fault::Body, given, rule).hint("record it outside"));
+        return refuse(OpError::new(op.name(), OpErrorKind::Body, given, rule).hint("record it outside"));
     }
     let made = trace.with(|state| -> Result<Tensors> {
         let mut refs = Refs::new();
@@ -304,12 +306,12 @@ pub(crate) fn record(
 
 impl Trace {
     fn tensor(self: &Arc<Self>, stream: &Arc<StreamShared>, ty: TensorType, value: Ref) -> Tensor {
-        let place = Place { trace: self.clone(), value };
+        let place = BodyPosition { trace: self.clone(), value };
         Tensor::new(ValueCell::known(ty, Outcome::Traced(place)), stream.clone())
     }
 }
 
-impl Place {
+impl BodyPosition {
     /// The trace that the value belongs to.
     pub(crate) fn trace(&self) -> &Arc<Trace> {
         &self.trace
@@ -330,7 +332,7 @@ impl Open {
         let trace = Arc::new(Trace {
             order: next_block(),
             base: stream.base().clone(),
-            outside: Outside::of(op),
+            outside: CaptureMode::of(op),
             what,
             site: site.clone(),
             state: Mutex::new(Rank::Trace, Some(State::default())),
@@ -390,7 +392,7 @@ impl Open {
             Err(Error::op(trace.has_ended(self.op, &given), site.clone()))
         };
         for tensor in returns {
-            if let Some(Place { trace, .. }) = tensor.cell().place()
+            if let Some(BodyPosition { trace, .. }) = tensor.cell().place()
                 && !trace.is_open()
             {
                 return refuse(trace, tensor);

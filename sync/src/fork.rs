@@ -23,13 +23,13 @@ mod real {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
-    use crate::Living;
+    use crate::WeakSet;
 
     /// What stays alive in a child.
     type Kept = Weak<dyn Send + Sync>;
 
     struct List {
-        kept: Living<dyn Send + Sync>,
+        kept: WeakSet<dyn Send + Sync>,
         has_plugin: bool,
     }
 
@@ -49,7 +49,7 @@ mod real {
     }
 
     static FORKED: AtomicBool = AtomicBool::new(false);
-    static LIST: Mutex<List> = Mutex::new(List { kept: Living::new(64), has_plugin: false });
+    static LIST: Mutex<List> = Mutex::new(List { kept: WeakSet::new(64), has_plugin: false });
 
     thread_local! {
         /// The lock on the list, while this thread forks.

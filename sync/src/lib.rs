@@ -18,7 +18,7 @@
 //! | [`once`] | a value that is set once and waited for by anybody |
 //! | [`schedule`] | who works on what: actors, pools of threads, a watch over them |
 //! | [`fork`] | whether this process is a copy of one in which the library was at work |
-//! | [`Living`], [`Tally`], [`next_block`] | weak references, counts and numbers that no protocol depends on |
+//! | [`WeakSet`], [`StatCounter`], [`next_block`] | weak references, counts and numbers that no protocol depends on |
 //!
 //! # Rules
 //!
@@ -76,31 +76,31 @@ pub fn fence(ordering: atomic::Ordering) {
 
 pub mod fork;
 mod leaf;
-mod living;
+pub mod lock_rank;
 #[cfg(loom)]
 mod loom_impl;
 pub mod once;
-pub mod rank;
 pub mod schedule;
 #[cfg(shuttle)]
 mod shuttle_impl;
 #[cfg(not(any(loom, shuttle)))]
 mod std_impl;
+mod weak_set;
 
 pub use leaf::LeafGuard;
-pub use living::Living;
+pub use lock_rank::Rank;
 #[cfg(loom)]
 pub use loom_impl::*;
-pub use rank::Rank;
 #[cfg(shuttle)]
 pub use shuttle_impl::*;
 #[cfg(not(any(loom, shuttle)))]
 pub use std_impl::*;
+pub use weak_set::WeakSet;
 
 /// A number that tells what has happened and decides nothing: model checkers need not see it. It
 /// changes where locks are held that they do not see either (those of the cache), and must not let
 /// them run another thread there, which would wait for such a lock for ever.
-pub use std::sync::atomic::AtomicU64 as Tally;
+pub use std::sync::atomic::AtomicU64 as StatCounter;
 
 /// A number that the process has not got from here before, from 1 on. It is no part of any protocol,
 /// so model checkers need not see it; it is here because it names an atomic.

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::rank::Rank;
+use super::lock_rank::Rank;
 
 pub use loom::sync::MutexGuard;
 

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::rank::Rank;
+use super::lock_rank::Rank;
 
 pub use shuttle::sync::MutexGuard;
 

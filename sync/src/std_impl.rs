@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-use super::rank::{Held, Rank, Ranked};
+use super::lock_rank::{Held, Rank, Ranked};
 
 /// Atomics.
 pub mod atomic {
@@ -44,7 +44,7 @@ impl<T> UnsafeCell<T> {
 }
 
 /// A lock that does not poison: state that a panic may leave half changed says so in its own state
-/// word. Its rank says in what it nests ([`crate::rank`]).
+/// word. Its rank says in what it nests ([`crate::lock_rank`]).
 pub struct Mutex<T> {
     lock: parking_lot::Mutex<T>,
     rank: Ranked,
@@ -156,7 +156,7 @@ pub use std::thread_local;
 pub mod thread {
     use std::time::Instant;
 
-    use crate::rank::before;
+    use crate::lock_rank::before;
 
     pub use std::thread::{JoinHandle, current};
 

@@ -13,7 +13,7 @@ use fuseline_fusion::{Body, Literal, OpCode, Ref, Signature, TensorType};
 use super::program::{ProgramSampler, SampledValue};
 
 /// Most steps of a loop in a portable program.
-const MOST_STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 impl ProgramSampler {
     /// The results of a call of such an op, if a portable program may have it.
@@ -28,7 +28,7 @@ impl ProgramSampler {
         match signature.op() {
             OpCode::While => {
                 let mut carried = owned(operands);
-                for _ in 0..MOST_STEPS {
+                for _ in 0..MAX_STEPS {
                     if scalar(&self.run(&bodies[0], &carried)?[0]) == 0 {
                         return Some(carried);
                     }

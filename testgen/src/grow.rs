@@ -8,10 +8,10 @@ use fuseline_fusion::{Body, Graph, Literal, OpCode, OpDef, Ref, TensorType};
 use super::{Domain, SampleOperand, Sampler, fill};
 
 /// Most ops that a body is given.
-const MOST_OPS: usize = 3;
+const MAX_OPS: usize = 3;
 
 /// Deepest body in which an op may have bodies itself.
-const MOST_DEPTH: usize = 2;
+const MAX_DEPTH: usize = 2;
 
 /// Which ops a body may consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Sampler<'_> {
         for ty in params {
             graph.param(ty.clone());
         }
-        for _ in 0..self.below(MOST_OPS + 1) {
+        for _ in 0..self.below(MAX_OPS + 1) {
             // Choices that lead nowhere leave the graph as it is.
             let _ = self.grow(&mut graph, ops);
         }
@@ -56,7 +56,7 @@ impl Sampler<'_> {
     pub(super) fn grow(&mut self, graph: &mut Graph, ops: Ops) -> Option<()> {
         let fits = |def: &&'static OpDef| {
             let kind = match ops {
-                Ops::Any => def.bodies.is_empty() || self.depth < MOST_DEPTH,
+                Ops::Any => def.bodies.is_empty() || self.depth < MAX_DEPTH,
                 Ops::Scalar => def.fusibility == Fusibility::Elementwise && def.bodies.is_empty(),
             };
             // XLA joins two bitcasts in a row to one that its verifier refuses, and it looks into

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use fuseline::cache::{Manifest, Warmed};
+use fuseline::aot::{Manifest, Warmed};
 use fuseline::{Engine, EngineConfig, Event, Numerics, Result};
 
 use crate::support::{self, Log, place, vector};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fuseline::fusion::op::{Bodies, Comparison, ComparisonType, OpDef, attrs};
-use fuseline::fusion::{Fault, Graph, Ref};
+use fuseline::fusion::{Graph, OpErrorKind, Ref};
 use fuseline::{Attrs, Body, DType, Engine, Mode, OpCode, Result, Tensor, TensorType, with_mode};
 use fuseline_testgen::{Aim, ProgramOptions, ProgramSampler, Seeded};
 
@@ -343,7 +343,7 @@ fn bodies_that_do_not_fit_are_refused_with_words() {
     let refused = |result: Result<fuseline::Tensors>, words: &str| {
         let error = result.expect_err("it is refused");
         let error = error.op_error().expect("by the op table");
-        assert_eq!((error.to_string().as_str(), error.fault()), (words, Fault::Body));
+        assert_eq!((error.to_string().as_str(), error.fault()), (words, OpErrorKind::Body));
     };
     let n = engine.scalar(3i32);
     let x = engine.full(1.0f32, &[3]).unwrap();

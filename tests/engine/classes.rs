@@ -187,7 +187,7 @@ fn of_what_varies_little_not_much_is_new() {
     (0..SIZES).for_each(|size| step(100 + size));
     let counters = engine.counters();
     // The first few sizes, then what lies before the sum and what lies behind it; the sums themselves are interpreted.
-    assert_eq!((counters.compiles_asked, counters.in_parts), (FEW + 2, SIZES - FEW), "{counters:?}");
+    assert_eq!((counters.compiles_asked, counters.partitioned), (FEW + 2, SIZES - FEW), "{counters:?}");
     let told = log.take().into_iter().find_map(|event| match event {
         Event::InParts { ref parts, .. } => Some((parts.clone(), event.to_string())),
         _ => None,
@@ -198,7 +198,7 @@ fn of_what_varies_little_not_much_is_new() {
     let before = engine.counters();
     (0..12).for_each(|_| step(100 + SIZES - 1));
     let after = engine.counters();
-    assert_eq!(after.in_parts - before.in_parts, 9, "{after:?}");
+    assert_eq!(after.partitioned - before.partitioned, 9, "{after:?}");
     assert_eq!(log.take().iter().filter(|event| matches!(event, Event::Miss { .. })).count(), 0);
     let whole = |event: &Event| matches!(event, Event::Launched { region, .. } if region.ops > 200);
     step(100 + SIZES - 1);
@@ -227,7 +227,7 @@ fn cost_of_what_varies_little() {
             did.compiles,
             did.interpreted,
             did.padded,
-            did.in_parts,
+            did.partitioned,
         );
     }
 }

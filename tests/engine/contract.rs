@@ -200,7 +200,7 @@ fn a_loop_of_steps_over_budget_is_steady_too() {
                 ("host_read", &|loss| {
                     // The driver has been told of the log by now, so this ends; if not, the other readings say the same.
                     let start = Instant::now();
-                    while !loss.is_decided() && start.elapsed() < Duration::from_secs(10) {
+                    while !loss.is_resolved() && start.elapsed() < Duration::from_secs(10) {
                         std::thread::yield_now();
                     }
                     loss.item::<f32>().map(drop)
@@ -319,7 +319,7 @@ fn values_can_be_read_as_futures_and_by_callback() {
         let z = y.neg()?;
         z.on_ready(move |outcome| send.send(outcome.is_ok()).unwrap());
         assert!(receive.recv_timeout(Duration::from_secs(60)).unwrap());
-        assert!(z.is_decided());
+        assert!(z.is_resolved());
         assert_eq!(z.to_literal_for(Duration::from_secs(60))?.to_vec::<f32>()?, [-2.0, -4.0]);
         Ok(())
     });

@@ -152,7 +152,7 @@ fn told(events: &[Event], stream: &Stream) -> Vec<String> {
     let mut told = Vec::new();
     for event in events {
         match event {
-            Event::InUnits { region, units: parts } if region.stream == stream.id() => units += *parts,
+            Event::RanUnmerged { region, units: parts } if region.stream == stream.id() => units += *parts,
             // Of a part that itself was run in parts there is no more to come.
             Event::InParts { region, parts, .. } if region.stream == stream.id() => units += parts.len(),
             Event::Sealed { region, boundary, .. } if region.stream == stream.id() => {

@@ -210,7 +210,7 @@ fn what_lives_on_at_first_is_reused_later() -> Result<()> {
     let mut x = first.clone();
     let widened = |log: &Log| {
         let told = |event| match event {
-            Event::Widened { inputs, executions, .. } => Some((inputs, executions)),
+            Event::DonationExtended { inputs, executions, .. } => Some((inputs, executions)),
             _ => None,
         };
         log.take().into_iter().filter_map(told).collect::<Vec<_>>()

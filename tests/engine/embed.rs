@@ -200,7 +200,7 @@ fn placeholders_are_filled_later() {
         let hole = session.placeholder(stream, &f32s(&[2]))?;
         let y = op(session, stream, OpCode::Negate, &[hole])?;
         session.flush(stream)?;
-        assert!(!session.is_decided(y)?);
+        assert!(!session.is_resolved(y)?);
         let error = session.wait(y, Some(Duration::from_millis(20))).unwrap_err();
         assert!(error.is_timeout());
         assert!(session.fill(hole, &[0; 3]).is_err(), "the length is checked");
@@ -357,10 +357,10 @@ fn modes_are_captured_when_an_op_is_recorded() {
             let before = swap_mode(Some(Mode::Fused));
             log.take();
             let y = op(session, stream, OpCode::Negate, &[x])?;
-            assert!(!session.is_decided(y)?);
+            assert!(!session.is_resolved(y)?);
             assert_eq!(swap_mode(before), Some(Mode::Fused));
             let z = op(session, stream, OpCode::Abs, &[y])?;
-            assert!(session.is_decided(z)?, "Debug mode waits");
+            assert!(session.is_resolved(z)?, "Debug mode waits");
             assert_eq!(log.regions(), [("mode_change".to_owned(), 1), ("debug".to_owned(), 1)]);
             release(session, &[x, y, z])
         },

@@ -52,7 +52,7 @@ fn an_event_is_reached_when_what_is_before_it_has_run() {
         assert!(told.try_recv().is_err());
         session.fill(hole, bytes_of(&[1.0f32, -2.0]))?;
         session.wait_event(event, None)?;
-        assert!(session.is_reached(event)? && session.is_decided(y)?);
+        assert!(session.is_reached(event)? && session.is_resolved(y)?);
         assert_eq!(told.recv_timeout(Duration::from_secs(60)).unwrap(), event);
         // One that has been reached is told at once.
         let (tell, told) = mpsc::channel();

@@ -265,7 +265,7 @@ fn other_keys_and_streams_go_on() {
         let z = stream.tensor(&vec![1.0f32; size as usize], &[size]).unwrap();
         assert_eq!(z.neg().unwrap().to_vec::<f32>().unwrap(), vec![-1.0; size as usize]);
     }
-    assert!(!y.is_decided());
+    assert!(!y.is_resolved());
     drop(shut);
     support::close(&y.to_vec::<f32>().unwrap(), &[1f32.exp(), 2f32.exp()], 1e-6);
 }

@@ -34,7 +34,7 @@ fn sealed(events: &[Event]) -> Vec<usize> {
 }
 
 fn in_units(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event, Event::InUnits { .. })).count()
+    events.iter().filter(|event| matches!(event, Event::RanUnmerged { .. })).count()
 }
 
 #[test]

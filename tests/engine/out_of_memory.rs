@@ -111,7 +111,7 @@ fn what_does_not_fit_runs_in_halves_until_it_does() {
         assert_eq!((done(&events).0, &done(&events).1, sizes(&events)), (0, &parts, first_sizes));
         let did = engine.counters().since(&before);
         assert_eq!((did.compiles, did.misses, did.out_of_memory), (0, 0, 0), "{did:?}");
-        assert_eq!((did.in_parts, did.fallbacks), (parts.len() as u64, 0));
+        assert_eq!((did.partitioned, did.fallbacks), (parts.len() as u64, 0));
         Ok(())
     });
 }
@@ -227,7 +227,7 @@ fn what_has_run_is_believed_again() {
             }
         }
         let did = engine.counters().since(&before);
-        assert_eq!((did.in_parts, did.poisoned), (6 * 65, 0), "{did:?}");
+        assert_eq!((did.partitioned, did.poisoned), (6 * 65, 0), "{did:?}");
         Ok(())
     });
 }
@@ -640,7 +640,7 @@ fn what_needs_much_more_than_its_ops_runs_in_halves() -> Result<()> {
         assert_eq!(sweeps(&engine)?, plate);
     }
     let did = engine.counters().since(&before);
-    assert_eq!((did.compiles, did.in_parts, did.fallbacks), (0, 70 * parts.len() as u64, 0), "{did:?}");
+    assert_eq!((did.compiles, did.partitioned, did.fallbacks), (0, 70 * parts.len() as u64, 0), "{did:?}");
 
     // Within the slack it is one region, with the same results.
     let engine = config().build()?;
@@ -668,7 +668,7 @@ fn what_plans_too_much_runs_in_halves() {
                 reads_ten(engine)?;
             }
             let counters = engine.counters();
-            assert_eq!(counters.in_parts >= 70, is_cut, "{counters:?}");
+            assert_eq!(counters.partitioned >= 70, is_cut, "{counters:?}");
             assert_eq!((counters.fallbacks, counters.compile_failures, counters.poisoned), (0, 0, 0));
             let events = log.take();
             let whole =

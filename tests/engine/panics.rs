@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake};
 
 use fuseline::fusion::op::Signature;
-use fuseline::fusion::region::{Cut, Mention, PendingStats};
+use fuseline::fusion::region::{Cut, OperandDistance, PendingStats};
 use fuseline::{BoundaryRule, Engine, Event, EventSink, FaultPoint, Mode, Stage, with_mode};
 
 use crate::support::{self, Gate, Log, vector, wait_until};
@@ -127,7 +127,7 @@ impl Brittle {
 }
 
 impl BoundaryRule for Brittle {
-    fn after(&mut self, _: &Signature, _: &[Mention], _: PendingStats) -> Option<Cut> {
+    fn after(&mut self, _: &Signature, _: &[OperandDistance], _: PendingStats) -> Option<Cut> {
         self.call("after");
         None
     }

@@ -194,6 +194,6 @@ fn a_second_compile_that_needs_too_much_is_not_used() {
             .collect();
         assert_eq!(told, &[true, false, false][..if is_oversized { 3 } else { 2 }]);
         let counters = engine.counters();
-        assert_eq!((counters.in_parts, counters.fallbacks, counters.compile_failures), (0, 0, 0));
+        assert_eq!((counters.partitioned, counters.fallbacks, counters.compile_failures), (0, 0, 0));
     }
 }

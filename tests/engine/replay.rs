@@ -172,7 +172,7 @@ fn told(events: &[Event]) -> Vec<String> {
     let mut reads = Vec::new();
     for event in events {
         match event {
-            Event::InUnits { units: parts, .. } => units = *parts,
+            Event::RanUnmerged { units: parts, .. } => units = *parts,
             Event::Sealed { region, .. } if units > 0 => {
                 units -= 1;
                 apart.insert((region.stream, region.seq));

@@ -23,14 +23,15 @@ fn a_region_is_compared_once_and_then_fused() {
         assert_eq!(step(&x)?, [2.0, 3.0]);
         wait_for(engine, 1);
         let events = log.take();
-        assert_eq!(events.iter().filter(|event| matches!(event, Event::Shadowed { .. })).count(), 1);
+        assert_eq!(events.iter().filter(|event| matches!(event, Event::CheckRunning { .. })).count(), 1);
         let before = engine.counters();
         for _ in 0..10 {
             assert_eq!(step(&x)?, [2.0, 3.0]);
         }
         let did = engine.counters().since(&before);
         assert_eq!((did.executions, did.compiles, did.compared, did.fallbacks), (10, 0, 0, 0));
-        let of_the_check = |event: &Event| matches!(event, Event::Shadowed { .. } | Event::Compared { .. });
+        let of_the_check =
+            |event: &Event| matches!(event, Event::CheckRunning { .. } | Event::Compared { .. });
         let late: Vec<Event> = log.take().into_iter().filter(of_the_check).collect();
         assert!(
             late.iter().all(|event| matches!(event, Event::Compared { difference: None, .. })),

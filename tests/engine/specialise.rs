@@ -112,7 +112,7 @@ fn one_that_needs_too_much_is_not_used() {
         assert_eq!(step(&x, 2.0, rate as f32), wanted(2.0, rate as f32));
     }
     let counters = engine.counters();
-    assert_eq!((counters.specialised, counters.in_parts, counters.compile_failures), (0, 0, 0));
+    assert_eq!((counters.specialised, counters.partitioned, counters.compile_failures), (0, 0, 0));
     assert_eq!((counters.compiles, counters.misses), (2, 1));
     let events = log.take();
     assert!(!events.iter().any(|event| matches!(event, Event::Specialised { .. })));

@@ -33,7 +33,7 @@ fn told(log: &Log) -> (Vec<usize>, Vec<(usize, u64)>) {
     for event in log.take() {
         match event {
             Event::Hit { surplus, .. } => hits.push(surplus),
-            Event::Narrowed { surplus, executions, .. } => narrowed.push((surplus, executions)),
+            Event::OutputsPruned { surplus, executions, .. } => narrowed.push((surplus, executions)),
             _ => {}
         }
     }
@@ -205,7 +205,7 @@ fn a_narrower_one_that_needs_too_much_is_not_used() {
         let surplus = if is_used { 0 } else { 2 };
         assert!(told(&log).0.iter().all(|&of_hit| of_hit == surplus));
         let counters = engine.counters();
-        assert_eq!((counters.misses, counters.in_parts, counters.fallbacks), (1, 0, 0));
+        assert_eq!((counters.misses, counters.partitioned, counters.fallbacks), (1, 0, 0));
         assert!(counters.compiles <= 1 + MOST, "{counters:?}");
     }
 }

@@ -14,7 +14,7 @@ use fuseline::fusion::op::{Fusibility, OPS, Operands, Signature, attrs};
 use fuseline::fusion::program::{Program, ProgramId, ProgramOp, ProgramValue, Role};
 use fuseline::fusion::{DTypeClass, DTypeSet, OpDef};
 use fuseline::interp;
-use fuseline::interp::Sums;
+use fuseline::interp::SumOrder;
 use fuseline::{Attrs, DType, Literal, Mode, OpCode, TensorType, with_mode};
 
 use crate::support;
@@ -113,7 +113,7 @@ fn every_short_float_through_every_elementwise_op() {
     let Some(engine) = plugin_for(what, support::config()) else { return };
     let (mut report, mut failures) = (String::new(), String::new());
     let (mut count, mut excepted) = (0, BTreeSet::new());
-    let arithmetic = Target::CPU.arithmetic(Sums::InOrder);
+    let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
     for def in rows(1) {
         for dtype in [DType::F16, DType::BF16] {
             if !def.dtypes.contains(dtype) {

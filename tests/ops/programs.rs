@@ -270,7 +270,7 @@ fn programs_with_several_streams_are_reproducible() {
     }
 }
 
-/// Programs compiled as stopgaps are (`src/execute/quick.rs`): with what LLVM leaves undone, they give the same.
+/// Programs compiled as stopgaps are (`src/execute/baseline.rs`): with what LLVM leaves undone, they give the same.
 #[test]
 fn programs_that_are_compiled_in_a_hurry() {
     let config = support::config().compiler_flag("xla_backend_optimization_level", 0i64);

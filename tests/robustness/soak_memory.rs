@@ -13,7 +13,7 @@ use fuseline::{Attrs, Budget, Engine, EngineConfig, Literal, OpCode, ShapeClasse
 use crate::support;
 
 /// Most that memory may grow by in a second, on the line, in KiB.
-const MOST_SLOPE: f64 = 1.0;
+const MAX_SLOPE: f64 = 1.0;
 
 /// Resident memory of this process, in KiB; `None` where there is no /proc.
 fn resident() -> Option<f64> {
@@ -116,7 +116,7 @@ fn stays_flat(name: &str, engine: &Engine) {
     let ran = did.compiles + did.interpreted;
     assert!(ran >= regions.min(done) as u64, "{name}: the regions are distinct: {did:?}");
     assert!(did.cached_executables <= 64);
-    assert!(grows <= MOST_SLOPE, "{name}: memory grows by {grows:.3} KiB/s");
+    assert!(grows <= MAX_SLOPE, "{name}: memory grows by {grows:.3} KiB/s");
 }
 
 fn config() -> EngineConfig {

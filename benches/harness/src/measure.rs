@@ -41,7 +41,7 @@ const QUICK_WARMTH: Warmth =
     Warmth { least: (15, Duration::from_millis(300)), most: (200, Duration::from_secs(4)) };
 
 /// Most steps in a block.
-const MOST_STEPS: u64 = 2_000;
+const MAX_STEPS: u64 = 2_000;
 
 /// The versions of contenders, by id.
 type Versions = BTreeMap<String, BTreeMap<String, String>>;
@@ -253,7 +253,7 @@ fn ready<'a>(
     }
     let tail = &warm[warm.len() / 2..];
     let block = (settings.block_seconds * 1e9) as u64 / median(tail).max(1);
-    let block = usize::try_from(block.clamp(1, MOST_STEPS)).unwrap_or(1);
+    let block = usize::try_from(block.clamp(1, MAX_STEPS)).unwrap_or(1);
     let before = counters.clone();
     let runner = Runner {
         contender,

@@ -3,7 +3,7 @@
 use crate::results::{CaseResult, Quartiles, Ratio, Report, Run};
 
 /// A median that is known less well than this, as a part of it, is flagged: something else was running.
-const MOST_DOUBT: f64 = 0.1;
+const MAX_DOUBT: f64 = 0.1;
 
 /// The quartiles of a sample that is not empty, by linear interpolation between its elements.
 pub(crate) fn quartiles(sample: &[f64]) -> Quartiles {
@@ -39,7 +39,7 @@ pub(crate) fn ratio(to: &str, pairs: Vec<f64>, sittings: usize) -> Ratio {
     let each =
         pairs.chunks(pairs.len().div_ceil(sittings.max(1)).max(1)).map(|pairs| quartiles(pairs).median);
     let (low, high) = each.fold((all.median, all.median), |(low, high), one| (low.min(one), high.max(one)));
-    let noisy = doubt.max(high - low) > MOST_DOUBT * all.median;
+    let noisy = doubt.max(high - low) > MAX_DOUBT * all.median;
     Ratio { to: to.to_owned(), pairs, quartiles: all, noisy }
 }
 

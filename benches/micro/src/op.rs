@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use fuseline::fusion::Signature;
-use fuseline::stages::{Hand, Handles, Known};
+use fuseline::stages::{BenchDriver, Handles, InferredCall};
 use fuseline::{Body, DType, Engine, OpCode, Stream, Tensor, TensorType};
 
 /// Calls in a batch: few enough that the log never fills.
@@ -127,7 +127,7 @@ struct Op {
 /// One op on a stream that nobody works on, and on another one.
 #[derive(Debug)]
 pub struct Rig {
-    hand: Hand,
+    hand: BenchDriver,
     op: Op,
     call: Arc<Signature>,
     steady: OnceCell<Steady>,
@@ -145,7 +145,7 @@ struct Steady {
 #[derive(Debug, Default)]
 pub struct Batch {
     inferred: Vec<Arc<Signature>>,
-    known: Vec<Known>,
+    known: Vec<InferredCall>,
     handles: Vec<Handles>,
     called: Vec<Called>,
 }
@@ -155,7 +155,7 @@ impl Rig {
     #[must_use]
     pub fn new(class: Class) -> Rig {
         let engine = crate::reference();
-        let hand = Hand::new(&engine, 0);
+        let hand = BenchDriver::new(&engine, 0);
         let op = Op::new(class, hand.stream());
         drop(op.call());
         let mut calls = hand.discard();

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use fuseline::fusion::canon::{CanonRegion, EnvFingerprint};
 use fuseline::fusion::graph::Graph;
-use fuseline::stages::{Bound, Executed, Hand, Sealed, Work};
+use fuseline::stages::{BenchDriver, BoundRegion, Executed, Sealed, Work};
 use fuseline::{Engine, Stream, Tensor};
 
 /// Sizes of the regions, in ops.
@@ -96,7 +96,7 @@ pub struct Batch {
 /// Regions of one size.
 #[derive(Debug)]
 pub struct Rig {
-    hand: Hand,
+    hand: BenchDriver,
     inputs: [Tensor; 2],
     ops: usize,
     regions: usize,
@@ -111,7 +111,7 @@ impl Rig {
     #[must_use]
     pub fn new(engine: &Engine, ops: usize) -> Rig {
         let regions = batch_size(ops);
-        let hand = Hand::new(engine, regions);
+        let hand = BenchDriver::new(engine, regions);
         let input = |stream: &Stream| stream.tensor(&[1.0f32; 16], &[16]).expect("it fits");
         let inputs = [input(hand.stream()), input(hand.stream())];
         let environment = EnvFingerprint::of(b"benchmark");
@@ -140,7 +140,7 @@ impl Rig {
         let mut batch = Batch::default();
         Stage::ALL.map(|stage| match stage {
             Stage::Execute => {
-                let bound: Vec<Bound<'_>> = batch.works.iter().map(Work::bind).collect();
+                let bound: Vec<BoundRegion<'_>> = batch.works.iter().map(Work::bind).collect();
                 let start = Instant::now();
                 let execute = |(work, bound)| self.hand.execute(work, bound);
                 batch.executed.extend(batch.works.iter().zip(bound).map(execute));
@@ -266,7 +266,7 @@ mod tests {
             for stage in Stage::ALL {
                 match stage {
                     Stage::Execute => {
-                        let bound: Vec<Bound<'_>> = batch.works.iter().map(Work::bind).collect();
+                        let bound: Vec<BoundRegion<'_>> = batch.works.iter().map(Work::bind).collect();
                         let execute = |(work, bound)| rig.hand.execute(work, bound);
                         batch.executed = batch.works.iter().zip(bound).map(execute).collect();
                     }

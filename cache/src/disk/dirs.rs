@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::{Files, Stat};
-use super::{Off, Why, is_absent, is_link};
+use super::{DiskDisabled, Reason, is_absent, is_link};
 use crate::sealed::FORMAT;
 
 /// Who may do everything anyway.
@@ -39,7 +39,7 @@ pub(super) struct Dirs {
 
 /// Whether what is not there is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum CreatePolicy {
     Make,
     Refuse,
 }
@@ -55,16 +55,16 @@ pub(super) enum Others {
 
 impl Dirs {
     /// Opens the folders below `root`.
-    pub(super) fn open(files: &dyn Files, root: &Path, missing: Missing) -> Result<Dirs, Off> {
+    pub(super) fn open(files: &dyn Files, root: &Path, missing: CreatePolicy) -> Result<Dirs, DiskDisabled> {
         let top = open_folder(files, root, missing, Others::Nothing)?;
         let within = |at: &OwnedFd, above: &Path, name: &str| {
             let path = above.join(name);
             let made = match missing {
-                Missing::Refuse => false,
-                Missing::Make => match files.make_dir(at, name) {
+                CreatePolicy::Refuse => false,
+                CreatePolicy::Make => match files.make_dir(at, name) {
                     Ok(()) => true,
                     Err(error) if is_there(&error) => false,
-                    Err(error) => return Err(Off::io("make", path, error)),
+                    Err(error) => return Err(DiskDisabled::io("make", path, error)),
                 },
             };
             let dir = files.open_dir(at, name).map_err(|error| not_opened(path.clone(), error))?;
@@ -89,11 +89,11 @@ fn is_there(error: &io::Error) -> bool {
 }
 
 /// What the operating system says of what is no folder, or a link to one.
-fn not_opened(path: PathBuf, error: io::Error) -> Off {
+fn not_opened(path: PathBuf, error: io::Error) -> DiskDisabled {
     match error.kind() {
-        io::ErrorKind::NotADirectory => Off { path, why: Why::NoFolder },
-        _ if is_link(&error) => Off { path, why: Why::NoFolder },
-        _ => Off::io("open", path, error),
+        io::ErrorKind::NotADirectory => DiskDisabled { path, why: Reason::NoFolder },
+        _ if is_link(&error) => DiskDisabled { path, why: Reason::NoFolder },
+        _ => DiskDisabled::io("open", path, error),
     }
 }
 
@@ -101,9 +101,9 @@ fn not_opened(path: PathBuf, error: io::Error) -> Off {
 pub(super) fn open_folder(
     files: &dyn Files,
     path: &Path,
-    missing: Missing,
+    missing: CreatePolicy,
     others: Others,
-) -> Result<OwnedFd, Off> {
+) -> Result<OwnedFd, DiskDisabled> {
     let parent = match path.parent() {
         // It is the root, and the way to it is itself.
         None => path,
@@ -113,11 +113,11 @@ pub(super) fn open_folder(
     // Whoever may rename things in a folder above could put another one here, and whoever made a link on the way says where folders are made.
     let mut real = follow(files, parent, Way::Folders)?;
     let mut made = false;
-    if missing == Missing::Make {
+    if missing == CreatePolicy::Make {
         // What has no name is there: the root, or `..`.
         let below = |real: &Path| path.file_name().map(|name| real.join(name));
         if let Some(folder) = below(&real) {
-            made = make(files, &folder).map_err(|error| Off::io("make", path.to_owned(), error))?;
+            made = make(files, &folder).map_err(|error| DiskDisabled::io("make", path.to_owned(), error))?;
         }
         // What was not there has been made since, and not only by this process.
         real = follow(files, parent, Way::Folders)?;
@@ -129,7 +129,7 @@ pub(super) fn open_folder(
 }
 
 /// Most links on the way to a file or folder, as the kernel counts them.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// What is asked of the way to something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +141,8 @@ pub(super) enum Way {
 }
 
 /// The path of the same thing without links, as far as it is there.
-pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf, Off> {
-    let broken = |at: &Path, error| Off::io("look at", at.to_owned(), error);
+pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf, DiskDisabled> {
+    let broken = |at: &Path, error| DiskDisabled::io("look at", at.to_owned(), error);
     let names = |path: &Path| -> Vec<OsString> {
         let name = |part: Component<'_>| match part {
             Component::Normal(name) => Some(name.to_owned()),
@@ -176,13 +176,13 @@ pub(super) fn follow(files: &dyn Files, path: &Path, way: Way) -> Result<PathBuf
         match files.read_link(&next) {
             Ok((target, link)) => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(broken(path, rustix::io::Errno::LOOP.into()));
                 }
                 if may_others_add(files, &within) {
                     let owner = link.owner;
                     if owner != files.user() && owner != ROOT {
-                        return Err(Off { path: next, why: Why::Link(owner) });
+                        return Err(DiskDisabled { path: next, why: Reason::Link(owner) });
                     }
                 }
                 if target.is_absolute() {
@@ -218,18 +218,18 @@ fn may_others_add(files: &dyn Files, folder: &Stat) -> bool {
 }
 
 /// Whether nobody else may exchange what is in a folder. Where each may only remove their own, as in the folder of temporary files, nobody may.
-fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), Off> {
+fn check_above(files: &dyn Files, path: &Path, stat: &Stat) -> Result<(), DiskDisabled> {
     let (owner, user) = (stat.owner, files.user());
     let why = if !stat.is_dir {
         let error = io::ErrorKind::NotADirectory.into();
-        Some(Why::Io { doing: "look into", error })
+        Some(Reason::Io { doing: "look into", error })
     } else if owner != user && owner != ROOT {
-        Some(Why::Owner { owner, user })
+        Some(Reason::Owner { owner, user })
     } else {
         let is_sticky = stat.mode & 0o1000 != 0;
-        (may_others_add(files, stat) && !is_sticky).then_some(Why::OthersWrite)
+        (may_others_add(files, stat) && !is_sticky).then_some(Reason::OthersWrite)
     };
-    why.map_or(Ok(()), |why| Err(Off { path: path.to_owned(), why }))
+    why.map_or(Ok(()), |why| Err(DiskDisabled { path: path.to_owned(), why }))
 }
 
 /// Whether the folder was made: it was not there.
@@ -251,30 +251,36 @@ fn make(files: &dyn Files, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn check(files: &dyn Files, dir: &OwnedFd, path: &Path, made: bool, others: Others) -> Result<(), Off> {
-    let broken = |error| Off::io("look at", path.to_owned(), error);
+fn check(
+    files: &dyn Files,
+    dir: &OwnedFd,
+    path: &Path,
+    made: bool,
+    others: Others,
+) -> Result<(), DiskDisabled> {
+    let broken = |error| DiskDisabled::io("look at", path.to_owned(), error);
     if made {
         // Whatever mask the process has.
         files.set_mode(dir, 0o700).map_err(broken)?;
     }
     let stat = files.stat(dir).map_err(broken)?;
     let why = match others {
-        _ if !stat.is_dir => Some(Why::NoFolder),
+        _ if !stat.is_dir => Some(Reason::NoFolder),
         Others::Nothing => private(&stat, files.user()),
         Others::Look if stat.owner != files.user() && stat.owner != ROOT => {
-            Some(Why::Owner { owner: stat.owner, user: files.user() })
+            Some(Reason::Owner { owner: stat.owner, user: files.user() })
         }
-        Others::Look => (stat.mode & 0o022 != 0).then_some(Why::OthersChange(stat.mode)),
+        Others::Look => (stat.mode & 0o022 != 0).then_some(Reason::OthersChange(stat.mode)),
     };
-    why.map_or(Ok(()), |why| Err(Off { path: path.to_owned(), why }))
+    why.map_or(Ok(()), |why| Err(DiskDisabled { path: path.to_owned(), why }))
 }
 
 /// Why a file or folder is not the user's alone.
-pub(super) fn private(stat: &Stat, user: u32) -> Option<Why> {
+pub(super) fn private(stat: &Stat, user: u32) -> Option<Reason> {
     if stat.owner != user {
-        return Some(Why::Owner { owner: stat.owner, user });
+        return Some(Reason::Owner { owner: stat.owner, user });
     }
-    (stat.mode & 0o077 != 0).then_some(Why::Mode(stat.mode))
+    (stat.mode & 0o077 != 0).then_some(Reason::Mode(stat.mode))
 }
 
 /// Splits a path into the folder and the name in it.

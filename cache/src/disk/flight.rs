@@ -31,13 +31,13 @@ pub struct Flight {
 
 /// What became of asking for a flight.
 #[derive(Debug)]
-pub enum Joined {
+pub enum JoinOutcome {
     /// Nobody else is making it.
-    Mine(Flight),
+    Leader(Flight),
     /// Somebody else has made it.
-    Made(Record),
+    Ready(Record),
     /// Somebody else has been making it for so long that the caller should go on without them; or locks do not work here.
-    Alone,
+    NoLock,
 }
 
 /// Whether somebody holds the lock of this name.
@@ -92,9 +92,9 @@ impl Drop for Flight {
 
 impl DiskCache {
     /// Asks to make what was not found. Waits for somebody else who does, `patience` at most. Who stores nothing is nobody to wait for.
-    pub fn join(&self, request: &Request<'_>, patience: Duration) -> Joined {
+    pub fn join(&self, request: &Request<'_>, patience: Duration) -> JoinOutcome {
         if self.config.read_only {
-            return Joined::Alone;
+            return JoinOutcome::NoLock;
         }
         let name = request.name();
         let since = Instant::now();
@@ -106,8 +106,8 @@ impl DiskCache {
                 Ok(Some(flight)) => {
                     // Whoever had it before may have been done between two looks.
                     return match self.look_again(request, &name) {
-                        Some(record) => Joined::Made(record),
-                        None => Joined::Mine(flight),
+                        Some(record) => JoinOutcome::Ready(record),
+                        None => JoinOutcome::Leader(flight),
                     };
                 }
                 Ok(None) => {}
@@ -118,17 +118,17 @@ impl DiskCache {
                 }
                 Err(error) => {
                     self.trouble("lock a flight", &error);
-                    return Joined::Alone;
+                    return JoinOutcome::NoLock;
                 }
             }
             let left = patience.saturating_sub(since.elapsed());
             if left.is_zero() {
-                return Joined::Alone;
+                return JoinOutcome::NoLock;
             }
             std::thread::sleep(pause.min(left));
             pause = (pause * 2).min(LAST_LOOK);
             if let Some(record) = self.look_again(request, &name) {
-                return Joined::Made(record);
+                return JoinOutcome::Ready(record);
             }
         }
     }

@@ -63,7 +63,7 @@ pub fn resolve_new(path: &Path) -> io::Result<PathBuf> {
 /// The operating system's; when somebody else made one of them.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     follow(&System, path, Way::Links).map_err(|off| match off.why {
-        super::Why::Io { error, .. } => error,
+        super::Reason::Io { error, .. } => error,
         _ => io::Error::new(io::ErrorKind::PermissionDenied, off.to_string()),
     })
 }

@@ -22,12 +22,12 @@
 //! - DK8: entries leave in the order in which they were last used, those first that are too old; none whose flight is under way.
 //! - DK9: no failure of a call of the file system is more than a miss. It is told once for each kind of call and failure.
 
+mod crash_marks;
 mod dirs;
 mod files;
 mod flight;
 mod given;
-mod look;
-mod marks;
+mod inspect;
 mod secret;
 mod strange;
 mod sweep;
@@ -40,18 +40,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::crash_marks::{CRASHED, Mark, Quarantine, Stage};
 #[cfg(feature = "shared")]
 pub(crate) use self::files::check_limit;
 pub use self::files::{Files, Stat, System};
-pub use self::flight::{Flight, Joined};
+pub use self::flight::{Flight, JoinOutcome};
 pub use self::given::{Output, open_given, resolve_new, write_given};
-pub use self::look::{Listed, Litter, Unusable};
-pub use self::marks::{CRASHED, Mark, Quarantine, Stage};
+pub use self::inspect::{EntryInfo, StrayFile, Unusable};
 pub use self::secret::read_key;
 pub use self::sweep::Swept;
 
-use self::dirs::{Dirs, Missing};
-use self::marks::{Dead, Marks, Tried};
+use self::crash_marks::{Attempt, DeadProcess, Marks};
+use self::dirs::{CreatePolicy, Dirs};
 use self::strange::{OWNER_READS, clear, clear_strange, unusable};
 use crate::name::{Name, Request};
 use crate::sealed::{Damage, HEADER, MAX_ENTRY, Record, Sealer, Secret, announced};
@@ -61,7 +61,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 const TOUCH_EVERY: Duration = Duration::from_secs(3600);
 
 /// How many files are made for an entry if sweeps take one after the other.
-const MOST_TEMPS: u32 = 10;
+const MAX_TEMPS: u32 = 10;
 
 /// For how long nothing is stored after a store failed, at first; twice as long after each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -104,17 +104,17 @@ impl DiskConfig {
 
 /// Why there is no disk tier.
 #[derive(Debug)]
-pub struct Off {
+pub struct DiskDisabled {
     /// The file or folder that it is about.
     pub path: PathBuf,
     /// What is the matter with it.
-    pub why: Why,
+    pub why: Reason,
 }
 
 /// What is the matter with a file or folder.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Why {
+pub enum Reason {
     /// A call failed: what it was to do, and what the operating system says.
     Io {
         /// As a verb.
@@ -143,51 +143,51 @@ pub enum Why {
     KeyFile(&'static str),
 }
 
-impl Off {
-    fn io(doing: &'static str, path: PathBuf, error: io::Error) -> Off {
-        Off { path, why: Why::Io { doing, error } }
+impl DiskDisabled {
+    fn io(doing: &'static str, path: PathBuf, error: io::Error) -> DiskDisabled {
+        DiskDisabled { path, why: Reason::Io { doing, error } }
     }
 }
 
-impl fmt::Display for Off {
+impl fmt::Display for DiskDisabled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.why {
-            Why::Io { doing, error } => write!(f, "could not {doing} {path}: {error}"),
-            Why::NoFolder => write!(f, "{path} is no folder, and a link to one will not do"),
-            Why::Owner { owner, user } => {
+            Reason::Io { doing, error } => write!(f, "could not {doing} {path}: {error}"),
+            Reason::NoFolder => write!(f, "{path} is no folder, and a link to one will not do"),
+            Reason::Owner { owner, user } => {
                 write!(f, "{path} belongs to user {owner}, and this process runs as user {user}")
             }
-            Why::Mode(mode) => {
+            Reason::Mode(mode) => {
                 write!(f, "others may use {path} (its mode is {mode:o}): `chmod go= {path}` changes that")
             }
-            Why::OthersWrite => {
+            Reason::OthersWrite => {
                 write!(
                     f,
                     "others may exchange what is in {path}: the cache needs another folder, or `chmod go-w {path}`"
                 )
             }
-            Why::Link(owner) => {
+            Reason::Link(owner) => {
                 write!(
                     f,
                     "{path} is a link that user {owner} made, in a folder where others may: it is not followed"
                 )
             }
-            Why::OthersChange(mode) => {
+            Reason::OthersChange(mode) => {
                 write!(
                     f,
                     "others may change what is in {path} (its mode is {mode:o}): `chmod go-w {path}` changes that"
                 )
             }
-            Why::KeyFile(why) => write!(f, "{path} cannot be a key: {why}"),
+            Reason::KeyFile(why) => write!(f, "{path} cannot be a key: {why}"),
         }
     }
 }
 
-impl std::error::Error for Off {
+impl std::error::Error for DiskDisabled {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.why {
-            Why::Io { error, .. } => Some(error),
+            Reason::Io { error, .. } => Some(error),
             _ => None,
         }
     }
@@ -196,7 +196,7 @@ impl std::error::Error for Off {
 /// Something that an observer is told.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Told<'a> {
+pub enum DiskEvent<'a> {
     /// A call of the file system failed. Told once for each kind of call and failure.
     Trouble {
         /// What was to be done, as a verb with its object.
@@ -221,7 +221,7 @@ pub enum Told<'a> {
 }
 
 /// Who is told what happens.
-pub type Observer = Arc<dyn Fn(&Told<'_>) + Send + Sync>;
+pub type Observer = Arc<dyn Fn(&DiskEvent<'_>) + Send + Sync>;
 
 /// What a load came to.
 #[derive(Debug)]
@@ -308,7 +308,7 @@ impl DiskCache {
     ///
     /// # Errors
     /// When the folder or the secret cannot be used, with what to do about it.
-    pub fn open(config: DiskConfig, observer: Observer) -> Result<DiskCache, Off> {
+    pub fn open(config: DiskConfig, observer: Observer) -> Result<DiskCache, DiskDisabled> {
         DiskCache::open_on(Arc::new(System), config, observer)
     }
 
@@ -316,8 +316,12 @@ impl DiskCache {
     ///
     /// # Errors
     /// As there.
-    pub fn open_on(files: Arc<dyn Files>, config: DiskConfig, observer: Observer) -> Result<DiskCache, Off> {
-        let missing = if config.read_only { Missing::Refuse } else { Missing::Make };
+    pub fn open_on(
+        files: Arc<dyn Files>,
+        config: DiskConfig,
+        observer: Observer,
+    ) -> Result<DiskCache, DiskDisabled> {
+        let missing = if config.read_only { CreatePolicy::Refuse } else { CreatePolicy::Make };
         let secret = match &config.secret {
             SecretSource::Given(secret) => secret.clone(),
             SecretSource::File(path) => secret::read_or_make(&*files, path, missing)?,
@@ -373,7 +377,7 @@ impl DiskCache {
 
     /// Opens the folders by their path again, where somebody may have removed those that were opened. Makes what is not there.
     fn reopen(&self) {
-        if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root, Missing::Make) {
+        if let Ok(dirs) = Dirs::open(&*self.files, &self.config.root, CreatePolicy::Make) {
             *self.dirs.lock() = Arc::new(dirs);
         }
     }
@@ -446,7 +450,7 @@ impl DiskCache {
             }
             Unread::Damage(_) | Unread::Refused(_) => {
                 self.counters.damaged.fetch_add(1, Ordering::Relaxed);
-                (self.observer)(&Told::Damaged { name: *name, why: &unread.to_string() });
+                (self.observer)(&DiskEvent::Damaged { name: *name, why: &unread.to_string() });
                 if self.config.read_only {
                     self.known.lock().remove(name);
                 } else {
@@ -488,14 +492,14 @@ impl DiskCache {
             return Err(Unread::Refused("it is larger than all entries together may be"));
         }
         let broken = |error| Unread::Io(READ, error);
-        let mut bytes = marks::read_up_to(&**files, &file, HEADER).map_err(broken)?;
+        let mut bytes = crash_marks::read_up_to(&**files, &file, HEADER).map_err(broken)?;
         // No memory for what its header does not announce, and no reading of what is a hole.
         if announced(name, &bytes).map_err(Unread::Damage)? != stat.size {
             return Err(Unread::Damage(Damage::Length));
         }
         // One more, to see that it ends there.
         let most = usize::try_from(stat.size).map_or(usize::MAX, |size| size + 1);
-        marks::read_on(&**files, &file, &mut bytes, most).map_err(broken)?;
+        crash_marks::read_on(&**files, &file, &mut bytes, most).map_err(broken)?;
         let now = files.now();
         // One from the future would never be the oldest.
         let is_stale = now.duration_since(stat.modified).map_or(true, |age| age >= TOUCH_EVERY);
@@ -587,7 +591,7 @@ impl DiskCache {
     /// Makes a file for an entry, locked, so that no sweep takes it. Where locks do not work one may, and then the entry is missed.
     fn create_temp(&self, dirs: &Dirs) -> Result<(String, OwnedFd), (&'static str, io::Error)> {
         let files = &*self.files;
-        for _ in 0..MOST_TEMPS {
+        for _ in 0..MAX_TEMPS {
             let temp = random_name().map_err(|error| ("make a random name", error))?;
             let file = files.create(&dirs.temp, &temp).map_err(|error| ("make an entry", error))?;
             match files.try_lock(&file) {
@@ -636,7 +640,7 @@ impl DiskCache {
     /// Something did not work; told the first time.
     fn trouble(&self, doing: &'static str, error: &io::Error) {
         if self.told.lock().insert((doing, error.raw_os_error(), error.kind())) {
-            (self.observer)(&Told::Trouble { doing, error });
+            (self.observer)(&DiskEvent::Trouble { doing, error });
         }
     }
 
@@ -663,18 +667,18 @@ impl DiskCache {
     /// the next one to judge.
     fn judge(&self, dirs: &Dirs, marks: &str) -> io::Result<()> {
         let files = &*self.files;
-        let Some((_lock, dead)) = Dead::take(files, dirs, marks)? else { return Ok(()) };
+        let Some((_lock, dead)) = DeadProcess::take(files, dirs, marks)? else { return Ok(()) };
         let mut is_written = true;
         let tried = if dead.crashed { dead.tried } else { Vec::new() };
-        for Tried { stage, suspect: name, entries } in tried {
-            let before = marks::read_quarantine(files, dirs, &name.to_string()).ok().flatten();
+        for Attempt { stage, suspect: name, entries } in tried {
+            let before = crash_marks::read_quarantine(files, dirs, &name.to_string()).ok().flatten();
             let what = Quarantine::after(before, stage, files.now());
-            if let Err(error) = marks::write_quarantine(files, dirs, &name, &what) {
+            if let Err(error) = crash_marks::write_quarantine(files, dirs, &name, &what) {
                 self.trouble("write the quarantine", &error);
                 is_written = false;
             }
             self.quarantined.lock().insert(name, what);
-            (self.observer)(&Told::Quarantined { name, what });
+            (self.observer)(&DiskEvent::Quarantined { name, what });
             for entry in entries {
                 self.remove(&entry);
             }
@@ -689,7 +693,7 @@ impl DiskCache {
         });
         for text in names {
             let Some(name) = Name::parse(&text) else { continue };
-            match marks::read_quarantine(&*self.files, dirs, &text) {
+            match crash_marks::read_quarantine(&*self.files, dirs, &text) {
                 Ok(Some(quarantine)) => drop(self.quarantined.lock().insert(name, quarantine)),
                 Ok(None) => {}
                 // A sweep has ended it.

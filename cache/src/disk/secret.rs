@@ -13,10 +13,10 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::dirs::{Missing, Others, ROOT, Way, follow, open_folder, private, split};
+use super::crash_marks::read_up_to;
+use super::dirs::{CreatePolicy, Others, ROOT, Way, follow, open_folder, private, split};
 use super::files::{Files, System};
-use super::marks::read_up_to;
-use super::{Off, Why, flight, is_absent, is_link, random, random_name, write_all};
+use super::{DiskDisabled, Reason, flight, is_absent, is_link, random, random_name, write_all};
 use crate::sealed::Secret;
 
 const LEN: usize = 32;
@@ -25,32 +25,38 @@ const LEN: usize = 32;
 const ATTEMPTS: u32 = 100;
 
 /// Reads the secret; makes it if it is not there and may be made.
-pub(super) fn read_or_make(files: &dyn Files, path: &Path, missing: Missing) -> Result<Secret, Off> {
-    let (folder, name) = split(path)
-        .ok_or_else(|| Off { path: path.to_owned(), why: Why::KeyFile("its path has no name") })?;
+pub(super) fn read_or_make(
+    files: &dyn Files,
+    path: &Path,
+    missing: CreatePolicy,
+) -> Result<Secret, DiskDisabled> {
+    let (folder, name) = split(path).ok_or_else(|| DiskDisabled {
+        path: path.to_owned(),
+        why: Reason::KeyFile("its path has no name"),
+    })?;
     let dir = open_folder(files, &folder, missing, Others::Look)?;
     for _ in 0..ATTEMPTS {
         match (read(files, &dir, name, path)?, missing) {
             (Some(Found { secret, links }), _) => {
                 // Whoever made it ended before it had removed the other name.
-                if links > 1 && missing == Missing::Make {
+                if links > 1 && missing == CreatePolicy::Make {
                     clear(files, &dir, name);
                 }
                 return Ok(secret);
             }
-            (None, Missing::Refuse) => {
-                return Err(Off { path: path.to_owned(), why: Why::KeyFile("there is none") });
+            (None, CreatePolicy::Refuse) => {
+                return Err(DiskDisabled { path: path.to_owned(), why: Reason::KeyFile("there is none") });
             }
-            (None, Missing::Make) => {}
+            (None, CreatePolicy::Make) => {}
         }
         clear(files, &dir, name);
         match make(files, &dir, name) {
             // It is there already; or somebody took the other file for one that was left behind, before it was locked.
             Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
-            made => made.map_err(|error| Off::io("make", path.to_owned(), error))?,
+            made => made.map_err(|error| DiskDisabled::io("make", path.to_owned(), error))?,
         }
     }
-    Err(Off { path: path.to_owned(), why: Why::KeyFile("it goes away as soon as it is made") })
+    Err(DiskDisabled { path: path.to_owned(), why: Reason::KeyFile("it goes away as soon as it is made") })
 }
 
 fn make(files: &dyn Files, dir: &OwnedFd, name: &str) -> io::Result<()> {
@@ -91,9 +97,9 @@ fn clear(files: &dyn Files, dir: &OwnedFd, name: &str) {
 ///
 /// # Errors
 /// When it is not that, or cannot be read.
-pub fn read_key(path: &Path) -> Result<[u8; LEN], Off> {
-    let refuse = |why| Off { path: path.to_owned(), why };
-    let broken = |error| Off::io("read", path.to_owned(), error);
+pub fn read_key(path: &Path) -> Result<[u8; LEN], DiskDisabled> {
+    let refuse = |why| DiskDisabled { path: path.to_owned(), why };
+    let broken = |error| DiskDisabled::io("read", path.to_owned(), error);
     let _ = follow(&System, path, Way::Links)?;
     // A pipe is not waited for.
     let mut options = fs::OpenOptions::new();
@@ -101,19 +107,19 @@ pub fn read_key(path: &Path) -> Result<[u8; LEN], Off> {
     let meta = file.metadata().map_err(broken)?;
     let (owner, mode, user) = (meta.uid(), meta.mode() & 0o7777, geteuid().as_raw());
     if !meta.is_file() {
-        return Err(refuse(Why::KeyFile("it is not a regular file")));
+        return Err(refuse(Reason::KeyFile("it is not a regular file")));
     }
     if owner != user && owner != ROOT {
-        return Err(refuse(Why::Owner { owner, user }));
+        return Err(refuse(Reason::Owner { owner, user }));
     }
     // Where secrets are mounted for a user that is not root, they reach it by the group.
     let others = if owner == user { 0o077 } else { 0o037 };
     if mode & others != 0 {
-        return Err(refuse(Why::Mode(mode)));
+        return Err(refuse(Reason::Mode(mode)));
     }
     let mut bytes = Vec::with_capacity(LEN + 1);
     file.take(LEN as u64 + 1).read_to_end(&mut bytes).map_err(broken)?;
-    bytes.try_into().map_err(|_| refuse(Why::KeyFile("it does not have 32 bytes")))
+    bytes.try_into().map_err(|_| refuse(Reason::KeyFile("it does not have 32 bytes")))
 }
 
 struct Found {
@@ -122,18 +128,18 @@ struct Found {
     links: u64,
 }
 
-fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Option<Found>, Off> {
-    let broken = |error| Off::io("read", path.to_owned(), error);
-    let refuse = |why| Err(Off { path: path.to_owned(), why });
+fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Option<Found>, DiskDisabled> {
+    let broken = |error| DiskDisabled::io("read", path.to_owned(), error);
+    let refuse = |why| Err(DiskDisabled { path: path.to_owned(), why });
     let file = match files.open(dir, name) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) if is_link(&error) => return refuse(Why::KeyFile("it is a link")),
+        Err(error) if is_link(&error) => return refuse(Reason::KeyFile("it is a link")),
         Err(error) => return Err(broken(error)),
     };
     let stat = files.stat(&file).map_err(broken)?;
     if !stat.is_file {
-        return refuse(Why::KeyFile("it is not a regular file"));
+        return refuse(Reason::KeyFile("it is not a regular file"));
     }
     if let Some(why) = private(&stat, files.user()) {
         return refuse(why);
@@ -142,6 +148,6 @@ fn read(files: &dyn Files, dir: &OwnedFd, name: &str, path: &Path) -> Result<Opt
     let bytes = read_up_to(files, &file, LEN + 1).map_err(broken)?;
     match bytes.try_into() {
         Ok(secret) => Ok(Some(Found { secret: Secret::new(secret), links: stat.links })),
-        Err(_) => refuse(Why::KeyFile("it does not have 32 bytes; remove it to have a new one made")),
+        Err(_) => refuse(Reason::KeyFile("it does not have 32 bytes; remove it to have a new one made")),
     }
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use super::dirs::Dirs;
 use super::files::Files;
-use super::{DiskCache, clear, clear_strange, flight, is_absent, is_gone, is_link, marks};
+use super::{DiskCache, clear, clear_strange, crash_marks, flight, is_absent, is_gone, is_link};
 use crate::name::Name;
 use crate::sync::Ordering;
 
@@ -176,13 +176,13 @@ impl DiskCache {
 
     fn end_quarantines(&self, dirs: &Dirs) {
         let now = self.files.now();
-        let long_over = |quarantine: &marks::Quarantine| {
+        let long_over = |quarantine: &crash_marks::Quarantine| {
             // It is remembered for a while that there was one: the next is longer.
             quarantine.is_over(now)
                 && now.duration_since(quarantine.until).is_ok_and(|past| past > self.config.max_age)
         };
         for name in self.names(&dirs.quarantine, "list the quarantine").unwrap_or_default() {
-            let ended = match marks::read_quarantine(&*self.files, dirs, &name) {
+            let ended = match crash_marks::read_quarantine(&*self.files, dirs, &name) {
                 Ok(quarantine) if quarantine.as_ref().is_none_or(long_over) => {
                     self.files.unlink(&dirs.quarantine, &name)
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::breaker::Admission;
 use super::flight::{Fetched, Flight};
-use super::tier::{Joined, Tier};
+use super::tier::{JoinOutcome, Tier};
 use crate::name::{Name, Request};
 
 /// A read of one entry. When it is dropped, nobody waits for it: it is given up, and its callback is not called.
@@ -23,12 +23,12 @@ impl Fetch {
     /// A handle of a read, and the read itself if it is to be started.
     pub(super) fn of(tier: &Arc<Tier>, request: &Request<'_>) -> (Fetch, Option<(Arc<Flight>, Admission)>) {
         match tier.join(request) {
-            Joined::Answered(answer) => {
+            JoinOutcome::Answered(answer) => {
                 let flight = Flight::new(request, request.name());
                 flight.answer(answer);
                 (Fetch { flight: Arc::new(flight), tier: None, handle: 0 }, None)
             }
-            Joined::Flight { flight, handle, admission } => {
+            JoinOutcome::Flight { flight, handle, admission } => {
                 let read = admission.map(|admission| (Arc::clone(&flight), admission));
                 (Fetch { flight, tier: Some(Arc::clone(tier)), handle }, read)
             }

@@ -84,7 +84,7 @@ pub use tier::Offered;
 pub use trouble::{SharedDamage, Trouble, TroubleKind};
 
 use self::read::Read;
-use self::store::Place;
+use self::store::StoreLocation;
 use self::tier::Tier;
 use crate::name::Request;
 use crate::sealed::Record;
@@ -130,14 +130,14 @@ impl SharedCache {
     ) -> Result<SharedCache, SharedError> {
         SharedCache::start(
             config,
-            Place { store, prefix, is_folder: false, scrub: Default::default() },
+            StoreLocation { store, prefix, is_folder: false, scrub: Default::default() },
             Box::new(on_event),
         )
     }
 
     fn start(
         config: SharedConfig,
-        place: Place,
+        place: StoreLocation,
         on_event: Box<dyn Fn(SharedEvent) + Send + Sync>,
     ) -> Result<SharedCache, SharedError> {
         let failed = |error: std::io::Error| SharedError::Thread(error.to_string());

@@ -26,28 +26,28 @@ use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreSchem
 use url::{Position, Url};
 
 use super::config::{SharedConfig, SharedError, shown};
-use super::trouble::Scrub;
+use super::trouble::Redactor;
 
 /// Most bytes of an answer that is no object.
 const MAX_SAID: usize = 64 << 10;
 
 /// A store, and the prefix of the entries in it.
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
     /// It is a folder of this machine, or one that looks so.
     pub(crate) is_folder: bool,
-    pub(crate) scrub: Scrub,
+    pub(crate) scrub: Redactor,
 }
 
 /// Makes the client. Touches neither network nor store.
-pub(crate) fn open(config: &SharedConfig) -> Result<Place, SharedError> {
+pub(crate) fn open(config: &SharedConfig) -> Result<StoreLocation, SharedError> {
     let bad_url = |why: String| SharedError::Url { url: shown(&config.url), why };
     let url = Url::parse(&config.url).map_err(|error| bad_url(error.to_string()))?;
     let (scheme, prefix) =
         ObjectStoreScheme::parse(&url).map_err(|_| bad_url("its scheme is none of a store".to_owned()))?;
     let is_folder = matches!(scheme, ObjectStoreScheme::Local);
-    let mut scrub = Scrub::default();
+    let mut scrub = Redactor::default();
     if let Some(password) = url.password() {
         scrub.add_secret(password);
     }
@@ -129,10 +129,10 @@ pub(crate) fn open(config: &SharedConfig) -> Result<Place, SharedError> {
         }
         _ => return Err(bad_url(format!("{} is no store that is shared", url.scheme()))),
     };
-    Ok(Place { store, prefix, is_folder, scrub })
+    Ok(StoreLocation { store, prefix, is_folder, scrub })
 }
 
-impl Place {
+impl StoreLocation {
     /// Why what lies under a path of a folder is not opened, if it is no file: a pipe would be waited for on a thread that nobody gets back.
     pub(crate) fn refuses(&self, path: &Path) -> Option<&'static str> {
         let at = self.is_folder.then(|| std::path::Path::new("/").join(path.as_ref()))?;

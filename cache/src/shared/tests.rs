@@ -167,7 +167,7 @@ fn config() -> SharedConfig {
 
 fn opened(config: SharedConfig, store: Moody) -> Fixture {
     let store = Arc::new(store);
-    let place = Place {
+    let place = StoreLocation {
         store: Arc::clone(&store) as Arc<dyn ObjectStore>,
         prefix: Path::from("a/b"),
         is_folder: false,

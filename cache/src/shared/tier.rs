@@ -18,7 +18,7 @@ use super::config::SharedConfig;
 use super::flight::{Fetched, Flight};
 use super::memo::Memo;
 use super::report::{Counters, SharedEvent, SharedStats, add, count, micros};
-use super::store::Place;
+use super::store::StoreLocation;
 use super::trouble::{SharedDamage, Trouble, TroubleKind};
 use crate::name::{Name, Request};
 use crate::sealed::{Damage, FORMAT, Record, Sealer};
@@ -36,7 +36,7 @@ pub(super) const ATTEMPTS: u32 = 4;
 type Sink = Box<dyn Fn(SharedEvent) + Send + Sync>;
 
 pub(crate) struct Tier {
-    pub(super) place: Place,
+    pub(super) place: StoreLocation,
     pub(super) sealer: Sealer,
     pub(super) config: SharedConfig,
     pub(super) counters: Counters,
@@ -81,7 +81,7 @@ struct Shared {
 }
 
 /// What whoever asks for an entry gets.
-pub(super) enum Joined {
+pub(super) enum JoinOutcome {
     /// An answer at once.
     Answered(Fetched),
     /// A handle of a flight. With an admission the flight is new, and its read is to be started.
@@ -148,7 +148,7 @@ pub enum Offered {
 }
 
 impl Tier {
-    pub(super) fn new(config: SharedConfig, place: Place, sink: Sink) -> Tier {
+    pub(super) fn new(config: SharedConfig, place: StoreLocation, sink: Sink) -> Tier {
         let backoff = config.backoff;
         Tier {
             place,
@@ -195,18 +195,18 @@ impl Tier {
     }
 
     /// Counts one more handle of the flight that answers a request, which may be a new one.
-    pub(super) fn join(&self, request: &Request<'_>) -> Joined {
+    pub(super) fn join(&self, request: &Request<'_>) -> JoinOutcome {
         let (name, now) = (request.name(), Instant::now());
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return Joined::Answered(Fetched::Offline);
+            return JoinOutcome::Answered(Fetched::Offline);
         }
         if let Some(shared) = state.flights.get_mut(&name) {
             if shared.flight.request() != *request {
                 // Two requests of one name. The other one may have it.
                 drop(state);
-                return Joined::Answered(Fetched::Miss);
+                return JoinOutcome::Answered(Fetched::Miss);
             }
             shared.handles += 1;
             let flight = Arc::clone(&shared.flight);
@@ -214,32 +214,32 @@ impl Tier {
             let handle = state.next_handle;
             drop(state);
             count(&self.counters.joined);
-            return Joined::Flight { flight, handle, admission: None };
+            return JoinOutcome::Flight { flight, handle, admission: None };
         }
         let since = state.misses.get(&name).copied();
         if since.is_some_and(|since| now.saturating_duration_since(since) < self.config.remember_misses) {
             drop(state);
             count(&self.counters.misses);
             count(&self.counters.misses_remembered);
-            return Joined::Answered(Fetched::Miss);
+            return JoinOutcome::Answered(Fetched::Miss);
         }
         if state.flights.len() >= self.config.max_waiting {
             drop(state);
             count(&self.counters.busy_answers);
-            return Joined::Answered(Fetched::Busy);
+            return JoinOutcome::Answered(Fetched::Busy);
         }
         let admission = state.reads.admit(now);
         if let Admission::No(_) = admission {
             drop(state);
             count(&self.counters.offline_answers);
-            return Joined::Answered(Fetched::Offline);
+            return JoinOutcome::Answered(Fetched::Offline);
         }
         let flight = Arc::new(Flight::new(request, name));
         state.flights.insert(name, Shared { flight: Arc::clone(&flight), handles: 1 });
         state.next_handle += 1;
         let handle = state.next_handle;
         drop(state);
-        Joined::Flight { flight, handle, admission: Some(admission) }
+        JoinOutcome::Flight { flight, handle, admission: Some(admission) }
     }
 
     /// A handle of a flight is dropped. With the last one the flight is given up, and the next to ask starts another.

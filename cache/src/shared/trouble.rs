@@ -101,9 +101,9 @@ impl StdError for SharedDamage {}
 
 /// Values that must not be repeated.
 #[derive(Clone, Default)]
-pub(crate) struct Scrub(Vec<String>);
+pub(crate) struct Redactor(Vec<String>);
 
-impl Scrub {
+impl Redactor {
     /// Adds the value of an option if it is a secret by its name. Short values are no secrets, and would strike out too much.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
         const SECRET: [&str; 8] =
@@ -128,14 +128,14 @@ impl Scrub {
     }
 }
 
-impl fmt::Debug for Scrub {
+impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Scrub(..)")
     }
 }
 
 /// What an error of the client is about.
-pub(crate) fn explain(error: &object_store::Error, scrub: &Scrub) -> Trouble {
+pub(crate) fn explain(error: &object_store::Error, scrub: &Redactor) -> Trouble {
     let trouble = |kind, said: &str| Trouble { kind, said: short(&scrub.clean(said)).into() };
     let causes = || std::iter::successors(Some(error as &dyn StdError), |error| (*error).source());
     let last = causes().last().map(ToString::to_string).unwrap_or_default();
@@ -278,7 +278,7 @@ mod tests {
             ("404 Not Found", "NoSuchBucket", TroubleKind::NoStore),
             ("500 Internal Server Error", "InternalError", TroubleKind::Other),
         ] {
-            let trouble = explain(&body(status, code), &Scrub::default());
+            let trouble = explain(&body(status, code), &Redactor::default());
             assert_eq!(trouble.kind, kind, "{status} {code}");
             assert_eq!(*trouble.said, format!("{} {code}", &status[..3]));
         }
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn secrets_are_struck_out_and_urls_are_not_repeated() {
-        let mut scrub = Scrub::default();
+        let mut scrub = Redactor::default();
         scrub.add("aws_secret_access_key", "hunter22");
         scrub.add("aws_secret_access_key", "hunter22hunter22");
         scrub.add("region", "here");

@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fuseline_cache::disk::{DiskCache, DiskConfig, Files, Off, SecretSource, Told};
+use fuseline_cache::disk::{DiskCache, DiskConfig, DiskDisabled, DiskEvent, Files, SecretSource};
 use fuseline_cache::{Fingerprint, Key, Kind, Name, Record, Sealer, Secret};
 use tempfile::TempDir;
 
@@ -30,13 +30,13 @@ pub const SECRET: [u8; 32] = *b"a secret that everybody can read";
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    pub fn observer(&self) -> Arc<dyn Fn(&Told<'_>) + Send + Sync> {
+    pub fn observer(&self) -> Arc<dyn Fn(&DiskEvent<'_>) + Send + Sync> {
         let log = self.clone();
-        Arc::new(move |told: &Told<'_>| {
+        Arc::new(move |told: &DiskEvent<'_>| {
             log.0.lock().unwrap().push(match told {
-                Told::Trouble { doing, error } => format!("trouble: {doing}: {error}"),
-                Told::Damaged { name, why } => format!("damaged: {name}: {why}"),
-                Told::Quarantined { name, what } => format!("quarantined: {name}: {}", what.stage),
+                DiskEvent::Trouble { doing, error } => format!("trouble: {doing}: {error}"),
+                DiskEvent::Damaged { name, why } => format!("damaged: {name}: {why}"),
+                DiskEvent::Quarantined { name, what } => format!("quarantined: {name}: {}", what.stage),
                 other => format!("{other:?}"),
             });
         })
@@ -102,11 +102,11 @@ impl Root {
         self.open_with(self.given()).expect("a disk tier")
     }
 
-    pub fn open_with(&self, config: DiskConfig) -> Result<DiskCache, Off> {
+    pub fn open_with(&self, config: DiskConfig) -> Result<DiskCache, DiskDisabled> {
         DiskCache::open(config, self.log.observer())
     }
 
-    pub fn open_on(&self, files: Arc<dyn Files>, config: DiskConfig) -> Result<DiskCache, Off> {
+    pub fn open_on(&self, files: Arc<dyn Files>, config: DiskConfig) -> Result<DiskCache, DiskDisabled> {
         DiskCache::open_on(files, config, self.log.observer())
     }
 

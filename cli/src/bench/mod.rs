@@ -1,6 +1,6 @@
 //! `fuseline bench`: measures programs step by step on any plugin.
 
-mod floor;
+mod bare_execution;
 #[cfg(test)]
 mod memory;
 #[path = "../../../benches/programs/mod.rs"]
@@ -24,10 +24,10 @@ use crate::text::{say, time};
 use programs::Case;
 
 /// Most steps until a program is steady.
-const MOST_WARM: usize = 400;
+const MAX_WARM: usize = 400;
 
 /// When no more steps are made to find out, but for the first few.
-const MOST_TIME: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = Duration::from_secs(60);
 
 /// What was measured of a program in one mode.
 struct Measured {
@@ -174,7 +174,7 @@ fn measure(watched: &Watched, case: &Case, mode: Mode, seconds: f64) -> fuseline
     };
     let start = Instant::now();
     let (mut first, mut steady) = (0, None);
-    while steady.is_none() && first < MOST_WARM && (first < 8 || start.elapsed() < MOST_TIME) {
+    while steady.is_none() && first < MAX_WARM && (first < 8 || start.elapsed() < MAX_TIME) {
         (first, steady) = step()?;
     }
     let before = engine.counters();

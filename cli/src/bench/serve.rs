@@ -16,7 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::Warming;
-use super::floor::Floor;
+use super::bare_execution::Floor;
 use super::programs::{Case, Program};
 use crate::Status;
 use crate::cli::BenchArgs;

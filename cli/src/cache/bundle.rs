@@ -1,6 +1,6 @@
 //! `fuseline cache export` and `import`.
 
-use fuseline::cache::{self, BundleKey, EntryFile, EntryKind, Exported, Imported};
+use fuseline::aot::{self, BundleKey, EntryFile, EntryKind, Exported, Imported};
 use serde_json::json;
 
 use super::args::{ExportArgs, ImportArgs};
@@ -39,7 +39,7 @@ pub(super) fn export(args: &ExportArgs, out: &mut String) -> Result<Status, Fail
         }
         _ => BundleKey::read(&key_file).map_err(Failure::run)?,
     };
-    let exported = cache::export(&folder, &files, &key, &args.file).map_err(Failure::run)?;
+    let exported = aot::export(&folder, &files, &key, &args.file).map_err(Failure::run)?;
     let Exported { executables, environments, bytes } = exported;
     if args.common.json {
         let document = json!({"executables": executables, "environments": environments, "bytes": bytes.0});
@@ -55,7 +55,7 @@ pub(super) fn import(args: &ImportArgs, out: &mut String) -> Result<Status, Fail
     let key = BundleKey::read(key_file(args.key_file.as_ref())?).map_err(Failure::run)?;
     let folder = args.common.dir.open()?;
     let Imported { added, present, environments } =
-        cache::import(&folder, &key, &args.file).map_err(Failure::run)?;
+        aot::import(&folder, &key, &args.file).map_err(Failure::run)?;
     if args.common.json {
         say!(out, "{:#}", json!({"added": added, "present": present, "environments": environments}));
     } else {

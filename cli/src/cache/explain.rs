@@ -1,6 +1,6 @@
 //! `fuseline cache explain`.
 
-use fuseline::cache::{Entry, EntryFile, EntryKind, Environment};
+use fuseline::aot::{Entry, EntryFile, EntryKind, Environment};
 use fuseline::fusion::canon::CanonRegion;
 use fuseline::fusion::graph::Ref;
 use fuseline::{DiskCacheConfig, EngineConfig};
@@ -11,7 +11,7 @@ use super::list::entry_json;
 use super::{Opened, ago, is_meant, short};
 use crate::Status;
 use crate::failure::Failure;
-use crate::story::attributes;
+use crate::region_history::attributes;
 use crate::text::{count, say, time};
 
 pub(super) fn run(args: &ExplainArgs, out: &mut String) -> Result<Status, Failure> {

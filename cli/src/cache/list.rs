@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fuseline::Bytes;
-use fuseline::cache::{Entry, EntryFile, EntryKind};
+use fuseline::aot::{Entry, EntryFile, EntryKind};
 use serde_json::{Value, json};
 
 use super::args::{LsArgs, StatsArgs, VerifyArgs};

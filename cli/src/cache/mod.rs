@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use fuseline::DiskCacheConfig;
-use fuseline::cache::{Entry, EntryFile, Folder};
+use fuseline::aot::{Entry, EntryFile, Folder};
 
 use crate::Status;
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fuseline::Bytes;
-use fuseline::cache::{EntryFile, Folder};
+use fuseline::aot::{EntryFile, Folder};
 use serde_json::json;
 
 use super::args::PruneArgs;

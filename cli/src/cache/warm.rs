@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fuseline::cache::{Manifest, Target, Warmed};
+use fuseline::aot::{Manifest, Target, Warmed};
 use fuseline::{EngineConfig, Event};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};

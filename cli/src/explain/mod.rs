@@ -13,7 +13,7 @@ use crate::cli::ExplainArgs;
 use crate::device::{Watch, Watched};
 use crate::failure::Failure;
 use crate::options::{DeviceChoice, Place};
-use crate::story::{Names, Region, Source, Story};
+use crate::region_history::{Names, Region, Source, Story};
 use crate::text::{count, note, say, time};
 use crate::{Status, load, report};
 use kernels::{Basis, Kernels};

@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::Explanation;
 use super::kernels::{Basis, Kernels};
 use super::picture::{COLOURS, diagram, style};
-use crate::story::attributes;
+use crate::region_history::attributes;
 use crate::text::count;
 
 const PAGE_STYLE: &str = r#"

@@ -9,7 +9,7 @@ use maud::{Markup, PreEscaped, html};
 use super::Explanation;
 use super::kernels::Kernels;
 use super::layout::{Layout, layout};
-use crate::story::{attributes, typed};
+use crate::region_history::{attributes, typed};
 use crate::text::count;
 
 /// Number of colours; kernels beyond take them again.

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use self::config::Config;
 use crate::dtype::DType;
-use crate::error::{Fault, OpError};
+use crate::error::{OpError, OpErrorKind};
 use crate::groups::Groups;
 use crate::limits::{MAX_CONFIG, MAX_NAME};
 use crate::literal::Literal;
@@ -392,7 +392,7 @@ pub fn check(op: &'static str, schema: &[AttrDef], attrs: &Attrs) -> Result<(), 
     if attrs.0.len() != schema.len() {
         return Err(OpError::new(
             op,
-            Fault::Attribute,
+            OpErrorKind::Attribute,
             format!("{} attributes were given", attrs.0.len()),
             format!("{op} takes {}", schema.len()),
         ));
@@ -403,7 +403,7 @@ pub fn check(op: &'static str, schema: &[AttrDef], attrs: &Attrs) -> Result<(), 
                 AttrValue::Absent => format!("attribute {} is missing", def.name),
                 value => format!("attribute {} is {value:?}", def.name),
             };
-            return Err(OpError::new(op, Fault::Attribute, given, format!("it must be {}", def.kind)));
+            return Err(OpError::new(op, OpErrorKind::Attribute, given, format!("it must be {}", def.kind)));
         }
     }
     Ok(())
@@ -511,7 +511,7 @@ mod tests {
             Attrs::from([AttrValue::Absent, group(AttrValue::Absent)]),
         ] {
             let error = check("op", &SCHEMA, &bad).expect_err("does not fit the schema");
-            assert_eq!(error.fault(), Fault::Attribute);
+            assert_eq!(error.fault(), OpErrorKind::Attribute);
         }
     }
 
@@ -525,7 +525,7 @@ mod tests {
         for bad in
             ["", "a b", "a\"", "a\\", "a\n", "é", "a}", "%a", "@f", "#x", "\0", &"n".repeat(MAX_NAME + 1)]
         {
-            assert_eq!(given(bad).expect_err("no name").fault(), Fault::Attribute, "{bad:?}");
+            assert_eq!(given(bad).expect_err("no name").fault(), OpErrorKind::Attribute, "{bad:?}");
         }
     }
 }

@@ -21,14 +21,14 @@
 //! - returned are the asked-for results, in the order of their numbers.
 
 mod aliases;
-mod columns;
+mod column_reduction;
 mod exact;
-mod fixed;
-mod narrow;
-mod plain;
+mod legalized;
 mod precision;
 mod scalars;
 mod size;
+mod specialize;
+mod subbyte;
 mod subnormal;
 mod text;
 mod unsteady;
@@ -37,26 +37,26 @@ mod verify;
 use std::fmt;
 
 pub use aliases::Aliases;
-pub use exact::unsteady_op;
-pub use fixed::{Fixable, fixable};
+pub use exact::context_dependent_op;
 pub use scalars::ScalarPack;
 pub use size::fits_module;
+pub use specialize::{Specializable, fixable};
 pub use verify::{Verified, VerifyError};
 
 /// The passes one at a time, for the tests of this crate; no public interface.
 #[doc(hidden)]
 pub mod passes {
-    pub use super::columns::in_windows;
-    pub use super::exact::steady::steady;
+    pub use super::column_reduction::in_windows;
+    pub use super::exact::stable_math::steady;
     pub use super::exact::{crossed_as, exact};
-    pub use super::narrow::{carried, carrier, concerns, has_narrow, is_narrow};
-    pub use super::plain::{Plain, plain};
+    pub use super::legalized::{Plain, plain};
     pub use super::scalars::taken_apart;
+    pub use super::subbyte::{carried, carrier, concerns, has_narrow, is_narrow};
     pub use super::unsteady::has_zero;
-    pub use crate::op::expand::{common_float, is_scalar_code};
+    pub use crate::op::legalize::{common_float, is_scalar_code};
 }
 
-use crate::arithmetic::{Arithmetic, Sums};
+use crate::arithmetic::{Arithmetic, SumOrder};
 use crate::canon::CanonRegion;
 use crate::dtype::{DType, DTypeSet};
 use crate::graph::Body;
@@ -110,7 +110,7 @@ impl Target {
 
     /// The arithmetic by which the interpreter stands in for the device.
     #[must_use]
-    pub fn arithmetic(self, sums: Sums) -> Arithmetic {
+    pub fn arithmetic(self, sums: SumOrder) -> Arithmetic {
         Arithmetic { sums, flushed: self.flushed() }
     }
 
@@ -194,11 +194,11 @@ pub fn lower_for(
     fixed: &[(u32, Scalar)],
 ) -> Module {
     let pack = ScalarPack::of(target, region, numerics);
-    let plain = plain::plain(region, outputs, &pack, fixed);
-    let mut plain = narrow::carried(exact::exact(plain, &pack));
+    let plain = legalized::plain(region, outputs, &pack, fixed);
+    let mut plain = subbyte::carried(exact::exact(plain, &pack));
     plain = subnormal::flushed(plain, target.flushed());
     if matches!(target, Target::Cpu { .. }) && numerics == Numerics::Fast {
-        plain = columns::in_windows(plain);
+        plain = column_reduction::in_windows(plain);
     }
     if target == Target::Accelerator {
         plain = precision::highest(plain);

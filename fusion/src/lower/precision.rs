@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::plain::{Plain, Writer, rewritten_body, signed};
+use super::legalized::{Plain, Writer, rewritten_body, signed};
 use crate::attr::{AttrValue, Attrs};
 use crate::dtype::DType;
 use crate::graph::{Body, Refs};

@@ -35,7 +35,7 @@ pub struct ScalarPack {
 const MANY_OPS: usize = 32;
 
 /// Most scalars of it: compiles take longer with the number of arguments, a second with 512.
-const MOST_APART: usize = 128;
+const MAX_APART: usize = 128;
 
 /// Fewest elements that such a region makes for each of its scalars: at a tenth of a nanosecond or more each, 80 times the argument.
 const ELEMENTS: u64 = 1 << 17;
@@ -131,7 +131,7 @@ impl ScalarPack {
 /// Whether the region's ops take so long that so many arguments more take no time.
 fn is_long(region: &CanonRegion, scalars: usize) -> bool {
     let nodes = region.graph().nodes();
-    if nodes.len() < MANY_OPS || scalars > MOST_APART {
+    if nodes.len() < MANY_OPS || scalars > MAX_APART {
         return false;
     }
     let results = nodes.iter().flat_map(|node| node.signature().results());

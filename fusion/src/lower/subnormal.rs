@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::plain::{Plain, Writer, rewritten_body, signed};
+use super::legalized::{Plain, Writer, rewritten_body, signed};
 use crate::attr::Attrs;
 use crate::dtype::{DType, DTypeSet};
 use crate::element::{Elements, to_f64};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::plain::Plain;
+use super::legalized::Plain;
 use crate::attr::{AttrDef, AttrKind, AttrValue};
 use crate::dtype::DType;
 use crate::graph::{Body, Graph, Node, Ref};

@@ -22,10 +22,10 @@ mod code;
 mod conv_attr;
 mod def;
 pub(crate) mod encode;
-pub(crate) mod expand;
-mod neutral;
+mod identity;
+pub(crate) mod infer;
+pub(crate) mod legalize;
 mod rounding;
-pub(crate) mod rules;
 mod signature;
 mod table;
 
@@ -36,11 +36,11 @@ pub mod dims {
         pub use crate::op::conv_attr::*;
     }
 
-    pub use super::rules::chlo::{Ragged, RaggedDims, ScanDims};
-    pub use super::rules::contraction::{ConvDims, DotDims, conv_window};
-    pub use super::rules::dynamic::{Sizes, twin, twin_attrs};
-    pub use super::rules::reduction::{reduce_window_dims, select_and_scatter_dims};
-    pub use super::rules::window::{Window, WindowDim};
+    pub use super::infer::chlo::{Ragged, RaggedDims, ScanDims};
+    pub use super::infer::contraction::{ConvDims, DotDims, conv_window};
+    pub use super::infer::dynamic::{Sizes, twin, twin_attrs};
+    pub use super::infer::reduction::{reduce_window_dims, select_and_scatter_dims};
+    pub use super::infer::window::{Window, WindowDim};
 }
 
 pub use code::{Comparison, ComparisonType, FftType, OpCode, RngAlgorithm, RngDistribution, Transpose};
@@ -48,11 +48,11 @@ pub use def::{
     Bodies, BodyDef, Call, Dialect, Effect, Fusibility, Lowered, OpDef, OperandGroup, Operands, Replicas,
     Results, Rounding,
 };
-pub(crate) use expand::unsigned;
-pub use expand::{BERNOULLI, ZETA_TERMS};
-pub use neutral::{extreme, neutral};
+pub use identity::{extreme, neutral};
+pub use infer::collective::Named;
+pub use infer::source::RANDOM_BITS;
+pub(crate) use legalize::unsigned;
+pub use legalize::{BERNOULLI, ZETA_TERMS};
 pub use rounding::{rounding_class, rounds, runs_bodies, tolerance};
-pub use rules::collective::Named;
-pub use rules::source::RANDOM_BITS;
 pub use signature::{OperandTypes, Signature};
 pub use table::OPS;

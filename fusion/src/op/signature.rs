@@ -9,9 +9,9 @@ use super::attrs::custom_call_at;
 use super::code::OpCode;
 use super::def::{Call, Effect, OpDef, Replicas, Results};
 use super::encode;
-use super::rules::collective::Named;
+use super::infer::collective::Named;
 use crate::attr::{self, AttrDef, AttrValue, Attrs, Presence};
-use crate::error::{Fault, OpError};
+use crate::error::{OpError, OpErrorKind};
 use crate::graph::Body;
 use crate::handler::{self, Target};
 use crate::limits::{MAX_BODY_DEPTH, MAX_OPERANDS, MAX_RESULTS};
@@ -68,7 +68,7 @@ impl Signature {
         if results.len() > MAX_RESULTS {
             return Err(OpError::new(
                 def.name,
-                Fault::Limit,
+                OpErrorKind::Limit,
                 format!("the call has {} results", results.len()),
                 format!("an op has at most {MAX_RESULTS} results"),
             ));
@@ -77,7 +77,7 @@ impl Signature {
         if depth > most {
             return Err(OpError::new(
                 def.name,
-                Fault::Limit,
+                OpErrorKind::Limit,
                 format!("bodies nest {depth} deep"),
                 format!("the limit is {most}"),
             ));
@@ -186,7 +186,7 @@ impl Signature {
 
     #[cold]
     fn check_joint(&self, replicas: usize) -> Result<(), OpError> {
-        super::rules::collective::fits(&self.call(), replicas)?;
+        super::infer::collective::fits(&self.call(), replicas)?;
         let inner = self.bodies.iter().flat_map(|body| body.graph().nodes());
         inner.map(|node| node.signature()).try_for_each(|signature| signature.check_replicas(replicas))
     }
@@ -194,7 +194,7 @@ impl Signature {
     /// The replicas that the call names, if it is a collective.
     #[must_use]
     pub fn named_replicas(&self) -> Option<Named> {
-        super::rules::collective::named(&self.call())
+        super::infer::collective::named(&self.call())
     }
 
     /// Whether replicas give each other data: a collective, or control flow with one in its bodies.
@@ -222,7 +222,7 @@ impl Signature {
     /// Number of multiplications, for ops that are products summed over a dimension; 0 for others.
     #[must_use]
     pub fn products(&self) -> u128 {
-        super::rules::contraction::products(&self.call(), self.results.first())
+        super::infer::contraction::products(&self.call(), self.results.first())
     }
 
     /// The call as its rule sees it.
@@ -267,7 +267,7 @@ fn parallel(def: &'static OpDef, attrs: &Attrs, bodies: &[Arc<Body>]) -> Result<
             if !matches!(def.replicas, Replicas::InStep) {
                 return Err(OpError::new(
                     def.name,
-                    Fault::Body,
+                    OpErrorKind::Body,
                     format!("{} has {}", def.bodies.name(index), inner.op),
                     "ops with effects and ops that depend on the replica stand in bodies of control flow only",
                 )
@@ -294,7 +294,7 @@ fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(),
     if operands > MAX_OPERANDS {
         return Err(OpError::new(
             def.name,
-            Fault::Limit,
+            OpErrorKind::Limit,
             counted(operands, "operand"),
             format!("an op has at most {MAX_OPERANDS}"),
         ));
@@ -302,7 +302,7 @@ fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(),
     if !def.takes(operands) {
         return Err(OpError::new(
             def.name,
-            Fault::Arity,
+            OpErrorKind::Arity,
             counted(operands, "operand"),
             format!("it takes {}", def.operand_words()),
         ));
@@ -310,7 +310,7 @@ fn check_arity(def: &OpDef, operands: usize, bodies: &[Arc<Body>]) -> Result<(),
     if !def.bodies.takes(bodies.len()) {
         return Err(OpError::new(
             def.name,
-            Fault::Arity,
+            OpErrorKind::Arity,
             format!("{} bodies were given", bodies.len()),
             format!("it takes {}", def.bodies.words()),
         ));

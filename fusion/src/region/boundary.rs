@@ -17,9 +17,9 @@ pub enum Boundary {
     Flush,
     /// An op with an ordered effect stands before or after.
     Effect,
-    /// What was recorded around this place says so ([`super::ContentRule`]).
+    /// What was recorded around this place says so ([`super::ContentChunking`]).
     Content,
-    /// The program begins here: its ops before compute from nothing but numbers ([`super::ContentRule`]).
+    /// The program begins here: its ops before compute from nothing but numbers ([`super::ContentChunking`]).
     Setup,
     /// The region has as many ops as the budget allows.
     OpBudget,
@@ -172,7 +172,7 @@ pub struct PendingStats {
 
 /// How an operand of a recorded op was mentioned before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mention {
+pub struct OperandDistance {
     /// How many ops ago the value was last made or used, if one of the pending ops did, or an op not long before them.
     pub last: Option<usize>,
     /// How many ops ago it was made, under the same condition.
@@ -182,14 +182,14 @@ pub struct Mention {
 }
 
 /// How the operands of a recorded op were mentioned before.
-pub type Mentions = SmallVec<[Mention; 3]>;
+pub type Mentions = SmallVec<[OperandDistance; 3]>;
 
 /// A soft rule for region ends, consulted after each op. It sees nothing but the op stream, so its cuts are a function of
 /// it; it may keep state, which starts anew after a hard boundary.
 pub trait BoundaryRule: fmt::Debug + Send {
     /// `op` with these operands has just joined the pending ops, which now have the given size. A cut seals the first
     /// `len` of them; it may lie in the past, and the rest stays pending.
-    fn after(&mut self, op: &Signature, operands: &[Mention], pending: PendingStats) -> Option<Cut>;
+    fn after(&mut self, op: &Signature, operands: &[OperandDistance], pending: PendingStats) -> Option<Cut>;
 
     /// How many of the pending ops to seal if that has to be done now, because they have reached a budget. `None` for all.
     fn best(&mut self) -> Option<usize> {
@@ -219,7 +219,12 @@ pub struct Cut {
 pub struct HardOnly;
 
 impl BoundaryRule for HardOnly {
-    fn after(&mut self, _op: &Signature, _operands: &[Mention], _pending: PendingStats) -> Option<Cut> {
+    fn after(
+        &mut self,
+        _op: &Signature,
+        _operands: &[OperandDistance],
+        _pending: PendingStats,
+    ) -> Option<Cut> {
         None
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::boundary::{Boundary, BoundaryRule, Budgets, PendingStats};
-use super::plan::{Next, Passed, Plans};
-use super::round::{Came, Expected, Round, RoundPrint};
-use super::window::{Released, Window};
+use super::loop_body::{Expected, LoopBody, LoopFingerprint, LoopMatch};
+use super::merge_trie::{MergeAction, MergeTrie, UnitFingerprint};
+use super::pending::{Released, Window};
 use super::{Mode, Region, TraceOp, TraceResult, Unit};
 use crate::id::ValueId;
 use crate::op::Effect;
@@ -19,7 +19,7 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
     rule: Box<dyn BoundaryRule>,
     budgets: Budgets,
     window: Window<R>,
-    plans: Plans,
+    plans: MergeTrie,
     /// The units that are held back, and the bytes of their results.
     held: Vec<Unit>,
     held_bytes: u64,
@@ -36,9 +36,9 @@ pub struct RegionBuilder<R: TraceResult = ValueId> {
 /// The round that was expected last.
 #[derive(Debug)]
 struct Latest {
-    round: Arc<Round>,
+    round: Arc<LoopBody>,
     /// Where in a round the program last asked for a boundary.
-    asked_at: Option<(RoundPrint, usize)>,
+    asked_at: Option<(LoopFingerprint, usize)>,
 }
 
 impl<R: TraceResult> RegionBuilder<R> {
@@ -49,7 +49,7 @@ impl<R: TraceResult> RegionBuilder<R> {
             rule,
             budgets,
             window: Window::new(),
-            plans: Plans::new(budgets.joined_ops),
+            plans: MergeTrie::new(budgets.joined_ops),
             held: Vec::new(),
             held_bytes: 0,
             expected: None,
@@ -100,9 +100,9 @@ impl<R: TraceResult> RegionBuilder<R> {
     fn look(&mut self, sealed: &mut Vec<Region<R>>) {
         loop {
             match self.expected.as_mut().map(|expected| expected.compare(&self.window)) {
-                Some(Came::AsExpected) => return,
-                Some(Came::Round) => self.seal_round(sealed),
-                Some(Came::Other) => self.give_up_rounds(sealed),
+                Some(LoopMatch::AsExpected) => return,
+                Some(LoopMatch::LoopBody) => self.seal_round(sealed),
+                Some(LoopMatch::Other) => self.give_up_rounds(sealed),
                 None => {
                     if !self.ask_rule(sealed) {
                         return;
@@ -137,7 +137,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     /// Expects a round from the first pending op on, which ends up in no unit of the rule's.
-    fn expect(&mut self, round: Arc<Round>) {
+    fn expect(&mut self, round: Arc<LoopBody>) {
         self.rule.reset();
         self.window.unsee();
         match &mut self.latest {
@@ -147,7 +147,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         self.expected = Some(Expected::new(round));
     }
 
-    fn latest_round(&self) -> Option<&Arc<Round>> {
+    fn latest_round(&self) -> Option<&Arc<LoopBody>> {
         self.latest.as_ref().map(|latest| &latest.round)
     }
 
@@ -168,8 +168,8 @@ impl<R: TraceResult> RegionBuilder<R> {
         }
     }
 
-    fn pass_round(&mut self, round: &Round) {
-        let units: Vec<Passed> = round.units.iter().map(Unit::passed).collect();
+    fn pass_round(&mut self, round: &LoopBody) {
+        let units: Vec<UnitFingerprint> = round.units.iter().map(Unit::passed).collect();
         self.plans.round(&units);
     }
 
@@ -198,7 +198,7 @@ impl<R: TraceResult> RegionBuilder<R> {
         let (since, before) = (self.plans.since() + ops, sealed.len());
         // One unit alone is no plan, so that its hash is not needed.
         let print = || if self.plans.is_fresh() { 0 } else { self.window.print(ops) };
-        let unit = (ops > 0).then(|| Passed { print: print(), ops });
+        let unit = (ops > 0).then(|| UnitFingerprint { print: print(), ops });
         if unit.is_some() || !self.held.is_empty() {
             let next = self.plans.boundary(unit);
             let _ = self.end(unit, reason, next, sealed);
@@ -208,7 +208,7 @@ impl<R: TraceResult> RegionBuilder<R> {
                 && unit.is_some()
                 && let [region] = &mut sealed[before..]
             {
-                region.is_whole = region.graph.nodes().len() == since;
+                region.spans_user_boundaries = region.graph.nodes().len() == since;
             }
         } else {
             let _ = self.plans.boundary(None);
@@ -228,7 +228,7 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     /// The program has asked for a boundary within a round. If it did so at the same place the time before, there is where the round begins.
-    fn turn(&mut self, round: &Round, place: usize) {
+    fn turn(&mut self, round: &LoopBody, place: usize) {
         let Some(latest) = &mut self.latest else { return };
         if latest.asked_at.replace((round.print, place)) == Some((round.print, place))
             && let Some(turned) = round.turned(place)
@@ -250,12 +250,12 @@ impl<R: TraceResult> RegionBuilder<R> {
             return false;
         }
         let (last, before, wanted) = match units.split_last() {
-            Some((last, before)) => (last.passed(), before, Next::Join),
-            None => (Passed { print: 0, ops }, units, Next::Alone),
+            Some((last, before)) => (last.passed(), before, MergeAction::Join),
+            None => (UnitFingerprint { print: 0, ops }, units, MergeAction::Alone),
         };
         for unit in before {
             let next = self.plans.unit(unit.passed());
-            debug_assert_eq!(next, Next::Hold, "bug: the plans have said so");
+            debug_assert_eq!(next, MergeAction::Hold, "bug: the plans have said so");
         }
         let next = self.plans.boundary(Some(last));
         debug_assert_eq!(next, wanted, "bug: the plans have said so");
@@ -271,13 +271,13 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Whether this round is what is expected, and what is pending began with it.
     #[must_use]
-    pub fn expects(&self, print: RoundPrint) -> bool {
+    pub fn expects(&self, print: LoopFingerprint) -> bool {
         self.expected.as_ref().is_some_and(|expected| expected.round.print == print)
     }
 
     /// The round that is expected from the next op on, if nothing is pending.
     #[must_use]
-    pub fn expects_next(&self) -> Option<RoundPrint> {
+    pub fn expects_next(&self) -> Option<LoopFingerprint> {
         let expected =
             self.expected.as_ref().filter(|expected| self.window.is_empty() && expected.is_between())?;
         Some(expected.round.print)
@@ -285,7 +285,7 @@ impl<R: TraceResult> RegionBuilder<R> {
 
     /// Whether these ops are what is expected, and whole rounds of them are all that is pending.
     #[must_use]
-    pub fn is_at_round(&self, print: RoundPrint) -> bool {
+    pub fn is_at_round(&self, print: LoopFingerprint) -> bool {
         self.expected.as_ref().is_some_and(|expected| expected.round.print == print && expected.is_between())
     }
 
@@ -322,14 +322,14 @@ impl<R: TraceResult> RegionBuilder<R> {
     fn cut(&mut self, len: Option<usize>, reason: Boundary, sealed: &mut Vec<Region<R>>) {
         let stats = self.stats();
         let ops = len.unwrap_or(stats.ops).clamp(1, stats.ops.max(1));
-        let unit = Passed { print: self.window.print(ops), ops };
+        let unit = UnitFingerprint { print: self.window.print(ops), ops };
         let mut next = self.plans.unit(unit);
         let would_hold = self.held_bytes.saturating_add(stats.bytes.0);
-        if matches!(next, Next::Hold | Next::HoldAnew) && would_hold >= self.budgets.bytes.0 {
+        if matches!(next, MergeAction::Hold | MergeAction::HoldAnew) && would_hold >= self.budgets.bytes.0 {
             self.plans.let_go();
-            next = Next::Alone;
+            next = MergeAction::Alone;
         }
-        let round = (next == Next::Round).then(|| self.round_of(unit, reason)).flatten();
+        let round = (next == MergeAction::LoopBody).then(|| self.round_of(unit, reason)).flatten();
         let is_round = self.end(Some(unit), reason, next, sealed);
         self.rule.cut(ops);
         if let Some(round) = round.filter(|_| is_round) {
@@ -338,10 +338,10 @@ impl<R: TraceResult> RegionBuilder<R> {
     }
 
     /// The round that ends with this unit.
-    fn round_of(&self, last: Passed, reason: Boundary) -> Option<Arc<Round>> {
+    fn round_of(&self, last: UnitFingerprint, reason: Boundary) -> Option<Arc<LoopBody>> {
         let last = Unit { ops: last.ops, boundary: reason, print: last.print };
         let units = self.held.iter().copied().chain([last]).collect();
-        let round = Round::of(&self.window, units, self.budgets.bytes)?;
+        let round = LoopBody::of(&self.window, units, self.budgets.bytes)?;
         // What is known of it goes with it.
         let known = self.latest_round().filter(|known| known.print == round.print);
         Some(known.cloned().unwrap_or(round))
@@ -351,25 +351,26 @@ impl<R: TraceResult> RegionBuilder<R> {
     /// region is too large for that.
     fn end(
         &mut self,
-        unit: Option<Passed>,
+        unit: Option<UnitFingerprint>,
         reason: Boundary,
-        next: Next,
+        next: MergeAction,
         sealed: &mut Vec<Region<R>>,
     ) -> bool {
-        let unit = unit.map(|Passed { print, ops }| Unit { ops, boundary: reason, print });
+        let unit = unit.map(|UnitFingerprint { print, ops }| Unit { ops, boundary: reason, print });
         // Alone it is no plan (P3).
-        let next = if next == Next::Round && self.held.is_empty() { Next::Alone } else { next };
-        if matches!(next, Next::Alone | Next::HoldAnew) {
+        let next =
+            if next == MergeAction::LoopBody && self.held.is_empty() { MergeAction::Alone } else { next };
+        if matches!(next, MergeAction::Alone | MergeAction::HoldAnew) {
             self.let_go(sealed);
         }
         match (next, unit) {
-            (Next::Hold | Next::HoldAnew, Some(unit)) => {
+            (MergeAction::Hold | MergeAction::HoldAnew, Some(unit)) => {
                 let before = self.stats().bytes.0;
                 self.window.pass(unit.ops);
                 self.held_bytes = self.held_bytes.saturating_add(before.saturating_sub(self.stats().bytes.0));
                 self.held.push(unit);
             }
-            (Next::Join | Next::Round, unit) => {
+            (MergeAction::Join | MergeAction::LoopBody, unit) => {
                 self.held.extend(unit);
                 self.held_bytes = 0;
                 let units = mem::take(&mut self.held);

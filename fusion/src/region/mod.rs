@@ -4,7 +4,7 @@
 //! what was recorded, never of time, load, queue depth or threads.
 //!
 //! A [`RegionBuilder`] keeps the pending ops of one stream and asks a [`BoundaryRule`] where to cut them into units. Hard boundaries
-//! (a host read, a flush, an effect, a change of mode) and the budgets stand in the builder; the rule, which is [`ContentRule`] unless the
+//! (a host read, a flush, an effect, a change of mode) and the budgets stand in the builder; the rule, which is [`ContentChunking`] unless the
 //! user has another, adds to them. Units that always follow each other become one region (`plan`). What a program repeats without asking for
 //! a boundary is, once that is known, expected op by op (`round`).
 //!
@@ -19,25 +19,25 @@
 
 mod boundary;
 mod builder;
-mod content;
-mod held;
-mod plan;
-mod round;
+mod content_chunking;
+mod eager_memory;
+mod loop_body;
+mod merge_trie;
+mod pending;
 mod split;
 mod token;
-mod window;
 
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mention, Mentions, PendingStats};
+pub use boundary::{Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mentions, OperandDistance, PendingStats};
 pub use builder::RegionBuilder;
-pub use content::ContentRule;
-pub use held::{Ends, Held};
-pub use round::RoundPrint;
-pub use window::Released;
+pub use content_chunking::ContentChunking;
+pub use eager_memory::{EagerMemory, Liveness};
+pub use loop_body::LoopFingerprint;
+pub use pending::Released;
 
 use crate::graph::Graph;
 use crate::id::{Site, ValueId};
@@ -195,9 +195,9 @@ pub struct Region<R: TraceResult = ValueId> {
     /// What it was joined from, because these units always follow each other; empty if it is one.
     pub units: Vec<Unit>,
     /// It is all that was recorded between two boundaries that the program asked for.
-    pub is_whole: bool,
+    pub spans_user_boundaries: bool,
     /// It is a round of what the program repeats without asking for boundaries, as it was expected: this is which one.
-    pub round: Option<RoundPrint>,
+    pub round: Option<LoopFingerprint>,
     /// Why the region ends where it does.
     pub boundary: Boundary,
     /// The mode of its ops.

@@ -1,7 +1,7 @@
 //! A region taken apart again.
 
-use super::held::{Ends, Held};
-use super::window::Window;
+use super::eager_memory::{EagerMemory, Liveness};
+use super::pending::Window;
 use super::{Boundary, Operand, Region, TraceOp, TraceResult, TraceValue as _, Unit};
 use crate::graph::Ref;
 
@@ -16,13 +16,13 @@ impl<R: TraceResult> Region<R> {
         self.apart(&units)
     }
 
-    /// The region in two, where the least is held of the places in its middle ([`Held::middle`]); the region if it is one op. The first part
+    /// The region in two, where the least is held of the places in its middle ([`EagerMemory::middle`]); the region if it is one op. The first part
     /// hands on what the second uses of it.
     ///
     /// # Errors
     /// The region itself, when it has a single op.
     pub fn halve(self) -> Result<[Region<R>; 2], Box<Region<R>>> {
-        let Some(first) = Held::of(&self.graph, &self).middle() else { return Err(Box::new(self)) };
+        let Some(first) = EagerMemory::of(&self.graph, &self).middle() else { return Err(Box::new(self)) };
         let parts = self.cut(&[first], Boundary::Memory);
         Ok(parts.try_into().expect("bug: one place makes two regions"))
     }
@@ -83,7 +83,7 @@ impl<R: TraceResult> Region<R> {
     }
 }
 
-impl<R: TraceResult> Ends for Region<R> {
+impl<R: TraceResult> Liveness for Region<R> {
     fn is_lifted(&self, param: u32) -> bool {
         self.inputs[param as usize].lifted
     }

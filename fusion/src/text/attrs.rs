@@ -24,16 +24,16 @@ const SKIPPED_OF_COMPOSITE: [&str; 2] = ["composite_attributes", "version"];
 
 /// The attributes that an op states, by their places in its schema.
 #[derive(Default)]
-pub(super) struct Stated<'t> {
+pub(super) struct ParsedAttrs<'t> {
     pub(super) values: Vec<Option<AttrValue>>,
     /// The function that it names: the callee of a call, the decomposition of a composite.
     pub(super) function: Option<(usize, Cow<'t, str>)>,
 }
 
-impl<'t> Stated<'t> {
+impl<'t> ParsedAttrs<'t> {
     /// Room for the attributes of a schema, none of them stated.
-    pub(super) fn of(schema: &[AttrDef]) -> Stated<'t> {
-        Stated { values: vec![None; schema.len()], function: None }
+    pub(super) fn of(schema: &[AttrDef]) -> ParsedAttrs<'t> {
+        ParsedAttrs { values: vec![None; schema.len()], function: None }
     }
 
     /// States an attribute by its name; `at` is where.
@@ -139,7 +139,7 @@ impl<'t> Scanner<'t> {
         &mut self,
         op: &str,
         schema: &'static [AttrDef],
-        stated: &mut Stated<'t>,
+        stated: &mut ParsedAttrs<'t>,
     ) -> Result<()> {
         let mut flags = Vec::new();
         let flag = |key: &str, at| {
@@ -404,7 +404,7 @@ impl<'t> Scanner<'t> {
     /// `name = value, ...` up to the closing angle.
     fn members(&mut self, def: &'static StructDef) -> Result<AttrValue> {
         let at = self.place();
-        let mut stated = Stated::of(def.fields);
+        let mut stated = ParsedAttrs::of(def.fields);
         if !def.keyword.is_empty() {
             self.expect_word(def.keyword)?;
         }

@@ -74,7 +74,7 @@ const MAX_CALL_DEPTH: usize = 64;
 
 /// Most bytes of functions that are read again because they are called. It bounds the time that a short text can take: a
 /// second or so.
-const MOST_REREAD: usize = 256 << 20;
+const MAX_REREAD: usize = 256 << 20;
 
 /// Most bytes of the canonical encoding that a text makes by having functions written out at each call: so many, and so
 /// many times its own length.
@@ -251,7 +251,7 @@ impl<'t> Builder<'t> {
     pub(super) fn count_call(&mut self, length: usize, at: usize) -> Result<()> {
         self.count_op(at)?;
         self.reread = self.reread.saturating_add(length);
-        if self.reread > MOST_REREAD {
+        if self.reread > MAX_REREAD {
             return Err(other(at, "the module calls large functions too often"));
         }
         Ok(())

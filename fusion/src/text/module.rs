@@ -145,7 +145,7 @@ impl<'t> Reader<'t> {
 
     /// A dictionary in which nothing says what the program computes.
     fn skipped_dictionary(&mut self, of: &str) -> Result<()> {
-        let nothing = &mut super::attrs::Stated::default();
+        let nothing = &mut super::attrs::ParsedAttrs::default();
         self.scan.attributes(of, &[], nothing)
     }
 

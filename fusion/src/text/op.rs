@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::attrs::{Stated, default_value};
+use super::attrs::{ParsedAttrs, default_value};
 use super::build::{Capture, OpenBody};
 use super::error::{Problem, Result};
 use super::module::Reader;
@@ -21,12 +21,12 @@ pub(super) type ResultNames<'t> = Vec<(usize, &'t str, usize)>;
 pub(super) type TypedName<'t> = (usize, &'t str, TensorType);
 
 /// What an op says about itself.
-pub(super) struct Said<'t> {
+pub(super) struct ParsedOp<'t> {
     /// Where its name stands.
     pub(super) at: usize,
     pub(super) def: &'static OpDef,
     pub(super) operands: Vec<Ref>,
-    pub(super) stated: Stated<'t>,
+    pub(super) stated: ParsedAttrs<'t>,
     pub(super) bodies: Vec<OpenBody>,
     /// The values that its regions took from around them.
     captured: Vec<Ref>,
@@ -58,10 +58,10 @@ fn capture(def: &OpDef) -> Capture {
     }
 }
 
-impl<'t> Said<'t> {
-    fn new(def: &'static OpDef, at: usize) -> Said<'t> {
-        let stated = Stated::of(def.attrs);
-        Said { at, def, operands: Vec::new(), stated, bodies: Vec::new(), captured: Vec::new() }
+impl<'t> ParsedOp<'t> {
+    fn new(def: &'static OpDef, at: usize) -> ParsedOp<'t> {
+        let stated = ParsedAttrs::of(def.attrs);
+        ParsedOp { at, def, operands: Vec::new(), stated, bodies: Vec::new(), captured: Vec::new() }
     }
 
     pub(super) fn set(&mut self, name: &str, value: AttrValue) -> Result<()> {
@@ -136,7 +136,7 @@ impl<'t> Reader<'t> {
     fn generic(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
             Kind::Row(def) => {
-                let mut said = Said::new(def, at);
+                let mut said = ParsedOp::new(def, at);
                 said.operands = self.operands()?;
                 self.no_successors()?;
                 if self.scan.eat("<") {
@@ -159,7 +159,7 @@ impl<'t> Reader<'t> {
             }
             Kind::Call => {
                 let operands = self.operands()?;
-                let mut stated = Stated::default();
+                let mut stated = ParsedAttrs::default();
                 if self.scan.eat("<") {
                     self.scan.attributes("func.call", &[], &mut stated)?;
                     self.scan.expect(">")?;
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    pub(super) fn attribute_dictionary(&mut self, said: &mut Said<'t>) -> Result<()> {
+    pub(super) fn attribute_dictionary(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         match self.scan.peek() {
             Some(b'{') => self.scan.attributes(said.def.name, said.def.attrs, &mut said.stated),
             _ => Ok(()),
@@ -208,7 +208,7 @@ impl<'t> Reader<'t> {
     // ----- regions -----
 
     /// A region between braces. `args` are its arguments where the op names them; else they stand at its beginning.
-    pub(super) fn region(&mut self, said: &mut Said<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
+    pub(super) fn region(&mut self, said: &mut ParsedOp<'t>, args: Option<Vec<TypedName<'t>>>) -> Result<()> {
         let at = self.scan.place();
         self.scan.expect("{")?;
         self.build.open_level(capture(said.def), at)?;
@@ -279,7 +279,7 @@ impl<'t> Reader<'t> {
     fn pretty(&mut self, name: &str, at: usize, names: ResultNames<'t>) -> Result<Option<Vec<Ref>>> {
         match kind(name, at)? {
             Kind::Row(def) => {
-                let mut said = Said::new(def, at);
+                let mut said = ParsedOp::new(def, at);
                 let types = match syntax::format(def.name) {
                     "!while" => self.pretty_while(&mut said)?,
                     "!reduce" => self.pretty_reduce(&mut said)?,
@@ -298,7 +298,7 @@ impl<'t> Reader<'t> {
                 let callee = self.scan.symbol()?;
                 let operands = self.operands()?;
                 if self.scan.peek() == Some(b'{') {
-                    self.scan.attributes("func.call", &[], &mut Stated::default())?;
+                    self.scan.attributes("func.call", &[], &mut ParsedAttrs::default())?;
                 }
                 self.call(&callee, place, operands, names)?;
                 Ok(None)
@@ -343,7 +343,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The declared types of operands and results, where the short forms leave some of them out.
-    fn declared(&self, said: &Said<'_>, types: TypeClause) -> Result<Vec<TensorType>> {
+    fn declared(&self, said: &ParsedOp<'_>, types: TypeClause) -> Result<Vec<TensorType>> {
         let TypeClause { at, left, results } = types;
         let check = |declared: &[TensorType]| self.check_types(at, &said.operands, declared);
         if let Some(results) = results {
@@ -374,11 +374,11 @@ impl<'t> Reader<'t> {
     }
 
     /// Checks an op, adds it and names its results.
-    fn finish(&mut self, said: Said<'t>, types: TypeClause, names: ResultNames<'t>) -> Result<()> {
+    fn finish(&mut self, said: ParsedOp<'t>, types: TypeClause, names: ResultNames<'t>) -> Result<()> {
         self.scan.location()?;
         let clause_at = types.at;
         let declared = self.declared(&said, types)?;
-        let Said { at, def, mut operands, stated, bodies, captured } = said;
+        let ParsedOp { at, def, mut operands, stated, bodies, captured } = said;
         let mut bodies = self.closed(def, bodies, &captured);
         if let (OpCode::Composite, Some((place, function))) = (def.code, &stated.function) {
             bodies.push(self.function_body(function, *place)?);
@@ -455,7 +455,7 @@ impl<'t> Reader<'t> {
 /// The attributes in the order of the schema, with those that follow from the results or have a default.
 fn complete(
     def: &'static OpDef,
-    stated: Stated<'_>,
+    stated: ParsedAttrs<'_>,
     operands: &[TensorType],
     declared: &[TensorType],
     at: usize,

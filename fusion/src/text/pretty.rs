@@ -6,7 +6,7 @@ use super::build::OpenBody;
 use super::dense::Dense;
 use super::error::{Problem, Result, Shown};
 use super::module::Reader;
-use super::op::{Kind, ResultNames, Said, kind};
+use super::op::{Kind, ParsedOp, ResultNames, kind};
 use super::scan::{fault, other};
 use super::types::TypeClause;
 use crate::attr::{AttrDef, AttrValue, Ints};
@@ -16,7 +16,7 @@ use crate::shape::TensorType;
 
 impl<'t> Reader<'t> {
     /// What a form of [`super::syntax`] says.
-    pub(super) fn formatted(&mut self, said: &mut Said<'t>, format: &str) -> Result<()> {
+    pub(super) fn formatted(&mut self, said: &mut ParsedOp<'t>, format: &str) -> Result<()> {
         let mut items = format.split(' ');
         while let Some(item) = items.next() {
             match item {
@@ -48,7 +48,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `{stride = [1, 2], pad = [[1, 1], [0, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1], reverse = [false, false]}`.
-    fn window(&mut self, said: &mut Said<'t>) -> Result<()> {
+    fn window(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         const NAMES: [(&str, &str); 5] = [
             ("stride", "window_strides"),
             ("pad", "padding"),
@@ -67,7 +67,7 @@ impl<'t> Reader<'t> {
 
     /// `, batching_dims = [0] x [0], contracting_dims = [1] x [0], precision = [...], algorithm = <...>`, all but the second
     /// of which may be left out.
-    fn dot(&mut self, said: &mut Said<'t>) -> Result<()> {
+    fn dot(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let mut dims: [Option<[Ints; 2]>; 2] = [None, None];
         while self.scan.eat(",") {
             let at = self.scan.place();
@@ -103,7 +103,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `e5m10`.
-    fn precision(&mut self, said: &mut Said<'t>) -> Result<()> {
+    fn precision(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let at = self.scan.place();
         let word = self.scan.word().unwrap_or("");
         let bits = word.strip_prefix('e').and_then(|rest| rest.split_once('m'));
@@ -119,7 +119,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `[0:2, 1:3:2]`.
-    fn ranges(&mut self, said: &mut Said<'t>) -> Result<()> {
+    fn ranges(&mut self, said: &mut ParsedOp<'t>) -> Result<()> {
         let (mut starts, mut limits, mut strides) = (Ints::new(), Ints::new(), Ints::new());
         self.scan.list(["[", "]"], |scan| {
             starts.push(scan.integer()?);
@@ -135,7 +135,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `dense<...> : type`, after attributes if there are some.
-    pub(super) fn pretty_constant(&mut self, mut said: Said<'t>, names: ResultNames<'t>) -> Result<()> {
+    pub(super) fn pretty_constant(&mut self, mut said: ParsedOp<'t>, names: ResultNames<'t>) -> Result<()> {
         self.attribute_dictionary(&mut said)?;
         let place = self.scan.place();
         // A constant in a function that is called often is read and kept once.
@@ -169,7 +169,7 @@ impl<'t> Reader<'t> {
 
     /// `(%x init: %i), (%y init: %j) applies stablehlo.add across dimensions = [0] : types`, or with a body of its own
     /// after that: `reducer(%a: type, %b: type) (%c: type, %d: type) { ... }`.
-    pub(super) fn pretty_reduce(&mut self, said: &mut Said<'t>) -> Result<TypeClause> {
+    pub(super) fn pretty_reduce(&mut self, said: &mut ParsedOp<'t>) -> Result<TypeClause> {
         let (mut inputs, mut inits) = (Vec::new(), Vec::new());
         loop {
             self.scan.expect("(")?;
@@ -226,7 +226,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `(%a = %x, %b = %y) : types cond { ... } do { ... }`.
-    pub(super) fn pretty_while(&mut self, said: &mut Said<'t>) -> Result<TypeClause> {
+    pub(super) fn pretty_while(&mut self, said: &mut ParsedOp<'t>) -> Result<TypeClause> {
         let mut names = Vec::new();
         self.scan.expect("(")?;
         if !self.scan.eat(")") {

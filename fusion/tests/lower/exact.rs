@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fuseline_fusion::canon::CanonRegion;
 use fuseline_fusion::element::{Elements, Store, to_f64};
 use fuseline_fusion::lower::passes::{Plain, crossed_as, exact, has_zero, plain, steady};
-use fuseline_fusion::lower::{Numerics, ScalarPack, Target, unsteady_op};
+use fuseline_fusion::lower::{Numerics, ScalarPack, Target, context_dependent_op};
 use fuseline_fusion::op::rounds;
 use fuseline_fusion::{Attrs, DType, Graph, Literal, Node, OpCode, Ref, TensorType};
 use fuseline_testgen::{Aim, Entropy, ProgramOptions, Seeded, sampled_region};
@@ -54,7 +54,10 @@ fn fences_stand_behind_what_rounds_and_change_no_bit() {
         for node in graph.nodes() {
             branches += usize::from(node.signature().op() == OpCode::Case);
             for (ty, users) in node.signature().results().iter().zip(&mut users) {
-                if !rounds(node.signature()) || crossed_as(ty.dtype().part()).is_none() || !has_zero(&region, Numerics::Exact) {
+                if !rounds(node.signature())
+                    || crossed_as(ty.dtype().part()).is_none()
+                    || !has_zero(&region, Numerics::Exact)
+                {
                     continue;
                 }
                 for user in users {
@@ -85,9 +88,9 @@ fn an_op_alone_is_left_alone() {
     assert!(has_zero(&region(&[OpCode::Exponential]), Numerics::Exact));
     assert!(has_zero(&region(&[OpCode::Negate, OpCode::Tanh]), Numerics::Exact));
     assert!(!has_zero(&region(&[OpCode::Negate, OpCode::Exponential]), Numerics::Fast));
-    assert_eq!(unsteady_op(&region(&[OpCode::Asinh])), None);
-    assert_eq!(unsteady_op(&region(&[OpCode::Asinh, OpCode::Negate])), Some(OpCode::Asinh));
-    assert_eq!(unsteady_op(&region(&[OpCode::Exponential, OpCode::Negate])), None);
+    assert_eq!(context_dependent_op(&region(&[OpCode::Asinh])), None);
+    assert_eq!(context_dependent_op(&region(&[OpCode::Asinh, OpCode::Negate])), Some(OpCode::Asinh));
+    assert_eq!(context_dependent_op(&region(&[OpCode::Exponential, OpCode::Negate])), None);
 }
 
 /// What stands for an op of one float, on some elements.

@@ -7,7 +7,7 @@ use fuseline_fusion::lower::{Aliases, Numerics, lower};
 use fuseline_fusion::op::Effect;
 use fuseline_fusion::program::{Program, ProgramId};
 use fuseline_fusion::region::{
-    Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mention, Mode, Operand, PendingStats, Region,
+    Boundary, BoundaryRule, Budgets, Cut, HardOnly, Mode, Operand, OperandDistance, PendingStats, Region,
     RegionBuilder, TraceOp,
 };
 use fuseline_fusion::{Signature, Site, ValueId};
@@ -25,7 +25,12 @@ pub fn sample(entropy: &mut dyn Entropy, ops: usize) -> Program {
 struct Every(usize);
 
 impl BoundaryRule for Every {
-    fn after(&mut self, _op: &Signature, _operands: &[Mention], pending: PendingStats) -> Option<Cut> {
+    fn after(
+        &mut self,
+        _op: &Signature,
+        _operands: &[OperandDistance],
+        pending: PendingStats,
+    ) -> Option<Cut> {
         (pending.ops >= self.0).then_some(Cut { len: self.0, reason: Boundary::OpBudget })
     }
 

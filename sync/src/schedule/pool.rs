@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::rank::before_end;
+use crate::lock_rank::before_end;
 use crate::thread::{self, JoinHandle};
 use crate::{Condvar, Mutex, Rank};
 

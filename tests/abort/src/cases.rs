@@ -12,7 +12,7 @@ use std::thread;
 
 use fuseline::embed::{Call, Session, StreamHandle};
 use fuseline::fusion::op::Signature;
-use fuseline::fusion::region::{Cut, Mention, PendingStats};
+use fuseline::fusion::region::{Cut, OperandDistance, PendingStats};
 use fuseline::handler::{self, Config, Handler, HandlerCall, Target};
 use fuseline::pjrt::bytes_of;
 use fuseline::pjrt::discover::{Discovery, Sources};
@@ -318,7 +318,7 @@ impl Brittle {
 }
 
 impl BoundaryRule for Brittle {
-    fn after(&mut self, _: &Signature, _: &[Mention], _: PendingStats) -> Option<Cut> {
+    fn after(&mut self, _: &Signature, _: &[OperandDistance], _: PendingStats) -> Option<Cut> {
         self.call("after");
         None
     }

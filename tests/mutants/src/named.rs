@@ -45,14 +45,14 @@ const NAMED: &[Named] = &[
     },
     Named {
         description: "Flow::admits has no limit of bytes",
-        file: "src/execute/flow.rs",
+        file: "src/execute/in_flight.rs",
         original: "state.bytes.saturating_add(bytes) <= self.max_bytes",
         replacement: "(MUTANT_IS_ACTIVE || state.bytes.saturating_add(bytes) <= self.max_bytes)",
         tests: ENGINE,
     },
     Named {
         description: "Flow::take_off counts no bytes",
-        file: "src/execute/flow.rs",
+        file: "src/execute/in_flight.rs",
         original: "state.bytes = state.bytes.saturating_add(bytes);",
         replacement: "if !MUTANT_IS_ACTIVE { state.bytes = state.bytes.saturating_add(bytes); }",
         tests: ENGINE,
@@ -116,14 +116,14 @@ const NAMED: &[Named] = &[
     },
     Named {
         description: "Template::has compares no attributes",
-        file: "src/record/replay/template.rs",
+        file: "src/record/trace_cache/template.rs",
         original: "signature.attrs() == attrs",
         replacement: "(MUTANT_IS_ACTIVE || signature.attrs() == attrs)",
         tests: REPLAY,
     },
     Named {
         description: "Template::has compares no bodies",
-        file: "src/record/replay/template.rs",
+        file: "src/record/trace_cache/template.rs",
         original: "signature.bodies() == bodies",
         replacement: "(MUTANT_IS_ACTIVE || signature.bodies() == bodies)",
         tests: REPLAY,

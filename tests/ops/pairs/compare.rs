@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fuseline::fusion::lower::Target;
 use fuseline::fusion::op::{Fusibility, Rounding, rounding_class};
-use fuseline::interp::{self, Sums};
+use fuseline::interp::{self, SumOrder};
 use fuseline::{Attrs, DType, Engine, Literal, Stage, Tensor, Tensors};
 use fuseline_testgen::rounding;
 
@@ -62,7 +62,7 @@ fn unit(dtype: DType) -> f64 {
 /// The elements of a call's results that differ.
 fn differences(call: &Call, found: &[Literal]) -> Vec<Case> {
     let signature = &call.signature;
-    let arithmetic = Target::CPU.arithmetic(Sums::InOrder);
+    let arithmetic = Target::CPU.arithmetic(SumOrder::InOrder);
     let wanted =
         interp::call_by(arithmetic, signature, &call.operands).expect("the interpreter runs samples");
     let elementwise = signature.def().fusibility == Fusibility::Elementwise;

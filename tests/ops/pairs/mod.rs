@@ -258,7 +258,7 @@ fn compare(family: Family, extent: Extent) {
 }
 
 /// Most calls of a pair that are made with constants, and so many again whose operands are one number each: compiles are dear.
-const MOST_CONSTANT: usize = 2;
+const MAX_CONSTANT: usize = 2;
 
 /// XLA computes with constants while it compiles, by other code than what it generates.
 fn compare_constants(extent: Extent) {
@@ -271,7 +271,7 @@ fn compare_constants(extent: Extent) {
         note(&pairs[0]);
         let with_splats = |pair: Pair| {
             let calls = calls(pair, 1 << 10);
-            let every = calls.len().div_ceil(MOST_CONSTANT).max(1);
+            let every = calls.len().div_ceil(MAX_CONSTANT).max(1);
             let mut calls: Vec<Call> = calls.into_iter().step_by(every).collect();
             // A matrix of one number is singular, and whether that is found is a matter of rounding.
             if pair.def.fusibility != Fusibility::Opaque {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fuseline::cache::{Manifest, Target, Warmed};
+use fuseline::aot::{Manifest, Target, Warmed};
 use fuseline::{EngineConfig, Error};
 
 use super::{COMPILE, three, three_of};

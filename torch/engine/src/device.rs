@@ -39,7 +39,7 @@ static OPTIONS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 static TOLD: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
 /// Most events that are kept.
-const MOST_TOLD: usize = 200;
+const MAX_TOLD: usize = 200;
 
 /// What the engine has turned off by itself: of each kind the first reason, and those that a user has not been warned of yet.
 #[derive(Default)]
@@ -216,7 +216,7 @@ fn told(event: &Event) {
     );
     if is_told {
         let mut told = TOLD.lock();
-        if told.len() == MOST_TOLD {
+        if told.len() == MAX_TOLD {
             told.pop_front();
         }
         told.push_back(event.to_string());

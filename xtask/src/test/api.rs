@@ -31,7 +31,7 @@ const BLESS: &str = "FUSELINE_BLESS";
 const INTERNAL: [&str; 2] = ["core::marker::Freeze for ", "core::marker::UnsafeUnpin for "];
 
 /// Lines of a difference that the summary repeats.
-const MOST_LINES: usize = 30;
+const MAX_LINES: usize = 30;
 
 /// What rustdoc's JSON of a crate came to.
 enum Rendered {
@@ -155,12 +155,12 @@ fn explain(kept: &str, wanted: &str) -> String {
             format!("the public API is not the one that is kept: {gone} gone (-), {new} new (+)")
         }
     };
-    for change in changes.iter().take(MOST_LINES) {
+    for change in changes.iter().take(MAX_LINES) {
         text += "\n  ";
         text += change;
     }
-    if changes.len() > MOST_LINES {
-        text += &format!("\n  and {} more", changes.len() - MOST_LINES);
+    if changes.len() > MAX_LINES {
+        text += &format!("\n  and {} more", changes.len() - MAX_LINES);
     }
     text += &format!(
         "\nA line that is gone may break who uses the crate. If all of it is meant: {BLESS}=1 cargo xtask test api, and commit {FOLDER}/"

@@ -114,7 +114,7 @@ fn root_features(host: &Host) -> anyhow::Result<Vec<String>> {
         packages.iter().find(|package| package["name"] == "fuseline").context("no package fuseline")?;
     let features = root["features"].as_object().context("no features")?;
     let features: Vec<String> = features.keys().filter(|name| *name != "default").cloned().collect();
-    anyhow::ensure!(features.len() <= MOST_FEATURES, "{} features need more sets", features.len());
+    anyhow::ensure!(features.len() <= MAX_FEATURES, "{} features need more sets", features.len());
     Ok(features)
 }
 
@@ -143,7 +143,7 @@ fn packages(host: &Host) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Most features that six sets are enough for.
-const MOST_FEATURES: usize = 10;
+const MAX_FEATURES: usize = 10;
 
 /// The fewest sets in which every two features are both there, both absent, and each there without the other: a covering array of strength two.
 /// The first set is empty; which of the other five a feature is in is three of five, other three for each (Kleitman and Spencer, 1973:
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_two_features_come_together_and_apart() {
-        let features: Vec<String> = (0..MOST_FEATURES).map(|number| format!("f{number}")).collect();
+        let features: Vec<String> = (0..MAX_FEATURES).map(|number| format!("f{number}")).collect();
         let sets = feature_sets(&features);
         assert_eq!((sets.len(), &sets[0]), (6, &Vec::new()));
         for a in &features {

@@ -18,11 +18,11 @@
 //!   result. What an op is expanded into has fences too, also where the op is the whole region: it is what the others are
 //!   compared with. Bodies have none: a loop is one op, compiled with all that is in it.
 
-pub(super) mod steady;
+pub(super) mod stable_math;
 
 use std::sync::Arc;
 
-use super::plain::{Plain, Writer, plain};
+use super::legalized::{Plain, Writer, plain};
 use super::unsteady::is_unsteady;
 use super::{Numerics, ScalarPack, Target};
 use crate::attr::Attrs;
@@ -38,7 +38,7 @@ use crate::shape::TensorType;
 pub fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
     let packed = plain.function.graph().params().len().checked_sub(1).map(|last| Ref::Param(last as u32));
     match pack.zero().zip(packed) {
-        Some((word, packed)) => fenced(&steady::steady(plain), word, packed),
+        Some((word, packed)) => fenced(&stable_math::steady(plain), word, packed),
         None => plain,
     }
 }
@@ -46,7 +46,7 @@ pub fn exact(plain: Plain, pack: &ScalarPack) -> Plain {
 /// The first op of a region that no lowering keeps exact, if there are other ops: a plugin may compute it otherwise together with these
 /// than alone.
 #[must_use]
-pub fn unsteady_op(region: &CanonRegion) -> Option<OpCode> {
+pub fn context_dependent_op(region: &CanonRegion) -> Option<OpCode> {
     if region.graph().nodes().len() < 2 {
         return None;
     }
@@ -65,10 +65,7 @@ pub fn unsteady_op(region: &CanonRegion) -> Option<OpCode> {
 /// Whether the plugin makes an op of unsteady ones by itself.
 fn is_hidden(signature: &Signature) -> bool {
     let Some(dtype) = signature.results().first().map(TensorType::dtype) else { return false };
-    let is_rounded = || {
-        signature.def().fusibility == Fusibility::Elementwise
-            && rounds(signature)
-    };
+    let is_rounded = || signature.def().fusibility == Fusibility::Elementwise && rounds(signature);
     match signature.op() {
         OpCode::Acosh
         | OpCode::Asinh

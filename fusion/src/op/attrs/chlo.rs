@@ -56,7 +56,7 @@ pub fn ragged_dot(dims: RaggedDotDimensionNumbers<'_>, dtype: DType) -> Attrs {
     Attrs::from([group, AttrValue::Absent, dtype.into()])
 }
 
-/// The order is that of [`crate::op::rules::chlo::scan_attr`].
+/// The order is that of [`crate::op::infer::chlo::scan_attr`].
 pub(in crate::op) static SCAN: [AttrDef; 6] = [
     AttrDef::required("dimension", AttrKind::Int),
     AttrDef::optional("scan_dim_size", AttrKind::Int),

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::OpDef;
 use crate::attr::{AttrView, Attrs};
 use crate::dtype::DTypeSet;
-use crate::error::{Fault, OpError};
+use crate::error::{OpError, OpErrorKind};
 use crate::graph::Body;
 use crate::shape::{Shape, ShapeError, TensorType};
 
@@ -50,20 +50,20 @@ impl<'a> Call<'a> {
 
     /// An error of this op.
     #[must_use]
-    pub fn error(&self, fault: Fault, given: impl Into<String>, rule: impl Into<String>) -> OpError {
+    pub fn error(&self, fault: OpErrorKind, given: impl Into<String>, rule: impl Into<String>) -> OpError {
         OpError::new(self.def.name, fault, given, rule)
     }
 
     /// A shape error of this op.
     #[must_use]
     pub fn shape_error(&self, given: impl Into<String>, rule: impl Into<String>) -> OpError {
-        self.error(Fault::Shape, given, rule)
+        self.error(OpErrorKind::Shape, given, rule)
     }
 
     /// An attribute error of this op.
     #[must_use]
     pub fn attr_error(&self, given: impl Into<String>, rule: impl Into<String>) -> OpError {
-        self.error(Fault::Attribute, given, rule)
+        self.error(OpErrorKind::Attribute, given, rule)
     }
 
     /// Checks the element type of operand `index`.
@@ -76,7 +76,7 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         let error = self.error(
-            Fault::DType,
+            OpErrorKind::DType,
             format!("{} is {}", self.name(index), self.operand(index)),
             format!("its element type must be {set}"),
         );
@@ -98,7 +98,7 @@ impl<'a> Call<'a> {
         }
         Err(self
             .error(
-                Fault::DType,
+                OpErrorKind::DType,
                 format!("{} is {given} and {} is {wanted}", self.name(index), self.name(of)),
                 "they must have the same element type",
             )
@@ -211,8 +211,8 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn size_error(&self, error: &ShapeError) -> OpError {
         let fault = match error {
-            ShapeError::Rank { .. } => Fault::Limit,
-            ShapeError::Overflow { .. } => Fault::Overflow,
+            ShapeError::Rank { .. } => OpErrorKind::Limit,
+            ShapeError::Overflow { .. } => OpErrorKind::Overflow,
         };
         self.error(fault, "the result would be too large", error.to_string())
     }
@@ -239,7 +239,7 @@ impl<'a> Call<'a> {
         if params.len() != wanted.len() {
             return Err(self
                 .error(
-                    Fault::Body,
+                    OpErrorKind::Body,
                     format!("{name} takes {} values", params.len()),
                     format!("it must take {}, {rule}: {wanted:?}", wanted.len()),
                 )
@@ -248,7 +248,7 @@ impl<'a> Call<'a> {
         match params.iter().zip(wanted).position(|(param, wanted)| param != wanted) {
             None => Ok(()),
             Some(place) => Err(self.error(
-                Fault::Body,
+                OpErrorKind::Body,
                 format!(
                     "parameter {place} of {name} is {} and stands for {}, which is {}",
                     params[place],
@@ -276,7 +276,7 @@ impl<'a> Call<'a> {
         if returns.len() != wanted.len() {
             let found: Vec<&TensorType> = returns.collect();
             return Err(self.error(
-                Fault::Body,
+                OpErrorKind::Body,
                 format!("{name} returns {} values, {found:?}", found.len()),
                 format!("it must return {}, {rule}: {wanted:?}", wanted.len()),
             ));
@@ -284,7 +284,7 @@ impl<'a> Call<'a> {
         let differing = (0..).zip(returns.by_ref().zip(wanted)).find(|(_, (found, wanted))| found != wanted);
         let Some((place, (found, wanted))) = differing else { return Ok(()) };
         let error = self.error(
-            Fault::Body,
+            OpErrorKind::Body,
             format!("{name} returns {found} for {}, which is {wanted}", what(place)),
             rule,
         );
@@ -310,7 +310,7 @@ impl<'a> Call<'a> {
         }
         let found: Vec<&TensorType> = body.return_types().collect();
         Err(self.error(
-            Fault::Body,
+            OpErrorKind::Body,
             format!("{} takes {:?} and returns {found:?}", self.body_name(index), body.graph().params()),
             format!("it must take {params:?} and return {returns:?}"),
         ))

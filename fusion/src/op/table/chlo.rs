@@ -4,8 +4,8 @@ use crate::dtype::{DType, DTypeSet};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Dialect, Fusibility, OpDef, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::{chlo, elementwise};
+use crate::op::infer::{chlo, elementwise};
+use crate::op::legalize;
 
 /// Calls a macro with the dialect and the list of CHLO's elementwise ops of one operand, as
 /// [`for_each_unary_op`](crate::for_each_unary_op) does.
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
         infer: chlo::top_k,
-        lower: expand::top_k,
+        lower: legalize::top_k,
         ..ROW
     },
     OpDef {
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Contraction,
         rounding: Rounding::Rounded,
         infer: chlo::ragged_dot,
-        lower: expand::ragged_dot,
+        lower: legalize::ragged_dot,
         ..ROW
     },
     OpDef {
@@ -115,7 +115,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         rounding: Rounding::Rounded,
         infer: chlo::scan,
-        lower: expand::scan,
+        lower: legalize::scan,
         ..ROW
     },
 ];

@@ -9,8 +9,8 @@ use crate::dtype::{DType, DTypeSet};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
-use crate::op::expand;
-use crate::op::rules::collective;
+use crate::op::infer::collective;
+use crate::op::legalize;
 
 const OPERANDS: Operands = Operands::Groups(&[OperandGroup::Many("operands")]);
 const COMPUTATION: Bodies = Bodies::Fixed(&[BodyDef {
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::ALL_GATHER,
         replicas: Replicas::Together,
         infer: collective::all_gather,
-        lower: expand::all_gather,
+        lower: legalize::all_gather,
         ..COLLECTIVE
     },
     OpDef {
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         replicas: Replicas::Together,
         infer: collective::all_reduce,
-        lower: expand::all_reduce,
+        lower: legalize::all_reduce,
         ..COLLECTIVE
     },
     OpDef {
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::ALL_TO_ALL,
         replicas: Replicas::Together,
         infer: collective::all_to_all,
-        lower: expand::all_to_all,
+        lower: legalize::all_to_all,
         ..COLLECTIVE
     },
     OpDef {
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::COLLECTIVE_BROADCAST,
         replicas: Replicas::Together,
         infer: collective::collective_broadcast,
-        lower: expand::collective_broadcast,
+        lower: legalize::collective_broadcast,
         ..COLLECTIVE
     },
     OpDef {
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::COLLECTIVE_PERMUTE,
         replicas: Replicas::Together,
         infer: collective::collective_permute,
-        lower: expand::collective_permute,
+        lower: legalize::collective_permute,
         ..COLLECTIVE
     },
     OpDef {
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Rounded,
         replicas: Replicas::Together,
         infer: collective::reduce_scatter,
-        lower: expand::reduce_scatter,
+        lower: legalize::reduce_scatter,
         ..COLLECTIVE
     },
     OpDef {

@@ -5,8 +5,8 @@ use crate::dtype::DTypeSet;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, Operands, Replicas, Rounding};
-use crate::op::expand;
-use crate::op::rules::{composite, handler};
+use crate::op::infer::{composite, handler};
+use crate::op::legalize;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rounding: Rounding::Step,
         replicas: Replicas::InStep,
         infer: composite::composite,
-        lower: expand::composite,
+        lower: legalize::composite,
         ..ROW
     },
     OpDef {

@@ -4,8 +4,8 @@ use super::ROW;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::contraction;
+use crate::op::infer::contraction;
+use crate::op::legalize;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Contraction,
         rounding: Rounding::Rounded,
         infer: contraction::dot_general,
-        lower: expand::dot_general,
+        lower: legalize::dot_general,
         ..ROW
     },
     OpDef {
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Contraction,
         rounding: Rounding::Rounded,
         infer: contraction::convolution,
-        lower: expand::convolution,
+        lower: legalize::convolution,
         ..ROW
     },
 ];

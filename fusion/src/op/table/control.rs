@@ -5,8 +5,8 @@ use crate::dtype::{DType, DTypeSet};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Replicas, Rounding};
-use crate::op::expand;
-use crate::op::rules::control;
+use crate::op::infer::control;
+use crate::op::legalize;
 
 /// A branch of `if` or `case`.
 const BRANCH: &str = "the captured operands to the results";
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Step,
         infer: control::sort,
-        lower: expand::sort,
+        lower: legalize::sort,
         ..ROW
     },
     OpDef {
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Elementwise,
         rounding: Rounding::Rounded,
         infer: control::map,
-        lower: expand::map,
+        lower: legalize::map,
         ..ROW
     },
 ];

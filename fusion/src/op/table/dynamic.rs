@@ -5,12 +5,12 @@ use crate::dtype::DTypeSet;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::dynamic;
+use crate::op::infer::dynamic;
+use crate::op::legalize;
 
 /// Defaults for ops that are static ones but for operands that say sizes.
 const DYNAMIC: OpDef =
-    OpDef { fusibility: Fusibility::Movement, infer: dynamic::dynamic, lower: expand::dynamic, ..ROW };
+    OpDef { fusibility: Fusibility::Movement, infer: dynamic::dynamic, lower: legalize::dynamic, ..ROW };
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {

@@ -8,8 +8,8 @@ use crate::dtype::{DType, DTypeSet};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Dialect, Fusibility, OpDef, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::elementwise;
+use crate::op::infer::elementwise;
+use crate::op::legalize;
 
 /// Calls a macro with the dialect and the list of the specification's elementwise ops of one operand:
 /// `(opcode, method, name, element types, rounding, what it computes)`.
@@ -79,7 +79,7 @@ macro_rules! unary_rows {
             summary: $summary,
             dtypes: DTypeSet::$dtypes,
             rounding: Rounding::$rounding,
-            lower: expand::unary,
+            lower: legalize::unary,
             ..ROW
         }),*];
     };
@@ -97,7 +97,7 @@ macro_rules! binary_rows {
             rounding: Rounding::$rounding,
             rule: "Both operands are of one type, which the result has.",
             infer: elementwise::binary,
-            lower: expand::binary,
+            lower: legalize::binary,
             ..ROW
         }),*];
     };
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "The result has the operand's shape and the type of its parts.",
         dtypes: DTypeSet::FLOAT_COMPLEX,
         infer: elementwise::part,
-        lower: expand::part,
+        lower: legalize::part,
         ..ROW
     },
     OpDef {
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "The result has the operand's shape and the type of its parts.",
         dtypes: DTypeSet::FLOAT_COMPLEX,
         infer: elementwise::part,
-        lower: expand::part,
+        lower: legalize::part,
         ..ROW
     },
     OpDef {
@@ -175,7 +175,7 @@ pub(super) const ROWS: &[OpDef] = &[
         rule: "All operands have one element type; `min` and `max` have the shape of `operand` or are scalars. The result has the type of `operand`.",
         operands: Operands::Fixed(&["min", "operand", "max"]),
         infer: elementwise::clamp,
-        lower: expand::clamp,
+        lower: legalize::clamp,
         ..ROW
     },
     OpDef {
@@ -186,7 +186,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DTYPE,
         rounding: Rounding::Step,
         infer: elementwise::convert,
-        lower: expand::convert,
+        lower: legalize::convert,
         ..ROW
     },
     OpDef {
@@ -198,7 +198,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Movement,
         rounding: Rounding::Step,
         infer: elementwise::bitcast_convert,
-        lower: expand::bitcast_convert,
+        lower: legalize::bitcast_convert,
         ..ROW
     },
     OpDef {
@@ -210,7 +210,7 @@ pub(super) const ROWS: &[OpDef] = &[
         dtypes: DTypeSet::WIDE_FLOAT,
         rounding: Rounding::Step,
         infer: elementwise::reduce_precision,
-        lower: expand::reduce_precision,
+        lower: legalize::reduce_precision,
         ..ROW
     },
 ];

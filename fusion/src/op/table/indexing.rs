@@ -4,8 +4,8 @@ use super::{COMBINER, ROW};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::indexing;
+use crate::op::infer::indexing;
+use crate::op::legalize;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Indexing,
         rounding: Rounding::Rounded,
         infer: indexing::scatter,
-        lower: expand::scatter,
+        lower: legalize::scatter,
         ..ROW
     },
 ];

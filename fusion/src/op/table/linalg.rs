@@ -5,8 +5,8 @@ use crate::dtype::{DType, DTypeSet};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::linalg;
+use crate::op::infer::linalg;
+use crate::op::legalize;
 
 /// Defaults for the rows below.
 const LINALG: OpDef = OpDef {
@@ -21,7 +21,7 @@ const BATCH_NORM: OpDef = OpDef {
     attrs: &attrs::BATCH_NORM,
     dtypes: DTypeSet::FLOAT,
     infer: linalg::batch_norm,
-    lower: expand::batch_norm,
+    lower: legalize::batch_norm,
     ..LINALG
 };
 
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["a"]),
         attrs: &attrs::CHOLESKY,
         infer: linalg::cholesky,
-        lower: expand::factorised,
+        lower: legalize::factorised,
         ..LINALG
     },
     OpDef {
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Fixed(&["a", "b"]),
         attrs: &attrs::TRIANGULAR_SOLVE,
         infer: linalg::triangular_solve,
-        lower: expand::factorised,
+        lower: legalize::factorised,
         ..LINALG
     },
     OpDef {

@@ -18,8 +18,8 @@ use std::fmt;
 
 use super::code::OpCode;
 use super::def::{Bodies, Dialect, Effect, Fusibility, OpDef, Operands, Replicas, Rounding};
-use super::expand;
-use super::rules;
+use super::infer;
+use super::legalize;
 use crate::dtype::DTypeSet;
 
 /// Defaults for the rows below.
@@ -38,8 +38,8 @@ const ROW: OpDef = OpDef {
     rounding: Rounding::Exact,
     effect: Effect::Pure,
     replicas: Replicas::Apart,
-    infer: rules::elementwise::unary,
-    lower: expand::itself,
+    infer: infer::elementwise::unary,
+    lower: legalize::itself,
 };
 
 /// A body that combines two elements into one.

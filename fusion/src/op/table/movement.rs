@@ -4,8 +4,8 @@ use super::ROW;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, OperandGroup, Operands};
-use crate::op::expand;
-use crate::op::rules::movement;
+use crate::op::infer::movement;
+use crate::op::legalize;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -46,7 +46,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::SLICE,
         fusibility: Fusibility::Movement,
         infer: movement::slice,
-        lower: expand::slice,
+        lower: legalize::slice,
         ..ROW
     },
     OpDef {
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::PAD,
         fusibility: Fusibility::Movement,
         infer: movement::pad,
-        lower: expand::pad,
+        lower: legalize::pad,
         ..ROW
     },
     OpDef {
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::DYNAMIC_SLICE,
         fusibility: Fusibility::Indexing,
         infer: movement::dynamic_slice,
-        lower: expand::dynamic_slice,
+        lower: legalize::dynamic_slice,
         ..ROW
     },
     OpDef {
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[OpDef] = &[
         operands: Operands::Rest { fixed: &["operand", "update"], rest: "start_indices", min: 0 },
         fusibility: Fusibility::Indexing,
         infer: movement::dynamic_update_slice,
-        lower: expand::dynamic_slice,
+        lower: legalize::dynamic_slice,
         ..ROW
     },
     OpDef {

@@ -4,8 +4,8 @@ use super::{COMBINER, ROW};
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Bodies, BodyDef, Fusibility, OpDef, OperandGroup, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::reduction;
+use crate::op::infer::reduction;
+use crate::op::legalize;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         rounding: Rounding::Rounded,
         infer: reduction::reduce,
-        lower: expand::reduce,
+        lower: legalize::reduce,
         ..ROW
     },
     OpDef {
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         rounding: Rounding::Rounded,
         infer: reduction::reduce_window,
-        lower: expand::reduce_window,
+        lower: legalize::reduce_window,
         ..ROW
     },
     OpDef {
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Reduction,
         rounding: Rounding::Step,
         infer: reduction::select_and_scatter,
-        lower: expand::select_and_scatter,
+        lower: legalize::select_and_scatter,
         ..ROW
     },
 ];

@@ -5,8 +5,8 @@ use crate::dtype::DTypeSet;
 use crate::op::attrs;
 use crate::op::code::OpCode;
 use crate::op::def::{Fusibility, OpDef, Operands, Rounding};
-use crate::op::expand;
-use crate::op::rules::source;
+use crate::op::infer::source;
+use crate::op::legalize;
 
 pub(super) const ROWS: &[OpDef] = &[
     OpDef {
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[OpDef] = &[
         attrs: &attrs::CONSTANT,
         fusibility: Fusibility::Source,
         infer: source::constant,
-        lower: expand::constant,
+        lower: legalize::constant,
         ..ROW
     },
     OpDef {
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[OpDef] = &[
         dtypes: DTypeSet::NUMBER,
         fusibility: Fusibility::Source,
         infer: source::iota,
-        lower: expand::iota,
+        lower: legalize::iota,
         ..ROW
     },
     OpDef {
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[OpDef] = &[
         dtypes: DTypeSet::of(&[crate::DType::U64]),
         fusibility: Fusibility::Opaque,
         infer: source::rng_bit_generator,
-        lower: expand::rng_bit_generator,
+        lower: legalize::rng_bit_generator,
         ..ROW
     },
     // Not an effect, although each run gives other numbers: nothing else can tell whether and when it ran. What must not
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[OpDef] = &[
         fusibility: Fusibility::Opaque,
         rounding: Rounding::Rounded,
         infer: source::rng,
-        lower: expand::rng,
+        lower: legalize::rng,
         ..ROW
     },
 ];

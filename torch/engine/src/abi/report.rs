@@ -4,7 +4,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref, reason = "the callers are in C++, and owe what `abi` says")]
 #![allow(clippy::disallowed_types, reason = "no model checker drives this crate")]
 
-use fuseline::cache::{Manifest, Warmed};
+use fuseline::aot::{Manifest, Warmed};
 
 use crate::abi::{MESSAGE, Status, guarded, list};
 use crate::call::unsupported;

@@ -11,7 +11,7 @@ use fuseline::Tensor;
 use fuseline::nn::grad::Convolution;
 
 use super::networks::{asked, per_channel};
-use super::window::{MOST_PLACES, Window};
+use super::window::{MAX_PLACES, Window};
 use super::{cast, fitted, result};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
@@ -92,7 +92,7 @@ impl Patches {
         };
         let is_better = result[0] * result[2..].iter().product::<u64>() < kernel[0]
             && convolution.groups == 1
-            && window.size.iter().product::<i64>() <= MOST_PLACES;
+            && window.size.iter().product::<i64>() <= MAX_PLACES;
         is_better.then_some(Patches { window, batch: image[0], features: [image[1], kernel[0]] })
     }
 

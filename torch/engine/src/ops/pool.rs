@@ -7,7 +7,7 @@ use fuseline::Tensor;
 use fuseline::fusion::DType;
 use smallvec::SmallVec;
 
-use super::window::{MOST_PLACES, Window};
+use super::window::{MAX_PLACES, Window};
 use super::{fitted, number, result};
 use crate::call::{Call, Result, Results, Row, unsupported};
 
@@ -32,7 +32,7 @@ fn window(call: &Call<'_>, at: usize, input: &[u64], output: &[u64]) -> Result<W
         _ => unsupported("fewer than two dimensions"),
     };
     let size = both(at, &[1; 2])?;
-    if size.iter().product::<i64>() > MOST_PLACES {
+    if size.iter().product::<i64>() > MAX_PLACES {
         return unsupported("a window of many places");
     }
     Ok(Window {

@@ -8,7 +8,7 @@ use fuseline::Tensor;
 use crate::call::Result;
 
 /// Most places of a window that is taken apart.
-pub(crate) const MOST_PLACES: i64 = 64;
+pub(crate) const MAX_PLACES: i64 = 64;
 
 /// A window and what it moves over, one entry for each of the last dimensions.
 #[derive(Clone, Debug)]

@@ -18,28 +18,27 @@ const KNOWN: &[Known] = &[
     (
         "src/lib.rs",
         &[
-            "cache", "capture", "check", "config", "counters", "custom", "device", "engine", "error",
-            "event", "execute", "handler", "promised", "record", "store", "stream", "tensor", "trace",
-            "value",
+            "aot", "capture", "check", "config", "counters", "custom", "device", "engine", "error", "event",
+            "execute", "handler", "promised", "record", "store", "stream", "tensor", "trace", "value",
         ],
     ),
     ("src/lib.rs", &["embed::trace", "embed::value"]),
     (
         "src/lib.rs",
         &[
-            "execute::apart",
-            "execute::classes",
-            "execute::cold",
+            "execute::shape_split",
+            "execute::padded_regions",
+            "execute::interpreter_tier",
             "execute::compile",
             "execute::job",
-            "execute::landing",
+            "execute::completion",
             "execute::memory",
-            "execute::quick",
-            "execute::shelter",
-            "execute::stored",
+            "execute::baseline",
+            "execute::quarantine",
+            "execute::compile_or_load",
         ],
     ),
-    ("src/lib.rs", &["record::replay::tape", "record::replay::template"]),
+    ("src/lib.rs", &["record::trace_cache::trace", "record::trace_cache::template"]),
 ];
 
 /// No modules of a crate form a cycle, but those that are known.

@@ -3,7 +3,7 @@
 use super::{Tree, Verdict};
 
 /// The most lines a source file may have.
-const MOST_LINES: usize = 800;
+const MAX_LINES: usize = 800;
 
 /// Crate roots that forbid unsafe code.
 const SAFE_CRATES: [&str; 5] =
@@ -31,8 +31,8 @@ pub(crate) fn file_length(tree: &Tree) -> Verdict {
     Verdict::of(
         sources
             .map(|(path, text)| (path, text.lines().count()))
-            .filter(|(_, lines)| *lines > MOST_LINES)
-            .map(|(path, lines)| format!("{path}: {lines} lines, and {MOST_LINES} are the limit"))
+            .filter(|(_, lines)| *lines > MAX_LINES)
+            .map(|(path, lines)| format!("{path}: {lines} lines, and {MAX_LINES} are the limit"))
             .collect(),
     )
 }

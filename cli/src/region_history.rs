@@ -1,0 +1,335 @@
+//! From the engine's events to what happened to each region.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fuseline::fusion::attr::{AttrDef, AttrKind};
+use fuseline::fusion::graph::Ref;
+use fuseline::fusion::lower::Module;
+use fuseline::fusion::program::ProgramId;
+use fuseline::fusion::region::Mode;
+use fuseline::fusion::{AttrValue, Attrs, Bytes, OpDef, TensorType, ValueId};
+use fuseline::pjrt::Executable;
+use fuseline::{Boundary, Event, Miss, PreparedProgram, RegionRef, SealedRegion, Site};
+use serde_json::{Value, json};
+
+use crate::text::{milliseconds, time};
+
+/// How a region came to its executable.
+pub(crate) enum Source {
+    /// It was in the cache.
+    Hit { surplus: usize },
+    /// It had to be compiled.
+    Miss(Miss),
+    /// It never needed one.
+    None,
+}
+
+/// One compile.
+pub(crate) struct Compile {
+    pub(crate) took: Duration,
+    /// How long it took when it was compiled, if it was loaded instead.
+    pub(crate) loaded: Option<Duration>,
+    pub(crate) size: Bytes,
+    pub(crate) executable: Option<Executable>,
+}
+
+/// What happened to one region.
+pub(crate) struct Region {
+    pub(crate) contents: SealedRegion,
+    pub(crate) boundary: Boundary,
+    /// Where the host asked, if it ends for that.
+    pub(crate) asked: Option<Site>,
+    pub(crate) mode: Mode,
+    pub(crate) skipped: bool,
+    pub(crate) source: Source,
+    pub(crate) module: Option<Module>,
+    pub(crate) compile: Option<Compile>,
+    /// Parameters whose memory was given to results.
+    pub(crate) donated: Vec<u32>,
+    /// What went wrong, in words.
+    pub(crate) trouble: Vec<String>,
+}
+
+impl Region {
+    pub(crate) fn reference(&self) -> RegionRef {
+        self.contents.region()
+    }
+
+    /// `region s0.r3`, as messages call it.
+    pub(crate) fn title(&self) -> String {
+        let reference = self.reference();
+        format!("region {}.{}", reference.stream, reference.seq)
+    }
+
+    /// Why it ends where it does, in words.
+    pub(crate) fn end_words(&self) -> String {
+        match &self.asked {
+            None => self.boundary.to_string(),
+            Some(site) => format!("{} at {site}", self.boundary),
+        }
+    }
+
+    /// How it came to its executable, in words.
+    pub(crate) fn source_words(&self) -> String {
+        match &self.source {
+            _ if self.skipped => "left out: nobody uses its results".to_owned(),
+            Source::Hit { surplus: 0 } => "in the cache".to_owned(),
+            Source::Hit { surplus } => format!("in the cache, with {surplus} outputs more than needed"),
+            Source::Miss(miss) => format!("not in the cache: {miss}"),
+            Source::None => "never looked for".to_owned(),
+        }
+    }
+
+    pub(crate) fn compile_words(&self) -> Option<String> {
+        let compile = self.compile.as_ref()?;
+        Some(match compile.loaded {
+            None => format!("{} ({})", time(compile.took), compile.size),
+            Some(then) => {
+                let (took, then) = (time(compile.took), time(then));
+                format!("loaded in {took}, instead of {then} ({})", compile.size)
+            }
+        })
+    }
+}
+
+/// What happened in one run of a program.
+#[derive(Default)]
+pub(crate) struct Story {
+    pub(crate) regions: Vec<Region>,
+}
+
+impl Story {
+    /// Puts events in order by region.
+    pub(crate) fn of(events: &[Event]) -> Story {
+        let mut story = Story::default();
+        let mut places = HashMap::new();
+        for event in events {
+            let Some(reference) = event.region() else { continue };
+            let id = (reference.stream, reference.seq);
+            if let Event::Sealed { boundary, mode, asked, contents, .. } = event {
+                places.insert(id, story.regions.len());
+                story.regions.push(Region {
+                    contents: contents.clone(),
+                    boundary: *boundary,
+                    asked: asked.clone(),
+                    mode: *mode,
+                    skipped: false,
+                    source: Source::None,
+                    module: None,
+                    compile: None,
+                    donated: Vec::new(),
+                    trouble: Vec::new(),
+                });
+                continue;
+            }
+            let Some(region) = places.get(&id).map(|&place: &usize| &mut story.regions[place]) else {
+                continue;
+            };
+            match event {
+                Event::Skipped { .. } => region.skipped = true,
+                Event::Hit { surplus, .. } => {
+                    // A region that waited for another's compile of the same key finds it in the end.
+                    region.source = Source::Hit { surplus: *surplus };
+                }
+                Event::Miss { why, .. } => region.source = Source::Miss(why.clone()),
+                Event::Lowered { module, .. } => region.module = Some(module.clone()),
+                Event::CompileFinished { took, size, executable, .. } => {
+                    let (size, executable) = (*size, executable.clone());
+                    region.compile = Some(Compile { took: *took, loaded: None, size, executable });
+                }
+                Event::Loaded { took, compile, size, executable, .. } => {
+                    let (size, executable) = (*size, executable.clone());
+                    region.compile = Some(Compile { took: *took, loaded: Some(*compile), size, executable });
+                }
+                Event::Launched { donated, .. } => region.donated.clone_from(donated),
+                Event::CompileFailed { .. }
+                | Event::Fallback { .. }
+                | Event::OutOfMemory { .. }
+                | Event::Oversized { .. }
+                | Event::InParts { .. }
+                | Event::RanUnmerged { .. }
+                | Event::Quarantined { .. }
+                | Event::CheckRunning { .. }
+                | Event::Compared { difference: Some(_), .. }
+                | Event::Poisoned { .. } => region.trouble.push(event.to_string()),
+                _ => {}
+            }
+        }
+        story
+    }
+
+    /// The region of this story that an earlier one shares its module with, if it has none of its own.
+    pub(crate) fn module_of(&self, index: usize) -> Option<(usize, &Module)> {
+        let key = self.regions[index].reference().key;
+        let same = |&place: &usize| self.regions[place].reference().key == key;
+        (0..=index).rev().filter(same).find_map(|place| Some((place, self.regions[place].module.as_ref()?)))
+    }
+}
+
+/// What the program file calls the values of a run.
+#[derive(Default)]
+pub(crate) struct Names {
+    values: HashMap<ValueId, ProgramId>,
+}
+
+impl Names {
+    /// Names the values that come in and those that the regions make.
+    pub(crate) fn of(prepared: &PreparedProgram, story: &Story) -> Names {
+        let mut values: HashMap<ValueId, ProgramId> =
+            prepared.inputs().map(|(id, value)| (value, id)).collect();
+        for region in &story.regions {
+            let graph = region.contents.canon().graph();
+            for (node, site) in graph.nodes().iter().zip(region.contents.sites()) {
+                for (result, &id) in node.results().zip(prepared.results_at(site)) {
+                    if let Ref::Result(index) = result {
+                        values.insert(region.contents.outputs()[index as usize].value, id);
+                    }
+                }
+            }
+        }
+        Names { values }
+    }
+
+    /// `%7`; the engine's own name for a value that the file has none for.
+    pub(crate) fn get(&self, value: ValueId) -> String {
+        match self.values.get(&value) {
+            Some(id) => id.to_string(),
+            None => value.to_string(),
+        }
+    }
+
+    /// The name of a value of a region.
+    pub(crate) fn in_region(&self, contents: &SealedRegion, value: Ref) -> String {
+        match value {
+            Ref::Param(index) => self.get(contents.inputs()[index as usize].value),
+            Ref::Result(index) => self.get(contents.outputs()[index as usize].value),
+        }
+    }
+}
+
+/// The attributes of an op in words: `dimensions = [0], ...`; large data is left out.
+pub(crate) fn attributes(op: &OpDef, attrs: &Attrs) -> String {
+    named(op.attrs.iter().zip(attrs.values()))
+}
+
+/// Attributes with their names; absent ones and empty lists are left out.
+fn named<'a>(attrs: impl Iterator<Item = (&'a AttrDef, &'a AttrValue)>) -> String {
+    const MOST: usize = 160;
+    let shown = attrs.filter_map(|(def, value)| {
+        let shown = attribute(def.kind, value)?;
+        Some(match shown.char_indices().nth(MOST) {
+            Some((cut, _)) => format!("{} = {}…", def.name, &shown[..cut]),
+            None => format!("{} = {shown}", def.name),
+        })
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn attribute(kind: AttrKind, value: &AttrValue) -> Option<String> {
+    Some(match (value, kind) {
+        (AttrValue::Absent, _) => return None,
+        (AttrValue::Int(value), _) => value.to_string(),
+        (AttrValue::Bool(value), _) => value.to_string(),
+        (AttrValue::Float(value), _) => value.get().to_string(),
+        (AttrValue::Ints(values), _) if values.is_empty() => return None,
+        (AttrValue::Ints(values), _) => format!("{:?}", values.as_slice()),
+        (AttrValue::Bools(values), _) => format!("{:?}", values.as_slice()),
+        (AttrValue::Pairs(pairs), _) => format!("{:?}", pairs.as_slice()),
+        (AttrValue::Groups(groups), _) => format!("{groups:?}"),
+        (AttrValue::Enum(member), AttrKind::Enum(def)) => def.members[usize::from(*member)].to_owned(),
+        (AttrValue::Enums(members), AttrKind::Enums(def)) => {
+            members.iter().map(|&member| def.members[usize::from(member)]).collect::<Vec<_>>().join(" ")
+        }
+        (AttrValue::DType(dtype), _) => dtype.to_string(),
+        (AttrValue::Name(name), _) => name.to_string(),
+        (AttrValue::Config(config), _) if config.entries().is_empty() => return None,
+        (AttrValue::Config(config), _) => {
+            let entries = config.entries().iter().map(|(name, value)| format!("{name}: {value}"));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+        }
+        (AttrValue::Shape(shape), _) => shape.to_string(),
+        (AttrValue::Dense(data), _) if data.ty().elems().0 == 1 => element(data),
+        (AttrValue::Dense(data), _) => data.ty().to_string(),
+        (AttrValue::Struct(values), AttrKind::Struct(def)) => {
+            format!("({})", named(def.fields.iter().zip(values)))
+        }
+        (other, _) => format!("{other:?}"),
+    })
+}
+
+/// A constant of one element.
+fn element(data: &fuseline::Literal) -> String {
+    use fuseline::DType;
+    fn first<T: fuseline::Element + std::fmt::Debug>(data: &fuseline::Literal) -> Option<String> {
+        Some(format!("{:?}", data.to_vec::<T>().ok()?.first()?))
+    }
+    let shown = match data.dtype() {
+        DType::F32 => first::<f32>(data),
+        DType::F64 => first::<f64>(data),
+        DType::I32 => first::<i32>(data),
+        DType::I64 => first::<i64>(data),
+        DType::U32 => first::<u32>(data),
+        DType::U64 => first::<u64>(data),
+        DType::Bool => first::<bool>(data),
+        _ => None,
+    };
+    shown.unwrap_or_else(|| data.ty().to_string())
+}
+
+/// A value in a list of inputs or outputs: name and type.
+pub(crate) fn typed(name: &str, ty: &TensorType) -> String {
+    format!("{name}: {ty}")
+}
+
+/// A region for programs.
+pub(crate) fn region_json(region: &Region, names: &Names) -> Value {
+    let contents = &region.contents;
+    let graph = contents.canon().graph();
+    let inputs = (0u32..).zip(contents.inputs()).zip(graph.params()).map(|((param, input), ty)| {
+        json!({
+            "value": names.get(input.value),
+            "type": ty.to_string(),
+            "scalar": input.lifted,
+            "dies": input.dies,
+            "donated": region.donated.contains(&param),
+        })
+    });
+    let outputs =
+        (0u32..).zip(contents.outputs()).filter(|(_, output)| output.live).map(|(index, output)| {
+            let ty = graph.type_of(Ref::Result(index)).map(ToString::to_string);
+            json!({"value": names.get(output.value), "type": ty})
+        });
+    let ops = graph.nodes().iter().zip(contents.sites()).map(|(node, site)| {
+        let signature = node.signature();
+        json!({
+            "op": signature.op().name(),
+            "attributes": attributes(signature.def(), signature.attrs()),
+            "operands": node.operands().iter().map(|&value| names.in_region(contents, value)).collect::<Vec<_>>(),
+            "results": node.results().map(|value| names.in_region(contents, value)).collect::<Vec<_>>(),
+            "types": signature.results().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "site": site.to_string(),
+        })
+    });
+    json!({
+        "region": region.title().trim_start_matches("region "),
+        "key": region.reference().key.to_string(),
+        "mode": region.mode.name(),
+        "boundary": region.boundary.name(),
+        "boundary_reason": region.boundary.to_string(),
+        "read_at": region.asked.as_ref().map(ToString::to_string),
+        "cache": match &region.source {
+            _ if region.skipped => "skipped",
+            Source::Hit { .. } => "hit",
+            Source::Miss(_) => "miss",
+            Source::None => "none",
+        },
+        "cache_reason": region.source_words(),
+        "compile_ms": region.compile.as_ref().map(|compile| milliseconds(compile.took)),
+        "code_bytes": region.compile.as_ref().map(|compile| compile.size.0),
+        "inputs": inputs.collect::<Vec<_>>(),
+        "outputs": outputs.collect::<Vec<_>>(),
+        "ops": ops.collect::<Vec<_>>(),
+        "trouble": region.trouble,
+    })
+}

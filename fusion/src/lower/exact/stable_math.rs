@@ -1,0 +1,219 @@
+//! Ops that a plugin computes in two ways.
+//!
+//! XLA's CPU backend (API 0.81) computes `exponential` and `log` of `f32` by polynomials in vectors of 4 and 8, and by the C library where
+//! a vector of 2 is left over at the end of a row; `log_plus_one` by one polynomial in vectors and by another in scalars; `rsqrt` by
+//! an approximation in some vectors and by a root and a division elsewhere. Which elements these are depends on the shape and on what
+//! else a kernel does, so the same number can have two results in one tensor. (Each elementwise op on rows of 1 to 80 numbers against rows of
+//! 80, 2026-11-22; `f64` only `rsqrt`; those that are made of these ops in the plugin are [`super::context_dependent_op`].)
+//!
+//! Here they are made of ops that IEEE 754 rounds in one way, with fences between them. They are good to 2 units in the last place.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use crate::attr::Attrs;
+use crate::dtype::{DType, RealElement};
+use crate::graph::Ref;
+use crate::literal::Scalar;
+use crate::lower::legalized::{Plain, Writer};
+use crate::lower::unsteady::is_unsteady;
+use crate::op::{Comparison, OpCode, Signature, attrs};
+use crate::shape::Shape;
+
+/// The function with its unsteady ops replaced.
+#[must_use]
+pub fn steady(plain: Plain) -> Plain {
+    let graph = plain.function.graph();
+    if !graph.nodes().iter().any(|node| is_unsteady(node.signature())) {
+        return plain;
+    }
+    plain.rewritten(
+        |_| (),
+        |writer, (), node, operands| {
+            let results = if is_unsteady(node.signature()) {
+                smallvec![writer.steady(node.signature(), operands[0])]
+            } else {
+                writer.0.push_signature(node.signature().clone(), operands)
+            };
+            results.into_iter().map(|result| (result, result)).collect()
+        },
+    )
+}
+
+impl Writer {
+    fn plain(&mut self, op: OpCode, operands: &[Ref]) -> Ref {
+        self.op(op, Attrs::none(), operands)
+    }
+
+    fn splat<T: RealElement>(&mut self, value: T, shape: &Shape) -> Ref {
+        let scalar =
+            self.op(OpCode::Constant, attrs::constant(Arc::new(Scalar::new(value).to_literal())), &[]);
+        self.op(OpCode::BroadcastInDim, attrs::broadcast_in_dim(shape.clone(), &[]), &[scalar])
+    }
+
+    fn is(&mut self, comparison: Comparison, a: Ref, b: Ref) -> Ref {
+        let dtype = self.type_of(a).dtype();
+        self.op(OpCode::Compare, attrs::compare_for(comparison, dtype), &[a, b])
+    }
+
+    /// `a * b + c`, rounded twice.
+    fn multiplied_and_added(&mut self, a: Ref, b: Ref, c: Ref) -> Ref {
+        let product = self.plain(OpCode::Multiply, &[a, b]);
+        self.plain(OpCode::Add, &[product, c])
+    }
+
+    /// A polynomial, the coefficient of the highest power first.
+    fn polynomial(&mut self, x: Ref, coefficients: &[f32], shape: &Shape) -> Ref {
+        let mut terms = coefficients.iter();
+        let first = terms.next().copied().unwrap_or_default();
+        let mut sum = self.splat(first, shape);
+        for &term in terms {
+            let term = self.splat(term, shape);
+            sum = self.multiplied_and_added(sum, x, term);
+        }
+        sum
+    }
+
+    /// What stands for an unsteady op.
+    fn steady(&mut self, signature: &Signature, x: Ref) -> Ref {
+        let ty = self.type_of(x);
+        let (dtype, shape) = (ty.dtype(), ty.shape());
+        if signature.op() == OpCode::Rsqrt && dtype.bits() > 32 {
+            let one = self.splat(1.0f64, shape);
+            let root = self.plain(OpCode::Sqrt, &[x]);
+            return self.plain(OpCode::Divide, &[one, root]);
+        }
+        // Short floats are computed in longer ones, as the plugin does.
+        let wide = match dtype {
+            DType::F32 => x,
+            _ => self.op(OpCode::Convert, attrs::convert(DType::F32), &[x]),
+        };
+        let result = match signature.op() {
+            OpCode::Rsqrt => {
+                let one = self.splat(1.0f32, shape);
+                let root = self.plain(OpCode::Sqrt, &[wide]);
+                self.plain(OpCode::Divide, &[one, root])
+            }
+            OpCode::Exponential => self.exponential(wide, shape),
+            OpCode::Log => self.log(wide, shape),
+            _ => self.log_plus_one(wide, shape),
+        };
+        match dtype {
+            DType::F32 => result,
+            _ => self.op(OpCode::Convert, attrs::convert(dtype), &[result]),
+        }
+    }
+
+    /// `2^n * e^r` with `n` whole and `|r| <= log(2) / 2`; `log(2)` is taken away in two parts, of which the first leaves products with
+    /// `n` exact. Reduction and polynomial are those of `expf` in the Cephes library (Moshier, 1992).
+    fn exponential(&mut self, x: Ref, shape: &Shape) -> Ref {
+        let (least, most) = (self.splat(-88.376_26f32, shape), self.splat(88.8f32, shape));
+        // Where the result is zero or infinite, `n` is held at numbers that make it so. NaN stays.
+        let below = self.is(Comparison::Lt, x, least);
+        let above = self.is(Comparison::Gt, x, most);
+        let held = self.plain(OpCode::Select, &[below, least, x]);
+        let held = self.plain(OpCode::Select, &[above, most, held]);
+        let (log2e, half) = (self.splat(std::f32::consts::LOG2_E, shape), self.splat(0.5f32, shape));
+        let n = self.multiplied_and_added(held, log2e, half);
+        let n = self.plain(OpCode::Floor, &[n]);
+        let (first, rest) = (self.splat(-0.693_359_4f32, shape), self.splat(2.121_944_4e-4f32, shape));
+        let r = self.multiplied_and_added(n, first, held);
+        let r = self.multiplied_and_added(n, rest, r);
+        let coefficients = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
+        let series = self.polynomial(r, &coefficients, shape);
+        let square = self.plain(OpCode::Multiply, &[r, r]);
+        let sum = self.multiplied_and_added(series, square, r);
+        let one = self.splat(1.0f32, shape);
+        let sum = self.plain(OpCode::Add, &[sum, one]);
+        // In two factors: `2^128` and `2^-127` are no numbers of this type.
+        let half_n = self.plain(OpCode::Multiply, &[n, half]);
+        let n1 = self.plain(OpCode::Floor, &[half_n]);
+        let n2 = self.plain(OpCode::Subtract, &[n, n1]);
+        let (p1, p2) = (self.power_of_two(n1, shape), self.power_of_two(n2, shape));
+        let scaled = self.plain(OpCode::Multiply, &[sum, p1]);
+        let scaled = self.plain(OpCode::Multiply, &[scaled, p2]);
+        let zero = self.splat(0.0f32, shape);
+        self.plain(OpCode::Select, &[below, zero, scaled])
+    }
+
+    /// `2^n` for whole numbers from -126 to 127.
+    fn power_of_two(&mut self, n: Ref, shape: &Shape) -> Ref {
+        let n = self.op(OpCode::Convert, attrs::convert(DType::I32), &[n]);
+        let (bias, places) = (self.splat(127i32, shape), self.splat(23i32, shape));
+        let exponent = self.plain(OpCode::Add, &[n, bias]);
+        let bits = self.plain(OpCode::ShiftLeft, &[exponent, places]);
+        self.op(OpCode::BitcastConvert, attrs::convert(DType::F32), &[bits])
+    }
+
+    /// `e * log(2) + log(m)` with `m` from `sqrt(1/2)` to `sqrt(2)`; reduction and polynomial are those of `logf` in the Cephes library
+    /// (Moshier, 1992). Subnormal numbers count as zero, as the plugin has them.
+    fn log(&mut self, x: Ref, shape: &Shape) -> Ref {
+        let bits = self.op(OpCode::BitcastConvert, attrs::convert(DType::U32), &[x]);
+        let (places, bias) = (self.splat(23u32, shape), self.splat(126.0f32, shape));
+        let exponent = self.plain(OpCode::ShiftRightLogical, &[bits, places]);
+        let exponent = self.op(OpCode::Convert, attrs::convert(DType::F32), &[exponent]);
+        let exponent = self.plain(OpCode::Subtract, &[exponent, bias]);
+        let (mantissa, halves) = (self.splat(0x007f_ffffu32, shape), self.splat(0x3f00_0000u32, shape));
+        let m = self.plain(OpCode::And, &[bits, mantissa]);
+        let m = self.plain(OpCode::Or, &[m, halves]);
+        let m = self.op(OpCode::BitcastConvert, attrs::convert(DType::F32), &[m]);
+        let root = self.splat(std::f32::consts::FRAC_1_SQRT_2, shape);
+        let is_low = self.is(Comparison::Lt, m, root);
+        let (one, zero) = (self.splat(1.0f32, shape), self.splat(0.0f32, shape));
+        let (added, taken) = (
+            self.plain(OpCode::Select, &[is_low, m, zero]),
+            self.plain(OpCode::Select, &[is_low, one, zero]),
+        );
+        let e = self.plain(OpCode::Subtract, &[exponent, taken]);
+        let m = self.plain(OpCode::Add, &[m, added]);
+        let m = self.plain(OpCode::Subtract, &[m, one]);
+        let coefficients = [
+            7.037_683_6e-2,
+            -1.151_461e-1,
+            1.167_699_9e-1,
+            -1.242_014_1e-1,
+            1.424_932_3e-1,
+            -1.666_805_7e-1,
+            2.000_071_4e-1,
+            -2.499_999_4e-1,
+            3.333_333e-1,
+        ];
+        let series = self.polynomial(m, &coefficients, shape);
+        let square = self.plain(OpCode::Multiply, &[m, m]);
+        let cube = self.plain(OpCode::Multiply, &[m, square]);
+        let sum = self.plain(OpCode::Multiply, &[series, cube]);
+        let (rest, first) = (self.splat(-2.121_944_4e-4f32, shape), self.splat(0.693_359_4f32, shape));
+        let sum = self.multiplied_and_added(e, rest, sum);
+        let half = self.splat(-0.5f32, shape);
+        let sum = self.multiplied_and_added(square, half, sum);
+        let sum = self.plain(OpCode::Add, &[m, sum]);
+        let result = self.multiplied_and_added(e, first, sum);
+        // Infinity and NaN are their own logarithms; a negative number has none.
+        let infinity = self.splat(f32::INFINITY, shape);
+        let is_finite = self.is(Comparison::Lt, x, infinity);
+        let result = self.plain(OpCode::Select, &[is_finite, result, x]);
+        let (least, nothing) = (self.splat(f32::MIN_POSITIVE, shape), self.splat(f32::NEG_INFINITY, shape));
+        let is_zero = self.is(Comparison::Lt, x, least);
+        let result = self.plain(OpCode::Select, &[is_zero, nothing, result]);
+        let negative = self.splat(-f32::MIN_POSITIVE, shape);
+        let is_negative = self.is(Comparison::Le, x, negative);
+        let nan = self.splat(f32::NAN, shape);
+        self.plain(OpCode::Select, &[is_negative, nan, result])
+    }
+
+    /// `log(1 + x)` where `1 + x` has lost digits of `x`: `log(u) * x / (u - 1)` with `u = 1 + x`, and `x` where `u` is 1 (HP-15C Advanced
+    /// Functions Handbook, 1982, appendix; Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 1.14.1).
+    fn log_plus_one(&mut self, x: Ref, shape: &Shape) -> Ref {
+        let (one, infinity) = (self.splat(1.0f32, shape), self.splat(f32::INFINITY, shape));
+        let u = self.plain(OpCode::Add, &[x, one]);
+        let log = self.log(u, shape);
+        let rest = self.plain(OpCode::Subtract, &[u, one]);
+        let lost = self.plain(OpCode::Divide, &[x, rest]);
+        let result = self.plain(OpCode::Multiply, &[log, lost]);
+        let is_infinite = self.is(Comparison::Eq, u, infinity);
+        let result = self.plain(OpCode::Select, &[is_infinite, u, result]);
+        let is_small = self.is(Comparison::Eq, u, one);
+        self.plain(OpCode::Select, &[is_small, x, result])
+    }
+}

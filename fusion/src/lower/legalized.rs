@@ -1,0 +1,351 @@
+//! What a region is printed as: the same function in ops that mean to the plugin what they mean to the op table.
+//!
+//! Input: a region and which of its results are asked for. Output: a [`Plain`] function. Each op is replaced by what the
+//! `lower` column of its row says, in bodies too; the lifted scalars are taken out of the packed vector at the beginning.
+//! An exact region gets its fences ([`super::exact`]), and what is still of 2 or 4 bits is carried in whole bytes ([`super::subbyte`]). From there on nothing is changed: the printer
+//! writes the function down, and the verifier holds the text to it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::ScalarPack;
+use super::scalars::packed;
+use crate::attr::Attrs;
+use crate::canon::CanonRegion;
+use crate::dtype::DType;
+use crate::error::OpErrorKind;
+use crate::graph::{Body, Graph, Node, Ref, Refs};
+use crate::literal::Scalar;
+use crate::op::{Lowered, OpCode, Signature, attrs, unsigned};
+use crate::shape::{Shape, TensorType};
+
+/// A function as it is printed.
+#[derive(Clone, Debug)]
+pub struct Plain {
+    /// Its parameters are the tensor parameters of the region, then the packed scalars, if there are any; its returns are the
+    /// results asked for.
+    pub function: Body,
+    /// For each op of the function, the node of the region that it stands for; `None` for those that unpack scalars.
+    pub origins: Vec<Option<usize>>,
+}
+
+/// The function for a region that returns the results numbered in `outputs` and takes its scalars packed like this. Those in `fixed` are
+/// constants instead.
+///
+/// # Panics
+/// When `outputs` names a result that the region does not have.
+#[must_use]
+pub fn plain(region: &CanonRegion, outputs: &[u32], pack: &ScalarPack, fixed: &[(u32, Scalar)]) -> Plain {
+    let mut writer = Writer(Graph::with_capacity_of(region.graph()));
+    let params = params(region, pack, fixed, &mut writer);
+    let mut origins = vec![None; writer.0.nodes().len()];
+    let mut results = Vec::with_capacity(region.graph().result_count());
+    for (index, node) in region.graph().nodes().iter().enumerate() {
+        writer.node(node, &params, &mut results);
+        origins.resize(writer.0.nodes().len(), Some(index));
+    }
+    let returns: Vec<Ref> = outputs.iter().map(|&output| results[output as usize]).collect();
+    let function = Body::new(writer.0, &returns).expect("bug: a region returns what it does not make");
+    Plain { function, origins }
+}
+
+/// The values of the region's parameters: those of the function, or what is unpacked.
+fn params(region: &CanonRegion, pack: &ScalarPack, fixed: &[(u32, Scalar)], writer: &mut Writer) -> Vec<Ref> {
+    let types = region.graph().params().iter().zip(region.lifted());
+    let tensor = |(ty, lifted): (&TensorType, &bool)| (!lifted).then(|| writer.0.param(ty.clone()));
+    let tensors: Vec<Option<Ref>> = types.map(tensor).collect();
+    let packed: Vec<(Range<usize>, Ref)> = pack
+        .arguments()
+        .map(|range| {
+            let ty = packed(range.len());
+            (range, writer.0.param(ty))
+        })
+        .collect();
+    let mut slots = pack.slots().iter();
+    let value = |(param, tensor): (u32, Option<Ref>)| {
+        tensor.or_else(|| {
+            let &(dtype, first) = slots.next()?;
+            match fixed.iter().find(|(fixed, _)| *fixed == param) {
+                Some((_, value)) => {
+                    let value = attrs::constant(Arc::new(value.to_literal()));
+                    Some(writer.op(OpCode::Constant, value, &[]))
+                }
+                None => {
+                    let (range, words) = packed.iter().find(|(range, _)| range.contains(&first))?;
+                    Some(writer.unpacked(*words, dtype, first - range.start))
+                }
+            }
+        })
+    };
+    let values: Option<Vec<Ref>> = (0u32..).zip(tensors).map(value).collect();
+    values.expect("bug: a lifted scalar has no place in the packed vector")
+}
+
+impl Plain {
+    /// The function written anew. After `begin`, `node` writes each op with the operands that it now has, and says of each of its
+    /// results what is returned for it and what the ops behind it use.
+    pub(super) fn rewritten<T>(
+        &self,
+        begin: impl FnOnce(&mut Writer) -> T,
+        mut node: impl FnMut(&mut Writer, &T, &Node, Refs) -> SmallVec<[(Ref, Ref); 2]>,
+    ) -> Plain {
+        let graph = self.function.graph();
+        let mut writer = Writer(Graph::with_capacity_of(graph));
+        let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+        let begun = begin(&mut writer);
+        let mut origins = vec![None; writer.0.nodes().len()];
+        let (mut returned, mut used) = (Vec::new(), Vec::new());
+        for (old, &origin) in graph.nodes().iter().zip(&self.origins) {
+            let operands: Refs =
+                old.operands().iter().map(|&operand| pick(operand, &params, &used)).collect();
+            let (results, uses): (Vec<Ref>, Vec<Ref>) =
+                node(&mut writer, &begun, old, operands).into_iter().unzip();
+            returned.extend(results);
+            used.extend(uses);
+            origins.resize(writer.0.nodes().len(), origin);
+        }
+        let returns: Vec<Ref> =
+            self.function.returns().iter().map(|&value| pick(value, &params, &returned)).collect();
+        let function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
+        Plain { function, origins }
+    }
+
+    /// The function with each returned value replaced by `map` of it. The ops that `map` writes
+    /// stand for the last node of the region.
+    pub(super) fn with_returns(mut self, mut map: impl FnMut(&mut Writer, Ref) -> Ref) -> Plain {
+        let mut writer = Writer(self.function.graph().clone());
+        let returns: Vec<Ref> =
+            self.function.returns().iter().map(|&returned| map(&mut writer, returned)).collect();
+        let last = self.origins.last().copied().flatten();
+        self.origins.resize(writer.0.nodes().len(), last);
+        self.function = Body::new(writer.0, &returns).expect("bug: a function returns what it does not make");
+        self
+    }
+}
+
+/// A body written anew: `node` writes each op with the operands that it now has, and returns its
+/// results.
+pub(super) fn rewritten_body(body: &Body, mut node: impl FnMut(&mut Writer, &Node, Refs) -> Refs) -> Body {
+    let graph = body.graph();
+    let mut writer = Writer(Graph::with_capacity_of(graph));
+    let params: Vec<Ref> = graph.params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let mut results = Vec::with_capacity(graph.result_count());
+    for old in graph.nodes() {
+        let operands = old.operands().iter().map(|&operand| pick(operand, &params, &results)).collect();
+        results.extend(node(&mut writer, old, operands));
+    }
+    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
+    Body::new(writer.0, &returns).expect("bug: a body returns what it does not make")
+}
+
+/// The function under construction.
+pub(super) struct Writer(pub(super) Graph);
+
+impl Writer {
+    /// An op that cannot be refused, because it follows from calls that were accepted.
+    pub(super) fn op(&mut self, op: OpCode, attrs: Attrs, operands: &[Ref]) -> Ref {
+        let made = self.0.push_lowered(op, attrs, &[], operands);
+        made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"))[0]
+    }
+
+    /// One of some branches; the operands are the index, then what the branches capture, which are their parameters.
+    pub(super) fn branches(&mut self, bodies: &[Arc<Body>], operands: &[Ref]) -> Refs {
+        let (index, captured) = operands.split_first().expect("bug: a branch is taken without an index");
+        let (used, bodies) = used_captures(captured, bodies);
+        let operands: Refs = std::iter::once(*index).chain(used).collect();
+        let types: Vec<TensorType> = operands.iter().map(|&operand| self.type_of(operand)).collect();
+        let made = Signature::infer(OpCode::Case, Attrs::none(), &bodies, &types);
+        let made =
+            made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+        self.0.push_signature(Arc::new(made), operands)
+    }
+
+    /// The scalar that begins at a word of the packed vector.
+    pub(super) fn unpacked(&mut self, packed: Ref, dtype: DType, first: usize) -> Ref {
+        let wide = dtype.size() > 4;
+        let (from, to) = (first as i64, first as i64 + if wide { 2 } else { 1 });
+        let words = self.op(OpCode::Slice, attrs::slice(&[from], &[to], &[1]), &[packed]);
+        if wide {
+            return self.op(OpCode::BitcastConvert, attrs::convert(dtype), &[words]);
+        }
+        let word = self.op(OpCode::Reshape, attrs::reshape(Shape::scalar()), &[words]);
+        if dtype == DType::Bool {
+            return self.op(OpCode::Convert, attrs::convert(dtype), &[word]);
+        }
+        let unsigned = unsigned(dtype.bits());
+        let narrow = match unsigned {
+            DType::U32 => word,
+            _ => self.op(OpCode::Convert, attrs::convert(unsigned), &[word]),
+        };
+        if dtype == unsigned {
+            narrow
+        } else {
+            self.op(OpCode::BitcastConvert, attrs::convert(dtype), &[narrow])
+        }
+    }
+
+    /// The ops of a graph, each lowered, for parameters that have these values; its results.
+    fn graph(&mut self, graph: &Graph, params: &[Ref]) -> Vec<Ref> {
+        let mut results = Vec::with_capacity(graph.result_count());
+        graph.nodes().iter().for_each(|node| self.node(node, params, &mut results));
+        results
+    }
+
+    /// What a node is lowered as; its results are appended.
+    fn node(&mut self, node: &Node, params: &[Ref], results: &mut Vec<Ref>) {
+        let operands: Refs = node.operands().iter().map(|&operand| pick(operand, params, results)).collect();
+        let signature = node.signature();
+        match (signature.def().lower)(&signature.call()) {
+            Lowered::Itself => results.extend(self.call(signature, operands)),
+            Lowered::As(op) => {
+                let other = signed(op, signature, signature.bodies());
+                results.extend(self.call(&other, operands));
+            }
+            Lowered::Body(body) => {
+                // What an expansion consists of is taken as it stands: it may use the very op it stands for.
+                let mut made = Vec::with_capacity(body.graph().result_count());
+                for node in body.graph().nodes() {
+                    let inner =
+                        node.operands().iter().map(|&operand| pick(operand, &operands, &made)).collect();
+                    made.extend(self.call(node.signature(), inner));
+                }
+                results.extend(body.returns().iter().map(|&value| pick(value, &operands, &made)));
+            }
+            Lowered::Inline(body) => {
+                let made = self.graph(body.graph(), &operands);
+                results.extend(body.returns().iter().map(|&value| pick(value, &operands, &made)));
+            }
+        }
+    }
+
+    /// A call as it is, but for what its bodies are lowered as and what they capture.
+    fn call(&mut self, signature: &Arc<Signature>, operands: Refs) -> Refs {
+        let captures = signature.def().captures;
+        if captures.is_none() && signature.bodies().iter().all(|body| is_plain(body)) {
+            return self.0.push_signature(signature.clone(), operands);
+        }
+        let bodies: Vec<Arc<Body>> = signature.bodies().iter().map(lowered_body).collect();
+        let Some(first) = captures else {
+            return self.0.push_signature(signed(signature.op(), signature, &bodies), operands);
+        };
+        capturing(&mut self.0, signature, first, &bodies, &operands)
+    }
+
+    pub(super) fn type_of(&self, value: Ref) -> TensorType {
+        self.0.type_of(value).expect("bug: an operand that nothing makes").clone()
+    }
+}
+
+/// The value in the function of an operand in a graph whose parameters and results so far are these.
+pub(super) fn pick(value: Ref, params: &[Ref], results: &[Ref]) -> Ref {
+    match value {
+        Ref::Param(index) => params[index as usize],
+        Ref::Result(index) => results[index as usize],
+    }
+}
+
+/// Appends a call with these bodies, whose operands after the first so many are what they capture.
+fn capturing(
+    graph: &mut Graph,
+    like: &Arc<Signature>,
+    first: usize,
+    bodies: &[Arc<Body>],
+    operands: &[Ref],
+) -> Refs {
+    let (stated, captured) = operands.split_at(first);
+    let (used, bodies) = used_captures(captured, bodies);
+    let operands: Refs = stated.iter().copied().chain(used).collect();
+    let type_of =
+        |&operand: &Ref| graph.type_of(operand).expect("bug: an operand that nothing makes").clone();
+    let types: Vec<TensorType> = operands.iter().map(type_of).collect();
+    let made = Signature::infer(like.op(), like.attrs().clone(), &bodies, &types);
+    let made = made.unwrap_or_else(|error| panic!("bug: the lowering makes an op that is refused: {error}"));
+    graph.push_signature(Arc::new(made), operands)
+}
+
+/// Text says what a body captures by using it. So what is not used is left out, what is captured twice is captured once, and
+/// the order is that of the first uses. What is one value for a body is one for the bodies in it.
+pub(super) fn used_captures(captured: &[Ref], bodies: &[Arc<Body>]) -> (Vec<Ref>, Vec<Arc<Body>>) {
+    let mut used: Vec<Ref> = Vec::new();
+    let mut note = |value: &Ref| match value {
+        Ref::Param(index) if !used.contains(&captured[*index as usize]) => {
+            used.push(captured[*index as usize])
+        }
+        _ => {}
+    };
+    for body in bodies {
+        body.graph().nodes().iter().flat_map(Node::operands).for_each(&mut note);
+        body.returns().iter().for_each(&mut note);
+    }
+    let place = |value: Ref| match value {
+        Ref::Param(index) => {
+            let place = used.iter().position(|&outer| outer == captured[index as usize]);
+            Ref::Param(place.expect("bug: a capture is used that was not noted") as u32)
+        }
+        result => result,
+    };
+    let body = |body: &Arc<Body>| {
+        let mut graph = Graph::with_capacity_of(body.graph());
+        for outer in &used {
+            let index = captured.iter().position(|value| value == outer).unwrap_or_default();
+            graph.param(body.graph().params()[index].clone());
+        }
+        for node in body.graph().nodes() {
+            let operands: Refs = node.operands().iter().map(|&value| place(value)).collect();
+            let signature = node.signature();
+            match signature.def().captures {
+                Some(first) if has_twice(&operands[first..]) => {
+                    capturing(&mut graph, signature, first, signature.bodies(), &operands);
+                }
+                _ => {
+                    graph.push_signature(signature.clone(), operands);
+                }
+            }
+        }
+        let returns: Vec<Ref> = body.returns().iter().map(|&value| place(value)).collect();
+        Arc::new(Body::new(graph, &returns).expect("bug: a body returns what it does not make"))
+    };
+    let bodies = bodies.iter().map(body).collect();
+    (used, bodies)
+}
+
+fn has_twice(values: &[Ref]) -> bool {
+    values.iter().enumerate().any(|(place, value)| values[..place].contains(value))
+}
+
+/// Another op, or one with other bodies, on the same operands. One that does not fit the limits, because bodies nest deeper
+/// in what others are lowered as, stays as it is.
+pub(super) fn signed(op: OpCode, like: &Arc<Signature>, bodies: &[Arc<Body>]) -> Arc<Signature> {
+    match Signature::infer(op, like.attrs().clone(), bodies, like.operands()) {
+        Ok(signature) => Arc::new(signature),
+        Err(error) => {
+            debug_assert!(
+                error.fault() == OpErrorKind::Limit,
+                "bug: the lowering makes an op that is refused: {error}"
+            );
+            like.clone()
+        }
+    }
+}
+
+/// Whether every op of a body, and of those in it, is lowered as itself and captures nothing.
+fn is_plain(body: &Body) -> bool {
+    body.graph().nodes().iter().map(|node| node.signature()).all(|signature| {
+        signature.def().captures.is_none()
+            && matches!((signature.def().lower)(&signature.call()), Lowered::Itself)
+            && signature.bodies().iter().all(|body| is_plain(body))
+    })
+}
+
+fn lowered_body(body: &Arc<Body>) -> Arc<Body> {
+    if is_plain(body) {
+        return body.clone();
+    }
+    let mut writer = Writer(Graph::with_capacity_of(body.graph()));
+    let params: Vec<Ref> = body.graph().params().iter().map(|ty| writer.0.param(ty.clone())).collect();
+    let results = writer.graph(body.graph(), &params);
+    let returns: Vec<Ref> = body.returns().iter().map(|&value| pick(value, &params, &results)).collect();
+    Arc::new(Body::new(writer.0, &returns).expect("bug: a body returns what it does not make"))
+}

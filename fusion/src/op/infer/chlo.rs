@@ -1,0 +1,304 @@
+//! The ops of the CHLO dialect that are not elementwise, by the verifiers of `openxla/stablehlo`
+//! (`stablehlo/dialect/ChloOps.cpp`).
+
+use smallvec::SmallVec;
+
+use super::contraction::{DotDims, free_dims, paired, precision, result_dtype};
+use crate::DType;
+use crate::attr::AttrValue;
+use crate::dtype::DTypeSet;
+use crate::error::{OpError, OpErrorKind};
+use crate::op::def::{Call, Results, one};
+use crate::shape::TensorType;
+
+/// `top_k`: the last dimension becomes `k` long, in values and in indices.
+pub(in crate::op) fn top_k(call: &Call<'_>) -> Result<Results, OpError> {
+    let operand = call.operand(0);
+    call.dtype_in(0, call.def.dtypes)?;
+    let mut dims = operand.dims().to_vec();
+    let Some(last) = dims.last_mut() else {
+        return Err(call.shape_error(format!("the operand is {operand}"), "it must have a dimension"));
+    };
+    let k = call.attr().int(0);
+    match u64::try_from(k) {
+        Ok(k) if k <= *last => *last = k,
+        _ => {
+            return Err(call.attr_error(
+                format!("k is {k} and the last dimension of the operand is {last}"),
+                format!("k must be from 0 to {last}"),
+            ));
+        }
+    }
+    // The indices are `i32`.
+    if operand.dims().last().is_some_and(|&size| size > i32::MAX as u64) {
+        return Err(call.error(
+            OpErrorKind::Limit,
+            format!("the operand is {operand}"),
+            format!("the last dimension has at most {} elements", i32::MAX),
+        ));
+    }
+    Ok([call.ty(operand.dtype(), &dims)?, call.ty(DType::I32, &dims)?].into_iter().collect())
+}
+
+/// What kind of dimension of lhs falls into groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ragged {
+    /// A free one: each of its groups is multiplied with a part of rhs, which the group dimension of rhs selects.
+    Free {
+        /// The group dimension of rhs.
+        group: usize,
+    },
+    /// A contracting one: each of its groups is summed into a result of its own.
+    Contracting,
+    /// A batching one. What is multiplied with what does not depend on the groups.
+    Batching,
+}
+
+/// Dimension numbers of a `ragged_dot` call that passed its rule or is passing it.
+#[derive(Clone, Debug)]
+pub struct RaggedDims<'a> {
+    /// The dimension numbers of the products.
+    pub dot: DotDims<'a>,
+    /// The kind of the ragged dimension.
+    pub kind: Ragged,
+    /// The ragged dimension of lhs.
+    pub ragged: usize,
+    /// The dimensions of lhs for each of whose indices there may be other group sizes: those of its kind before the ragged
+    /// one, and before them the batching ones.
+    pub prefix: SmallVec<[usize; 6]>,
+    /// Number of groups.
+    pub groups: u64,
+}
+
+impl<'a> RaggedDims<'a> {
+    /// The dimension numbers of a call.
+    ///
+    /// # Errors
+    /// If they do not fit the operands.
+    pub fn of(call: &Call<'a>) -> Result<RaggedDims<'a>, OpError> {
+        let (lhs, rhs, sizes) = (call.operand(0), call.operand(1), call.operand(2));
+        let dot = DotDims::of(call.attr());
+        let group = call.attr().group(0);
+        let (raggeds, group_dims) = (group.ints(4), group.ints(5));
+        let &[ragged] = raggeds else {
+            return Err(call.attr_error(
+                format!("lhs_ragged_dimensions has {} entries", raggeds.len()),
+                "lhs has exactly one ragged dimension",
+            ));
+        };
+        let ragged_axis = call.axis("lhs_ragged_dimensions", ragged, lhs.rank())?;
+        let as_axes = |axes: &[i64]| axes.iter().map(|&axis| axis as usize).collect::<SmallVec<[usize; 6]>>();
+        let before = |axes: &[i64]| as_axes(axes.split(|&axis| axis == ragged).next().unwrap_or(&[]));
+        let mut prefix = as_axes(dot.lhs_batch);
+        let kind = if dot.lhs_batch.contains(&ragged) {
+            prefix = before(dot.lhs_batch);
+            Ragged::Batching
+        } else if dot.lhs_contract.contains(&ragged) {
+            prefix.extend(before(dot.lhs_contract));
+            Ragged::Contracting
+        } else {
+            let used = |axis: i64| dot.lhs_batch.contains(&axis) || dot.lhs_contract.contains(&axis);
+            prefix.extend((0..ragged).filter(|&axis| !used(axis)).map(|axis| axis as usize));
+            Ragged::Free { group: 0 }
+        };
+        let groups = match *sizes.dims() {
+            [groups] => groups,
+            [ref prefixes @ .., groups] if prefix.iter().map(|&axis| &lhs.dims()[axis]).eq(prefixes) => {
+                groups
+            }
+            _ => {
+                let per: Vec<String> = prefix.iter().map(|&axis| lhs.dims()[axis].to_string()).collect();
+                return Err(call.shape_error(
+                    format!("group_sizes is {sizes}"),
+                    format!(
+                        "its shape must be [groups], or [{}, groups] after the dimensions of lhs",
+                        per.join(", ")
+                    ),
+                ));
+            }
+        };
+        let kind = match (kind, group_dims) {
+            (Ragged::Free { .. }, &[group]) => {
+                let axis = call.axis("rhs_group_dimensions", group, rhs.rank())?;
+                if dot.rhs_batch.contains(&group) || dot.rhs_contract.contains(&group) {
+                    return Err(call.attr_error(
+                        format!("the group dimension of rhs is {group}"),
+                        "it must be neither a batching nor a contracting one",
+                    ));
+                }
+                if rhs.dims()[axis] != groups {
+                    return Err(call.shape_error(
+                        format!("the group dimension of rhs is {}, group_sizes is {sizes}", rhs.dims()[axis]),
+                        "rhs has one part per group",
+                    ));
+                }
+                Ragged::Free { group: axis }
+            }
+            (Ragged::Contracting | Ragged::Batching, []) => kind,
+            (kind, _) => {
+                let (what, wanted) = match kind {
+                    Ragged::Free { .. } => ("free", "one"),
+                    Ragged::Contracting => ("contracting", "none"),
+                    Ragged::Batching => ("batching", "none"),
+                };
+                return Err(call.attr_error(
+                    format!(
+                        "the ragged dimension is {what}, rhs_group_dimensions has {} entries",
+                        group_dims.len()
+                    ),
+                    format!("it must have {wanted}"),
+                ));
+            }
+        };
+        Ok(RaggedDims { dot, kind, ragged: ragged_axis, prefix, groups })
+    }
+}
+
+/// `ragged_dot`: as `dot_general`, without the group dimension of rhs, and with one for the groups in front where each has
+/// a result of its own.
+pub(in crate::op) fn ragged_dot(call: &Call<'_>) -> Result<Results, OpError> {
+    let (lhs, rhs) = (call.operand(0), call.operand(1));
+    call.dtype_in(0, call.def.dtypes)?;
+    call.dtype_in(1, call.def.dtypes)?;
+    call.dtype_in(2, DTypeSet::INT)?;
+    paired(call, DotDims::of(call.attr()))?;
+    let RaggedDims { dot, kind, groups, .. } = RaggedDims::of(call)?;
+    precision(call, 1)?;
+    let dtype = result_dtype(call, call.attr().dtype(2))?;
+    if !call.def.dtypes.contains(dtype) {
+        let given = format!("the result is asked for as {dtype}");
+        return Err(call.error(OpErrorKind::DType, given, "it must have a zero for what lies in no group"));
+    }
+    let mut out: SmallVec<[u64; 8]> = SmallVec::new();
+    if kind == Ragged::Contracting {
+        out.push(groups);
+    }
+    out.extend(dot.lhs_batch.iter().map(|&axis| lhs.dims()[axis as usize]));
+    out.extend(free_dims(lhs, dot.lhs_batch, dot.lhs_contract));
+    let mut without_group = dot.rhs_contract.to_vec();
+    if let Ragged::Free { group } = kind {
+        without_group.push(group as i64);
+    }
+    out.extend(free_dims(rhs, dot.rhs_batch, &without_group));
+    Ok(one(call.ty(dtype, &out)?))
+}
+
+/// Places of the attributes of a scan.
+pub(crate) mod scan_attr {
+    pub(crate) const DIMENSION: usize = 0;
+    pub(crate) const SIZE: usize = 1;
+    pub(crate) const REVERSE: usize = 2;
+    pub(crate) const OPERANDS: usize = 4;
+    pub(crate) const RESULTS: usize = 5;
+}
+
+/// What a `scan` call that passed its rule, or is passing it, goes over.
+#[derive(Clone, Debug)]
+pub struct ScanDims {
+    /// The dimension of inputs and outputs along which the scan goes.
+    pub axis: usize,
+    /// Number of steps.
+    pub size: u64,
+    /// Whether it goes from the last slice to the first.
+    pub reverse: bool,
+    /// Number of operands that are inputs; the others are the first carried values.
+    pub inputs: usize,
+    /// Number of results that are outputs; the others are the last carried values.
+    pub outputs: usize,
+}
+
+impl ScanDims {
+    /// What a call goes over.
+    ///
+    /// # Errors
+    /// If the attributes do not fit the operands.
+    pub fn of(call: &Call<'_>) -> Result<ScanDims, OpError> {
+        let returned = call.bodies[0].return_types().len();
+        // Two numbers that sum up to `len`.
+        let segments = |name: &str, place: usize, len: usize| match *call.attr().ints(place) {
+            [first, rest] if first >= 0 && rest >= 0 && first.checked_add(rest) == Some(len as i64) => {
+                Ok((first as usize, rest as usize))
+            }
+            ref given => Err(call.attr_error(
+                format!("{name} is {given:?}"),
+                format!("it must be two numbers that sum up to {len}"),
+            )),
+        };
+        let (inputs, inits) = segments("operandSegmentSizes", scan_attr::OPERANDS, call.operands.len())?;
+        let (outputs, carries) = segments("resultSegmentSizes", scan_attr::RESULTS, returned)?;
+        if inits != carries {
+            return Err(call.attr_error(
+                format!("{inits} values are carried in and {carries} out"),
+                "as many must be carried in as out",
+            ));
+        }
+        if inputs + outputs == 0 {
+            return Err(call.attr_error("there are neither inputs nor outputs", "there must be one of them"));
+        }
+        let dimension = call.attr().int(scan_attr::DIMENSION);
+        let mut size =
+            match call.attrs.values()[scan_attr::SIZE] {
+                AttrValue::Int(size) => Some(u64::try_from(size).map_err(|_| {
+                    call.attr_error(format!("scan_dim_size is {size}"), "it must be at least 0")
+                })?),
+                _ => None,
+            };
+        let mut axis = usize::try_from(dimension).unwrap_or(usize::MAX);
+        for (index, input) in call.operands[..inputs].iter().enumerate() {
+            axis = call.axis("dimension", dimension, input.rank())?;
+            let dim = input.dims()[axis];
+            if size.is_some_and(|size| size != dim) {
+                return Err(call.shape_error(
+                    format!(
+                        "dimension {dimension} of {} is {dim}, there are {} steps",
+                        call.name(index),
+                        size.unwrap_or(0)
+                    ),
+                    "it must be the same in all inputs, and scan_dim_size where that is given",
+                ));
+            }
+            size = Some(dim);
+        }
+        let size = size.ok_or_else(|| {
+            call.attr_error(
+                "there are no inputs and no scan_dim_size",
+                "one of them must say how many steps there are",
+            )
+        })?;
+        let reverse = call.attrs.values()[scan_attr::REVERSE] == AttrValue::Bool(true);
+        Ok(ScanDims { axis, size, reverse, inputs, outputs })
+    }
+}
+
+/// `scan`: the outputs' slices put together along the dimension, then what is carried last.
+pub(in crate::op) fn scan(call: &Call<'_>) -> Result<Results, OpError> {
+    let ScanDims { axis, size, inputs, outputs, .. } = ScanDims::of(call)?;
+    let mut params: Vec<TensorType> = Vec::new();
+    for input in &call.operands[..inputs] {
+        let mut dims = input.dims().to_vec();
+        dims.remove(axis);
+        params.push(call.ty(input.dtype(), &dims)?);
+    }
+    params.extend(call.operands[inputs..].iter().cloned());
+    let returned: Vec<TensorType> = call.bodies[0].return_types().cloned().collect();
+    // The outputs may have any type; what is carried keeps its own.
+    let wanted = [&returned[..outputs], &params[inputs..]].concat();
+    call.body_type(0, &params, &wanted)?;
+    let mut results = Results::new();
+    for (index, ty) in returned.into_iter().enumerate() {
+        if index >= outputs {
+            results.push(ty);
+            continue;
+        }
+        if axis > ty.rank() {
+            return Err(call.attr_error(
+                format!("dimension is {} and the body returns {ty}", call.attr().int(scan_attr::DIMENSION)),
+                format!("the output of its slices has dimensions 0 to {}", ty.rank()),
+            ));
+        }
+        let mut dims = ty.dims().to_vec();
+        dims.insert(axis, size);
+        results.push(call.ty(ty.dtype(), &dims)?);
+    }
+    Ok(results)
+}

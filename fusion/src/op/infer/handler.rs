@@ -1,0 +1,49 @@
+//! Calls of handlers.
+
+use crate::dtype::DTypeSet;
+use crate::error::{OpError, OpErrorKind};
+use crate::handler;
+use crate::op::attrs::custom_call_at as at;
+use crate::op::def::{Call, Results};
+use crate::shape::{TensorType, listed};
+
+/// The target is known, takes these operands and gives its results; the flag says what the target says.
+pub(in crate::op) fn custom_call(call: &Call<'_>) -> Result<Results, OpError> {
+    let (name, config) = (call.attr().name(at::TARGET), call.attr().config(at::CONFIG));
+    let Some(target) = handler::target(name) else {
+        let known = match handler::target_names().as_slice() {
+            [] => "none is".to_owned(),
+            names => format!("these are: {}", names.join(", ")),
+        };
+        return Err(call
+            .error(OpErrorKind::Attribute, format!("no handler is registered as {name}"), known)
+            .hint(
+                "register it with handler::register, or allow a function of the plugin with handler::allow",
+            ));
+    };
+    let stated = call.attr().bool(at::EFFECT);
+    if stated != target.has_side_effect() {
+        return Err(call.error(
+            OpErrorKind::Attribute,
+            format!("has_side_effect is {stated}"),
+            format!("that of {name} is {}", target.has_side_effect()),
+        ));
+    }
+    let whole = |ty: &&TensorType| !DTypeSet::WHOLE_BYTES.contains(ty.dtype());
+    let narrow = |ty: &TensorType| {
+        let what = format!("{name} is given or gives {ty}");
+        call.error(OpErrorKind::DType, what, "handlers work on elements of whole bytes")
+            .hint("convert elements of 2 and 4 bits to i8 or u8 first")
+    };
+    if let Some(ty) = call.operands.iter().find(whole) {
+        return Err(narrow(ty));
+    }
+    let results = target.results(call.operands, config).map_err(|problem| {
+        let given = format!("{name} was given {} {config:?}", listed(call.operands));
+        call.error(OpErrorKind::Shape, given, problem)
+    })?;
+    match results.iter().find(whole) {
+        Some(ty) => Err(narrow(ty)),
+        None => Ok(results.into()),
+    }
+}

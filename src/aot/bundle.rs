@@ -1,0 +1,284 @@
+//! Bundles: entries on their way from one machine to another one like it.
+//!
+//! ```text
+//! offset  size
+//!      0     8  magic
+//!      8     4  number of entries
+//!     12        for each: length (8), name (32), the entry, sealed with the bundle's key
+//! ```
+//!
+//! Numbers are little-endian. The secret of a user never leaves; a bundle has a key of its own, which the two sides share, and what is
+//! imported is sealed anew with the secret of the user who imports it. Whoever has the key of a bundle can make one that runs what they like.
+//!
+//! Input: a folder, and a key. Output: a file; or entries in the folder. Invariants:
+//! - Of a bundle in which anything is wrong nothing is imported, and of an entry of which the header is wrong nothing more is read.
+//! - What is imported is executables, by requests of this build, and notes of environments; an entry that is there and good stays.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use fuseline_cache::disk::Output;
+use fuseline_cache::{HEADER, Kind, Name, Record, Sealer, Secret, announced, disk};
+use fuseline_fusion::Bytes;
+
+use super::inspect::{EntryFile, Folder};
+use crate::error::{Error, Result};
+use crate::store::{self, Recipe};
+
+const MAGIC: [u8; 8] = *b"FUSEBNDL";
+
+/// Most entries of a bundle.
+const MAX_ENTRIES: u32 = 1_000_000;
+
+/// Purpose of the derived key: a bundle's is never that of a folder, even if somebody gives both the same bytes.
+const KEY: &str = "fuseline cache 2026-11 key of bundles, format 1";
+
+/// What a bundle is sealed with.
+#[derive(Clone)]
+pub struct BundleKey(Sealer);
+
+impl BundleKey {
+    /// From 32 bytes that should be random.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> BundleKey {
+        BundleKey(Sealer::new(&Secret::new(blake3::derive_key(KEY, key))))
+    }
+
+    /// Reads a key: a file of 32 bytes that nobody but its owner may use (see [`read_key`](disk::read_key)).
+    ///
+    /// # Errors
+    /// When it is not that.
+    pub fn read(path: impl AsRef<Path>) -> Result<BundleKey> {
+        disk::read_key(path.as_ref())
+            .map(|key| BundleKey::new(&key))
+            .map_err(|off| Error::setup(off.to_string()))
+    }
+
+    /// Makes a key of random bytes, in a file that was not there.
+    ///
+    /// # Errors
+    /// When it was, or cannot be written.
+    pub fn make(path: impl AsRef<Path>) -> Result<BundleKey> {
+        let path = path.as_ref();
+        let failed =
+            |error: std::io::Error| Error::setup(format!("{} cannot be written: {error}", path.display()));
+        let key = disk::random_key().map_err(failed)?;
+        let path = &disk::resolve_new(path).map_err(failed)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        Output::new(file).write_all(&key).map_err(|error| {
+            // A part of a key is none, and would be in the way of the next attempt.
+            drop(std::fs::remove_file(path));
+            failed(error)
+        })?;
+        Ok(BundleKey::new(&key))
+    }
+}
+
+impl std::fmt::Debug for BundleKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BundleKey(..)")
+    }
+}
+
+/// What went into a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Executables.
+    pub executables: usize,
+    /// Environments that they belong to.
+    pub environments: usize,
+    /// Length of the bundle.
+    pub bytes: Bytes,
+}
+
+/// What came out of a bundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Executables that were added.
+    pub added: usize,
+    /// Executables that were there.
+    pub present: usize,
+    /// Environments that were not known here.
+    pub environments: usize,
+}
+
+/// Writes executables to a bundle. `files` are those of a folder; what of them is no executable is left out.
+///
+/// # Errors
+/// When an entry is damaged, or the file cannot be written.
+pub fn export(
+    folder: &Folder,
+    files: &[EntryFile],
+    key: &BundleKey,
+    path: impl AsRef<Path>,
+) -> Result<Exported> {
+    let path = path.as_ref();
+    let failed =
+        |error: std::io::Error| Error::setup(format!("{} cannot be written: {error}", path.display()));
+    let read = |name: &Name| {
+        folder.disk.open_entry(name).map_err(|unusable| {
+            Error::setup(format!(
+                "entry {name} cannot be exported: {unusable}; `fuseline cache verify` tells more"
+            ))
+        })
+    };
+    let mut exported = Exported::default();
+    let mut environments = BTreeSet::new();
+    let path = &disk::resolve_new(path).map_err(failed)?;
+    let (partial, file) = create_beside(path).map_err(failed)?;
+    let mut file = Output::new(file);
+    let written = (|| {
+        let mut out = BufWriter::new(&mut file);
+        out.write_all(&MAGIC).map_err(failed)?;
+        // The number of entries, which is not known yet.
+        out.write_all(&[0; 4]).map_err(failed)?;
+        let mut put = |record: &Record| {
+            let bytes = key.0.seal(record);
+            out.write_all(&(bytes.len() as u64).to_le_bytes()).map_err(failed)?;
+            out.write_all(record.name().as_bytes()).map_err(failed)?;
+            out.write_all(&bytes).map_err(failed)
+        };
+        for file in files {
+            let Some(record) = read(&file.name)?.filter(|record| record.kind == Kind::Artifact) else {
+                continue;
+            };
+            put(&record)?;
+            environments.insert(record.environment);
+            exported.executables += 1;
+        }
+        for environment in environments {
+            if let Some(record) = read(&store::Environment::request(environment).name())? {
+                put(&record)?;
+                exported.environments += 1;
+            }
+        }
+        let count = u32::try_from(exported.executables + exported.environments)
+            .ok()
+            .filter(|&count| count <= MAX_ENTRIES)
+            .ok_or_else(|| Error::setup(format!("a bundle has at most {MAX_ENTRIES} entries")))?;
+        out.flush().map_err(failed)?;
+        drop(out);
+        let file = file.file();
+        std::os::unix::fs::FileExt::write_all_at(file, &count.to_le_bytes(), MAGIC.len() as u64)
+            .map_err(failed)?;
+        exported.bytes = Bytes(file.metadata().map_err(failed)?.len());
+        std::fs::rename(&partial, path).map_err(failed)
+    })();
+    if written.is_err() {
+        drop(std::fs::remove_file(&partial));
+    }
+    written.map(|()| exported)
+}
+
+/// Makes a file that has another name until it is whole, one that nothing had: a link of somebody else's is not written through.
+fn create_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
+    let name = path.file_name().ok_or(std::io::ErrorKind::IsADirectory)?;
+    let random = Name::new(disk::random_key()?).to_string();
+    let mut other = name.to_owned();
+    other.push(format!(".{}.partial", &random[..16]));
+    let other = path.with_file_name(other);
+    let file = OpenOptions::new().write(true).create_new(true).open(&other)?;
+    Ok((other, file))
+}
+
+/// Adds the entries of a bundle to a folder.
+///
+/// # Errors
+/// When anything is wrong with the bundle, or it was sealed with another key; then nothing was added. When an entry cannot be stored.
+pub fn import(folder: &Folder, key: &BundleKey, path: impl AsRef<Path>) -> Result<Imported> {
+    let path = path.as_ref();
+    // Once to check all of it, and again, checked again, to take it.
+    let most = folder.disk.config().max_bytes;
+    each(key, path, most, |_| Ok(()))?;
+    let mut imported = Imported::default();
+    each(key, path, most, |record| {
+        let name = record.name();
+        let is_note = record.kind == Kind::Note;
+        if folder.disk.open_entry(&name).is_ok_and(|there| there.is_some()) {
+            imported.present += usize::from(!is_note);
+            return Ok(());
+        }
+        if !folder.disk.store(&record) {
+            return Err(format!("it could not be stored in {}", folder.path().display()));
+        }
+        imported.added += usize::from(!is_note);
+        imported.environments += usize::from(is_note);
+        Ok(())
+    })?;
+    Ok(imported)
+}
+
+/// Reads a bundle, and checks each entry. `most` is what one may have for there to be room for it.
+fn each(
+    key: &BundleKey,
+    path: &Path,
+    most: u64,
+    mut take: impl FnMut(Record) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let wrong = |why: String| Error::setup(format!("{} is not imported: {why}", path.display()));
+    let (file, mut left) = disk::open_given(path).map_err(|error| wrong(error.to_string()))?;
+    let mut input = BufReader::new(file);
+    let cut_off = || wrong("it is cut off".to_owned());
+    let mut bytes = |len: u64| {
+        left = left.checked_sub(len).ok_or_else(cut_off)?;
+        let mut bytes = Vec::new();
+        let read =
+            input.by_ref().take(len).read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
+        if read as u64 == len { Ok((bytes, left)) } else { Err(cut_off()) }
+    };
+    if bytes(8)?.0 != MAGIC {
+        return Err(wrong("it is no bundle of `fuseline cache export`".to_owned()));
+    }
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
+    let count = number(&bytes(4)?.0);
+    if count > u64::from(MAX_ENTRIES) {
+        return Err(wrong(format!("a bundle has at most {MAX_ENTRIES} entries, and it says {count}")));
+    }
+    for place in 1..=count {
+        let wrong = |why: &str| wrong(format!("entry {place} of {count}: {why}"));
+        let len = number(&bytes(8)?.0);
+        let name = Name::new(bytes(32)?.0.try_into().map_err(|_| cut_off())?);
+        let mut sealed = bytes(HEADER as u64)?.0;
+        // Nothing is read that the entry itself does not announce, and nothing that there would be no room for.
+        let announced = announced(&name, &sealed).map_err(|damage| wrong(&damage.to_string()))?;
+        if announced != len {
+            return Err(wrong("its length is not what it says"));
+        }
+        if len > most {
+            return Err(wrong(&format!("it has {len} bytes, and all entries here may have {most} together")));
+        }
+        sealed.extend(bytes(len - HEADER as u64)?.0);
+        let opened = key.0.open(&name, sealed);
+        let record = opened.map_err(|damage| {
+            wrong(&format!("{damage}; is the key the one that the bundle was exported with?"))
+        })?;
+        check(&record).map_err(|why| wrong(&why))?;
+        take(record).map_err(|why| wrong(&why))?;
+    }
+    // Of none at all too.
+    let (_, rest) = bytes(0)?;
+    if rest > 0 {
+        return Err(wrong(format!("{rest} bytes follow its last entry")));
+    }
+    Ok(())
+}
+
+/// Whether an entry is one that a bundle may have.
+fn check(record: &Record) -> std::result::Result<(), String> {
+    match record.kind {
+        Kind::Artifact => Recipe::decode(&record.request).map(drop),
+        Kind::Note => match store::Environment::of_note(record) {
+            Some(environment)
+                if environment.fingerprint() == record.environment
+                    && store::Environment::request(record.environment) == record.request() =>
+            {
+                Ok(())
+            }
+            _ => Err("it is a note, and not of an environment".to_owned()),
+        },
+        Kind::NotWorthIt => Err("it is no executable".to_owned()),
+    }
+}

@@ -1,0 +1,224 @@
+//! Compiling what a manifest says for devices that need not be here.
+//!
+//! Input: a plugin's name for such devices. Output: entries of the disk cache that a run finds where they are, with the same plugin file, client
+//! options and flags; [`super::export`] takes them there.
+//!
+//! Invariant:
+//! - Nothing of what is made is loaded or run here. What it is stored under is what a run there asks for, as far as the plugin says the same of its
+//!   topology and of its client (D1 in `src/device/compiler.rs`); where it does not, that run misses and compiles.
+
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use fuseline_cache::Kind;
+use fuseline_cache::disk::{JoinOutcome, Stage as Attempt};
+use fuseline_fusion::Site;
+use fuseline_fusion::canon::EnvFingerprint;
+use fuseline_sync::schedule::{CompilePool, Work};
+
+use super::warm::{check, gather, in_order};
+use super::{Environment, Manifest, Warmed};
+use crate::config::EngineConfig;
+use crate::device::{Compiler, Machine, aliases, check_module_size, fingerprint};
+use crate::engine::open_plugin;
+use crate::error::{Error, Result};
+use crate::event::Events;
+use crate::execute::{Ahead, guarded};
+use crate::pjrt::{PluginScope, Topology, Value};
+use crate::store::{CompileSpec, Recipe, Store};
+
+/// For how long another process is waited for that compiles the same.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Devices that need not be here, as a plugin knows them.
+///
+/// ```no_run
+/// use fuseline::EngineConfig;
+/// use fuseline::cache::{Manifest, Target};
+///
+/// let manifest = Manifest::read("run.jsonl")?;
+/// let config = EngineConfig::new().plugin("/opt/libtpu.so").numerics(manifest.numerics());
+/// config.warm_cache_for(&Target::new("v5e:2x2"), &manifest, |_, _| ())?;
+/// # Ok::<(), fuseline::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    name: String,
+    options: Vec<(String, Value)>,
+}
+
+impl Target {
+    /// Those of a name, in the plugin's words (`PJRT_TopologyDescription_Create`). Some plugins have one without a name, described by options.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Target {
+        Target { name: name.into(), options: Vec::new() }
+    }
+
+    /// An option of the plugin's for making them; the last one of a name counts.
+    #[must_use]
+    pub fn option(mut self, name: impl Into<String>, value: impl Into<Value>) -> Target {
+        let name = name.into();
+        self.options.retain(|row| row.0 != name);
+        self.options.push((name, value.into()));
+        self
+    }
+}
+
+/// What compiling for a target needs.
+struct Elsewhere {
+    topology: Topology,
+    compiler: Compiler,
+    environment: EnvFingerprint,
+    store: Arc<Store>,
+}
+
+impl EngineConfig {
+    /// Compiles what a manifest has and the disk cache has not for devices that need not be here, in parallel, and waits for it. Returns what became
+    /// of each region, in the manifest's order; `each` is told as they end, with their places. What cannot be compiled fails nothing else.
+    ///
+    /// The rest of the configuration is that of the runs that it is for: plugin, client options, flags of the compiler, numeric contract, replicas, first
+    /// device. Their folder has to be the one that is configured here, or gets the entries as a bundle ([`super::export`]).
+    ///
+    /// # Errors
+    /// When the plugin compiles only for devices that it has here (XLA's for CPUs does), or knows none of that name; when there are fewer of them than
+    /// replicas; when there is no disk cache, or nothing may be added to it; when the manifest is for another numeric contract or number of replicas.
+    pub fn warm_cache_for(
+        &self,
+        target: &Target,
+        manifest: &Manifest,
+        each: impl FnMut(usize, &Warmed),
+    ) -> Result<Vec<Warmed>> {
+        let elsewhere = Arc::new(self.elsewhere(target, manifest)?);
+        let threads = |error: std::io::Error| Error::setup(format!("threads could not be started: {error}"));
+        let workers =
+            CompilePool::start("compile", self.threads().1, self.waits().most_stuck, |work: Work| {
+                let _inside = PluginScope::enter();
+                work.run();
+            });
+        let workers = workers.map_err(threads)?;
+        let (send, receive) = mpsc::channel();
+        for place in in_order(manifest) {
+            let (elsewhere, send) = (elsewhere.clone(), send.clone());
+            let recipe = manifest.regions()[place].recipe.optimized();
+            let work = move || {
+                let made = guarded(|| Ok(elsewhere.make(&recipe)));
+                // Who asked goes on as soon as all have been told.
+                drop(elsewhere);
+                drop(send.send((place, made.unwrap_or_else(|error| Err(error.message)))));
+            };
+            workers.push(work.into());
+        }
+        drop(send);
+        let warmed = gather(manifest, &receive, each);
+        // What is offered to a shared cache goes there on another thread.
+        elsewhere.store.wait();
+        Ok(warmed)
+    }
+
+    /// Which environment the executables belong to that [`EngineConfig::warm_cache_for`] makes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cache_environment_for(&self, target: &Target) -> Result<Environment> {
+        let (_, compiler) = self.compiler_for(target)?;
+        let store = self.store_for(&compiler)?;
+        let environment = store.environment().cloned().map(Environment::new);
+        environment.ok_or_else(|| Error::setup("it is not known which environment this is"))
+    }
+
+    fn elsewhere(&self, target: &Target, manifest: &Manifest) -> Result<Elsewhere> {
+        check(manifest, self, (self.numeric_contract(), self.replica_count()))?;
+        let (topology, compiler) = self.compiler_for(target)?;
+        let store = self.store_for(&compiler)?;
+        let environment = fingerprint(&compiler.describe());
+        Ok(Elsewhere { topology, compiler, environment, store })
+    }
+
+    fn compiler_for(&self, target: &Target) -> Result<(Topology, Compiler)> {
+        Error::unless_forked(&Site::Unknown)?;
+        let plugin = open_plugin(self)?;
+        let topology = plugin.topology(&target.name, &target.options).map_err(|error| {
+            let path = plugin.path().display();
+            let name = &target.name;
+            Error::setup(format!(
+                "the plugin {path} does not compile for \"{name}\" without such devices here: {error}"
+            ))
+        })?;
+        let (first, replicas) = (self.device_index(), self.replica_count());
+        let machine = Machine::of(&topology, first, replicas).ok_or_else(|| {
+            let (name, count) = (topology.name(), topology.devices().len());
+            Error::setup(format!(
+                "{replicas} devices from number {first} on are asked for, and \"{name}\" has {count}"
+            ))
+        })?;
+        let asked = |module: &str, options: &_| topology.compile(module, options).map(drop);
+        let compiler = Compiler::new(machine, self.flags(), self.numeric_contract(), asked)?;
+        Ok((topology, compiler))
+    }
+
+    /// The disk cache, for what a compiler makes.
+    fn store_for(&self, compiler: &Compiler) -> Result<Arc<Store>> {
+        let (store, why) = Store::open(self, &Events::to(self.sink()));
+        let Some(store) = store.filter(|store| store.has_disk()) else {
+            let why = why.as_deref().unwrap_or("it is not configured");
+            return Err(Error::setup(format!("the disk cache is off: {why}")));
+        };
+        store.settle(compiler, self.client_options());
+        if store.environment().is_none() {
+            let why = store.why_unknown().unwrap_or("it is not known which environment this is");
+            return Err(Error::setup(format!("the disk cache is off: {why}")));
+        }
+        Ok(store)
+    }
+}
+
+impl Elsewhere {
+    fn make(&self, recipe: &Recipe) -> std::result::Result<Ahead, String> {
+        let Recipe { canon, outputs, dying, how } = recipe;
+        let mut handler = None;
+        let _found = canon.graph().any_op(&mut |signature| {
+            handler = signature.handler().map(|target| target.name().to_owned());
+            handler.is_some()
+        });
+        if let Some(name) = handler {
+            return Err(format!("it calls {name}, a function of the program's process"));
+        }
+        let (outputs, aliases) = aliases(canon, outputs, dying);
+        let wanted = CompileSpec { canon, outputs: &outputs, aliases: &aliases, how };
+        let asked = self.store.ask(canon.key(&self.environment), &wanted);
+        let asked = asked.ok_or("it is not known which environment this is")?;
+        let suspect = asked.suspect(canon);
+        if let Some(quarantine) = self.store.quarantine(suspect) {
+            return Err(quarantine.to_string());
+        }
+        match self.store.load(&asked).map(|record| record.kind) {
+            Some(Kind::Artifact) => return Ok(Ahead::Present),
+            // Who asks for it ahead of time does not want to compile it.
+            Some(_) => self.store.forget(&asked),
+            None => {}
+        }
+        let flight = match self.store.join(&asked, PATIENCE) {
+            JoinOutcome::Leader(flight) => Some(flight),
+            JoinOutcome::NoLock => None,
+            JoinOutcome::Ready(_) => return Ok(Ahead::Present),
+        };
+        let since = Instant::now();
+        check_module_size(canon).map_err(|error| error.message)?;
+        let module = self.compiler.module(canon, &outputs, &aliases, how).map_err(|error| error.message)?;
+        let options = self.compiler.options(canon, how.quick);
+        let mark = self.store.mark(Attempt::Make, suspect, asked.name());
+        let artifact = self.topology.compile(module.text(), &options).map_err(|error| error.to_string())?;
+        drop(mark);
+        let took = since.elapsed();
+        let stored = self.store.keep(&asked, artifact, took);
+        drop(flight);
+        self.store.sweep(false);
+        match stored {
+            true => Ok(Ahead::Compiled(took)),
+            // Somebody else may have been faster.
+            false if self.store.may_have(&asked) => Ok(Ahead::Present),
+            false => Err("it was compiled, but the cache's folder cannot be written to; FUSELINE_CACHE=read-only forbids that too"
+                .to_owned()),
+        }
+    }
+}

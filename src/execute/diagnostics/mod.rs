@@ -1,0 +1,99 @@
+//! Faults of programs that show in the record: reads in a hot loop, and ever more values.
+//!
+//! Input: the boundaries and regions of one stream, in order, and where the host asked. Output: warnings, each once
+//! ([`Event::HotReads`], [`Event::Growth`]), and for each region that a read ends, where that read is. Both rules count boundaries, ops
+//! and values, and never look at a clock. Nothing of this happens unless somebody observes the engine, and nothing depends on it.
+//!
+//! Where the host asks is not in the log, whose entries are kept small: it goes beside it, in [`ReadSites`].
+
+mod leaks;
+mod read_sites;
+
+use fuseline_fusion::{Graph, Site, ValueId};
+use fuseline_sync::{Mutex, Rank};
+use rustc_hash::FxHashMap;
+
+use self::leaks::LiveValueLeak;
+use self::read_sites::{Load, Reads};
+use super::job::Job;
+use crate::event::{Event, LeakSite};
+use crate::stream::StreamShared;
+use crate::value::Producer;
+
+/// Where the host has asked for values, until the driver comes to it.
+pub(crate) struct ReadSites(Mutex<FxHashMap<ValueId, Site>>);
+
+impl ReadSites {
+    pub(crate) fn new() -> ReadSites {
+        ReadSites(Mutex::new(Rank::ReadSites, FxHashMap::default()))
+    }
+
+    /// The host asks for a value at this place, and the log will say so next.
+    pub(crate) fn put(&self, value: ValueId, site: Site) {
+        self.0.lock().insert(value, site);
+    }
+
+    /// Where it asked for the first of these values that it asked for. All are forgotten.
+    pub(super) fn take(&self, values: impl IntoIterator<Item = ValueId>) -> Option<Site> {
+        let mut read_sites = self.0.lock();
+        if read_sites.is_empty() {
+            return None;
+        }
+        let mut asked = values.into_iter().filter_map(|value| read_sites.remove(&value));
+        let first = asked.next();
+        asked.for_each(drop);
+        first
+    }
+}
+
+/// What is noticed of one stream.
+#[derive(Default)]
+pub(super) struct Diagnostics {
+    /// What was sealed since the program last asked for a boundary.
+    load: Load,
+    reads: Reads,
+    growth: LiveValueLeak,
+}
+
+impl Diagnostics {
+    /// A region of these ops was sealed.
+    pub(super) fn sealed(&mut self, graph: &Graph) {
+        self.load.add(graph);
+    }
+
+    /// A region was sealed whose results somebody needs.
+    pub(super) fn made(&mut self, job: &Job, stream: &StreamShared) {
+        let replicas = stream.engine().device().replicas() as u64;
+        for &(result, ref value) in &job.outputs {
+            let (_, site) = Producer { region: job.info.clone(), result }.address();
+            self.growth.made(value.holder(), site, replicas);
+        }
+        // In Strict mode each op is a region, because somebody wants it so.
+        if job.is_fused() {
+            let growth = self.growth.region();
+            report_leak(growth, stream);
+        }
+    }
+
+    /// The program asked for a boundary by a read, at `asked`, by a flush, or by using a value on another stream.
+    pub(super) fn boundary(&mut self, asked: Option<Site>, stream: &StreamShared) {
+        let load = std::mem::take(&mut self.load);
+        if load.is_nothing() {
+            return;
+        }
+        let (engine, id) = (stream.engine(), stream.id());
+        if let Some(site) = asked
+            && let Some(ops) = self.reads.ended(&site, load)
+        {
+            engine.emit(|| Event::HotReads { stream: id, site, reads: read_sites::MANY, ops });
+        }
+        report_leak(self.growth.asked(), stream);
+    }
+}
+
+fn report_leak(growth: Option<(usize, Vec<LeakSite>)>, stream: &StreamShared) {
+    if let Some((more, kept)) = growth {
+        let (stream_id, boundaries) = (stream.id(), leaks::BOUNDARIES);
+        stream.engine().emit(|| Event::Growth { stream: stream_id, boundaries, more, kept });
+    }
+}

@@ -1,0 +1,568 @@
+//! Regions at sizes that vary, run by one executable for many sizes.
+//!
+//! A program with a cache that grows, or with batches that are cut short, makes a region of other types in each step. Once the same ops were new
+//! at two sizes they have a shape class ([`fuseline_fusion::shape_class`]); from the third on, a region of it that is new is *padded*: its
+//! inputs are copied into larger ones, the executable of the bucket runs on them, and what lies within the true sizes is copied out. So a
+//! size that comes once costs no compile, and a size that stays gets an executable of its own, in the background.
+//!
+//! What is quick to interpret is interpreted until that has taken, by estimate, as long as a compile, here without the limit that a
+//! region by itself has (`cold.rs`): sizes of a triangular loop come once each. By the same measure a size gets its own executable. Where regions
+//! are not padded, for want of a rule or because nobody asked for masks, that limit is lifted too from the ninth size on; and what would take too long to
+//! interpret is taken apart, so that little of it is new (`apart.rs`).
+//!
+//! Input: a region that was missed. Output: a [`PaddedRegion`] region, and [`Slot`]s with results.
+//!
+//! Invariants:
+//! - O4: how often the regions of a bucket are interpreted before its executable is waited for follows from the record, as if they were one
+//!   region (J1). Which of two executables a region is run by then, the bucket's or its own, depends on when a compile ends.
+//! - O5: what goes wrong with a bucket costs speed: the region runs as if it had no class.
+//! - O6: regions whose sums of floats would be in another order are padded on request only ([`ShapeClasses::Masked`]).
+//!
+//! Data is resized in the host's memory, on the interpreter's thread, so this is where interpreting is: on XLA's CPU backend, in
+//! Fused mode, with one replica and `Numerics::Fast`.
+
+use std::sync::Arc;
+
+use fuseline_cache::{Claim, Hit, Key, Lookup, OutputSet};
+use fuseline_fusion::canon::{CanonRegion, EnvFingerprint, RegionKey};
+use fuseline_fusion::region::Boundary;
+use fuseline_fusion::shape_class::{Padded, ShapeClass, ShapeClassError, resized};
+use fuseline_fusion::{OpCode, Scalar, TensorType};
+use fuseline_sync::atomic::{AtomicU32, Ordering};
+use fuseline_sync::schedule::Pool;
+use fuseline_sync::{Mutex, Rank};
+use smallvec::SmallVec;
+
+use super::bounded_map::BoundedFifoMap;
+use super::compile::{Compile, CompilePriority, CompileSlot, FailureCaching, MemoryFallback};
+use super::interpreter_tier::{
+    FEW_RUNS, Interpreted, MAX_RUNS, NextTier, Param, Slot, failed, param, patience,
+};
+use super::job::{Job, Progress, State};
+use super::shape_split;
+use crate::config::{Buckets, ShapeClasses};
+use crate::device::{Buffer, DeviceError, Executable, ExecutableOptions};
+use crate::engine::Task;
+use crate::error::RegionRef;
+use crate::event::Event;
+use crate::limits::{MAX_BUCKETS, MAX_COLD_REGIONS, MAX_KNOWN_REGIONS};
+use crate::stream::StreamShared;
+use crate::value::{Outcome, RegionInfo, ValueCell, ValuePromise};
+
+/// Sizes of the same ops, not padded, that are compiled like any other region. They come in turn and are waited for together, so with more of
+/// them that takes long: a decoder waited 10 s at its eleventh sequence of 64 tokens, of which each took 20 ms.
+const FEW_SIZES: u32 = 8;
+
+/// How often it is tried to find a class for the same ops. What differs in more than sizes time and again is not worth the looking.
+const MAX_TRIES: u32 = 8;
+
+/// A region and what it is padded to.
+pub(super) struct PaddedRegion {
+    /// The padded region; regions of the same bucket share it.
+    info: Arc<RegionInfo>,
+    /// For each result of the region, the number of the padded region's result that has it.
+    results: Vec<u32>,
+    /// The values of the parameters that the region does not have.
+    scalars: Vec<Scalar>,
+    /// The sizes that vary, each with what it is padded to.
+    sizes: Vec<(u64, u64)>,
+    /// How often the bucket is interpreted before its executable is waited for.
+    patience: u32,
+    /// Executions of this region, interpreted ones too.
+    runs: AtomicU32,
+}
+
+/// Regions of the same ops.
+struct OpSequence {
+    latest: Arc<CanonRegion>,
+    class: Option<ShapeClass>,
+    /// How often no class was found.
+    tries: u32,
+    /// How many there were.
+    regions: u32,
+    /// Their sizes vary, and they are not padded; why has been told.
+    is_refused: bool,
+}
+
+struct Known {
+    /// By the sequence of their ops.
+    families: BoundedFifoMap<u64, OpSequence>,
+    /// By the regions' own keys.
+    regions: BoundedFifoMap<RegionKey, Arc<PaddedRegion>>,
+    /// Padded regions by their keys.
+    buckets: BoundedFifoMap<RegionKey, Arc<RegionInfo>>,
+    /// Where regions are cut, and how often each was.
+    apart: BoundedFifoMap<RegionKey, (Vec<usize>, u32)>,
+}
+
+/// The shape classes seen lately.
+pub(crate) struct PaddedRegions {
+    known: Mutex<Known>,
+    which: ShapeClasses,
+    buckets: Buckets,
+}
+
+/// What there is for a region that was missed.
+enum Found {
+    Bucket(Arc<PaddedRegion>),
+    /// Nothing, though its sizes vary; how many there are, and the reason, if it was not told yet.
+    Refused(ShapeCount, Option<Refusal>),
+    /// It is cut before these ops, since little of it is new.
+    Apart(Vec<usize>),
+    Nothing,
+}
+
+/// At how many sizes a region comes that is not padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShapeCount {
+    /// More than [`FEW_SIZES`], as it seems.
+    Many,
+    Few,
+}
+
+/// Why regions whose sizes vary are not padded.
+enum Refusal {
+    NoRule {
+        node: usize,
+        op: OpCode,
+    },
+    /// They are on request.
+    Masked,
+}
+
+impl PaddedRegions {
+    /// None if nothing is to be padded.
+    pub(crate) fn new(which: ShapeClasses, buckets: Buckets) -> Option<PaddedRegions> {
+        let known = Known {
+            families: BoundedFifoMap::with_room(MAX_KNOWN_REGIONS),
+            regions: BoundedFifoMap::with_room(MAX_COLD_REGIONS),
+            buckets: BoundedFifoMap::with_room(MAX_BUCKETS),
+            apart: BoundedFifoMap::with_room(MAX_COLD_REGIONS),
+        };
+        (which != ShapeClasses::Off).then(|| PaddedRegions {
+            known: Mutex::new(Rank::ShapeClasses, known),
+            which,
+            buckets,
+        })
+    }
+
+    /// The region's bucket, if it was padded before.
+    fn known(&self, key: RegionKey) -> Option<Arc<PaddedRegion>> {
+        self.known.lock().regions.get_mut(&key).cloned()
+    }
+
+    /// Where the region is cut, if it was cut before; nothing if that was often enough.
+    fn again_apart(&self, key: RegionKey) -> Option<Option<Vec<usize>>> {
+        let mut known = self.known.lock();
+        let (places, times) = known.apart.get_mut(&key)?;
+        if *times >= MAX_RUNS {
+            return Some(None);
+        }
+        *times += 1;
+        Some(Some(places.clone()))
+    }
+
+    /// Its executable failed: the region runs without, and so do others of the same ops that were not padded yet.
+    fn give_up(&self, info: &RegionInfo) {
+        let mut known = self.known.lock();
+        if known.regions.get_mut(&info.reference.key).is_none() {
+            return;
+        }
+        known.regions.remove(&info.reference.key);
+        if let Some(family) = known.families.get_mut(&info.canon.skeleton()) {
+            family.class = None;
+            family.tries = MAX_TRIES;
+        }
+    }
+
+    /// A region was missed.
+    fn missed(&self, info: &RegionInfo, environment: &EnvFingerprint) -> Found {
+        let (canon, skeleton) = (&info.canon, info.canon.skeleton());
+        let mut known = self.known.lock();
+        let Some(family) = known.families.get_mut(&skeleton) else {
+            let family =
+                OpSequence { latest: canon.clone(), class: None, tries: 0, regions: 1, is_refused: false };
+            known.families.insert(skeleton, family);
+            return Found::Nothing;
+        };
+        family.regions = family.regions.saturating_add(1);
+        let before = family.latest.clone();
+        match self.padded(info, environment, &mut known) {
+            Found::Bucket(bucketed) => Found::Bucket(bucketed),
+            other => known.apart(info, &before).map_or(other, Found::Apart),
+        }
+    }
+
+    /// What there is for a region whose ops have come at other sizes.
+    fn padded(&self, info: &RegionInfo, environment: &EnvFingerprint, known: &mut Known) -> Found {
+        let canon = &info.canon;
+        let Some(family) = known.families.get_mut(&canon.skeleton()) else { return Found::Nothing };
+        let padded = match family.padded(canon, &|size| self.buckets.of(size)) {
+            Ok(Some(padded)) if padded.is_masked() && self.which != ShapeClasses::Masked => {
+                return family.refused(Refusal::Masked);
+            }
+            Ok(Some(padded)) => padded,
+            Ok(None) | Err(ShapeClassError::Unlike) if family.is_refused => {
+                return Found::Refused(family.sizes(), None);
+            }
+            Ok(None) | Err(ShapeClassError::Unlike) => return Found::Nothing,
+            Err(ShapeClassError::NoRule { node, op }) => return family.refused(Refusal::NoRule { node, op }),
+        };
+        let bucket = padded.region().key(environment);
+        let shared = match known.buckets.get_mut(&bucket) {
+            // Two regions of one key have one canonical form, but for one who has found a collision: that one goes without.
+            Some(shared) if shared.canon == *padded.region() => shared.clone(),
+            Some(_) => return Found::Nothing,
+            None => {
+                let shared = Arc::new(region_of(&padded, bucket, info));
+                known.buckets.insert(bucket, shared.clone());
+                shared
+            }
+        };
+        let bucketed = Arc::new(PaddedRegion::new(&padded, shared, &info.canon));
+        known.regions.insert(info.reference.key, bucketed.clone());
+        Found::Bucket(bucketed)
+    }
+}
+
+impl Known {
+    /// Where a region is cut that comes at many sizes and takes long to interpret, if most of it is not new. `before` was of another size.
+    fn apart(&mut self, info: &RegionInfo, before: &CanonRegion) -> Option<Vec<usize>> {
+        let is_many = self.families.get_mut(&info.canon.skeleton())?.sizes() == ShapeCount::Many;
+        let graph = info.canon.graph();
+        let places =
+            shape_split::places(before.graph(), graph).filter(|_| is_many && patience(graph) < FEW_RUNS)?;
+        self.apart.insert(info.reference.key, (places.clone(), 1));
+        Some(places)
+    }
+}
+
+impl OpSequence {
+    /// What a region is padded to; nothing while its sizes have varied once only.
+    fn padded(
+        &mut self,
+        region: &Arc<CanonRegion>,
+        bucket: &dyn Fn(u64) -> u64,
+    ) -> Result<Option<Padded>, ShapeClassError> {
+        let latest = std::mem::replace(&mut self.latest, region.clone());
+        if self.tries >= MAX_TRIES {
+            return Ok(None);
+        }
+        let found = match &self.class {
+            None => ShapeClass::of(&latest, region).map(|class| (Some(class), None)),
+            Some(class) => match class.pad(region, bucket) {
+                Ok(padded) => return Ok(Some(padded)),
+                // Another size varies too.
+                Err(_) => class.with(region).and_then(|wider| {
+                    let padded = wider.pad(region, bucket)?;
+                    Ok((Some(wider), Some(padded)))
+                }),
+            },
+        };
+        match found {
+            Ok((class, padded)) => {
+                self.class = class;
+                Ok(padded)
+            }
+            Err(why) => {
+                self.class = None;
+                self.tries += 1;
+                Err(why)
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: Refusal) -> Found {
+        let is_known = std::mem::replace(&mut self.is_refused, true);
+        Found::Refused(self.sizes(), (!is_known).then_some(refusal))
+    }
+
+    fn sizes(&self) -> ShapeCount {
+        if self.regions > FEW_SIZES { ShapeCount::Many } else { ShapeCount::Few }
+    }
+}
+
+/// The region that another one is padded to.
+fn region_of(padded: &Padded, key: RegionKey, of: &RegionInfo) -> RegionInfo {
+    let canon = padded.region().clone();
+    let sites = padded.origins().iter().map(|&node| of.address(node).1).collect();
+    let reference = RegionRef { key, ops: canon.graph().nodes().len(), ..of.reference };
+    RegionInfo::new(reference, canon, Arc::new(sites))
+}
+
+impl PaddedRegion {
+    fn new(padded: &Padded, info: Arc<RegionInfo>, of: &CanonRegion) -> PaddedRegion {
+        PaddedRegion {
+            info,
+            results: padded.results().to_vec(),
+            scalars: padded.scalars().to_vec(),
+            sizes: padded.sizes().to_vec(),
+            patience: patience(of.graph()),
+            runs: AtomicU32::new(0),
+        }
+    }
+
+    /// The numbers of results that have those of the region.
+    fn outputs(&self, of_region: &OutputSet) -> OutputSet {
+        of_region.iter().map(|output| self.results[output as usize]).collect()
+    }
+}
+
+impl Job {
+    /// Where the job stands if its region was padded before and has no executable of its own; otherwise what the look-up gave.
+    pub(super) fn by_known_bucket(
+        &mut self,
+        found: Lookup<Executable, DeviceError>,
+        stream: &Arc<StreamShared>,
+    ) -> Result<State, Lookup<Executable, DeviceError>> {
+        let classes = stream.engine().classes().filter(|_| self.may_be_cold());
+        // Its own is better.
+        let classes = classes.filter(|_| !matches!(found, Lookup::Hit(_)));
+        let Some(classes) = classes else { return Err(found) };
+        if matches!(found, Lookup::Claimed(_))
+            && let Some(again) = classes.again_apart(self.info.reference.key)
+        {
+            // Whoever comes next may claim it.
+            let Some(places) = again else {
+                self.was_cold = true;
+                return Err(found);
+            };
+            return Ok(State::Apart(places));
+        }
+        let Some(bucketed) = classes.known(self.info.reference.key) else { return Err(found) };
+        let (claim, other) = match found {
+            Lookup::Claimed(claim) => (Some(claim), None),
+            other => (None, Some(other)),
+        };
+        match self.by_bucket(bucketed, claim, stream) {
+            Ok(state) => Ok(state),
+            Err(claim) => Err(claim.map(Lookup::Claimed).or(other).expect("bug: what was found is lost")),
+        }
+    }
+
+    /// Where the job stands if its region, which was missed, is padded; otherwise the claim back, and what is known of its sizes.
+    pub(super) fn by_new_bucket(
+        &mut self,
+        claim: Claim<Executable, DeviceError>,
+        stream: &Arc<StreamShared>,
+    ) -> Result<State, (Claim<Executable, DeviceError>, ShapeCount)> {
+        let engine = stream.engine();
+        let Some(classes) = engine.classes().filter(|_| self.may_be_cold()) else {
+            return Err((claim, ShapeCount::Few));
+        };
+        match classes.missed(&self.info, engine.device().environment()) {
+            Found::Bucket(bucketed) => match self.by_bucket(bucketed, Some(claim), stream) {
+                Ok(state) => Ok(state),
+                Err(claim) => Err((claim.expect("bug: a claim is lost"), ShapeCount::Few)),
+            },
+            Found::Refused(sizes, refusal) => {
+                let region = self.info.reference;
+                if let Some(refusal) = refusal {
+                    engine.emit(|| Event::NotPadded { region, why: self.words(&refusal) });
+                }
+                Err((claim, sizes))
+            }
+            Found::Apart(places) => Ok(State::Apart(places)),
+            Found::Nothing => Err((claim, ShapeCount::Few)),
+        }
+    }
+
+    /// The region in parts, of which few are new.
+    pub(super) fn sizes_apart(self, places: &[usize], stream: &StreamShared) -> Progress {
+        let (engine, region) = (stream.engine(), self.info.reference);
+        let parts = self.into_region().cut(places, Boundary::Sizes);
+        let why =
+            || "few of its ops come at sizes that vary, so that not much is new of another size".to_owned();
+        engine.report_parts(region, &parts, why);
+        Progress::Parts(parts, None)
+    }
+
+    fn words(&self, refusal: &Refusal) -> String {
+        match refusal {
+            Refusal::NoRule { node, op } => {
+                let (_, site) = self.info.address(*node);
+                format!("there is no rule for {op} over a size that varies (op {node}, recorded at {site})")
+            }
+            Refusal::Masked => {
+                "it sums over a size that varies, and padded the sum would be in another order; \
+                                EngineConfig::shape_classes(ShapeClasses::Masked) allows that"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Where the job stands with a bucket. `claim` is for the region itself, if it has no executable and nobody makes one; it is given back
+    /// if the bucket cannot be used.
+    fn by_bucket(
+        &mut self,
+        bucketed: Arc<PaddedRegion>,
+        mut claim: Option<Claim<Executable, DeviceError>>,
+        stream: &Arc<StreamShared>,
+    ) -> Result<State, Option<Claim<Executable, DeviceError>>> {
+        let engine = stream.engine();
+        let (info, needed) = (&bucketed.info, bucketed.outputs(&self.needed));
+        let bucket = info.reference.key;
+        let key = Key::new(*bucket.as_bytes());
+        let cold = engine.cold();
+        let again = cold.and_then(|cold| cold.again(bucket));
+        let runs = bucketed.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(claim) = claim.take_if(|_| runs >= bucketed.patience.max(MAX_RUNS)) {
+            // It has come so often that an executable of its own pays.
+            self.compile(Some(claim), CompilePriority::Background, stream);
+        }
+        loop {
+            let found = engine.cache().lookup(&key, info.canon.bytes(), &needed);
+            if let Some(NextTier::Interpret(run)) = again {
+                if let Lookup::Claimed(claim) = found
+                    && run.starts_compile()
+                {
+                    bucketed.compile(claim, run.haste(), stream);
+                }
+                return Ok(State::Cold(run, None));
+            }
+            match found {
+                Lookup::Hit(hit) => {
+                    if let Some(cold) = cold.filter(|_| again.is_some()) {
+                        cold.warm(bucket);
+                    }
+                    engine.counters().hits.add(1);
+                    return Ok(State::PaddedRegion(bucketed, hit));
+                }
+                Lookup::InFlight(flight) => {
+                    engine.compile_pool().hasten(bucket.as_bytes());
+                    let slot = CompileSlot::of(flight, stream);
+                    return Ok(match again {
+                        Some(NextTier::Compile(run)) if run.goes_on(engine.config()) => {
+                            State::Cold(run, Some(slot))
+                        }
+                        _ => State::Following(slot),
+                    });
+                }
+                Lookup::Claimed(claim) => {
+                    let run = cold.filter(|_| again.is_none());
+                    let run = run.and_then(|cold| cold.first_of(bucket, bucketed.patience));
+                    let Some(run) = run else {
+                        // The next look-up finds it in flight.
+                        bucketed.compile(claim, CompilePriority::Foreground, stream);
+                        continue;
+                    };
+                    if run.starts_compile() {
+                        bucketed.compile(claim, CompilePriority::Background, stream);
+                    }
+                    return Ok(State::Cold(run, None));
+                }
+                Lookup::Failed(_) | Lookup::Collision => {
+                    if let Some(classes) = engine.classes() {
+                        classes.give_up(&self.info);
+                    }
+                    return Err(claim);
+                }
+            }
+        }
+    }
+
+    /// Has the region run by its bucket's executable; its inputs are there.
+    pub(super) fn run_padded(
+        &self,
+        bucketed: Arc<PaddedRegion>,
+        hit: Hit<Executable>,
+        pool: &Pool<Task>,
+        stream: &Arc<StreamShared>,
+    ) -> Arc<Slot> {
+        let engine = stream.engine();
+        let region = self.info.reference;
+        engine.counters().padded.add(1);
+        engine.emit(|| Event::Padded {
+            region,
+            bucket: bucketed.info.reference.key,
+            sizes: bucketed.sizes.clone(),
+        });
+        let params: Vec<Param> = self.inputs.iter().map(|input| param(&input.value.0)).collect();
+        let output = |(index, value): &(u32, ValuePromise)| {
+            (bucketed.results[*index as usize], value.holder().ty().clone())
+        };
+        let outputs: Vec<(u32, TensorType)> = self.outputs.iter().map(output).collect();
+        let owner = stream.clone();
+        Slot::filled_by(region, pool, stream, move || {
+            let results = run(&bucketed, &hit.artifact, params, &outputs, &owner);
+            // It may be the last reference to the executable.
+            drop(hit);
+            results
+        })
+    }
+
+    /// The bucket has failed, so the region runs without.
+    pub(super) fn leaves_bucket(&self, stream: &StreamShared) {
+        if let Some(classes) = stream.engine().classes() {
+            classes.give_up(&self.info);
+        }
+    }
+}
+
+impl PaddedRegion {
+    fn compile(
+        &self,
+        claim: Claim<Executable, DeviceError>,
+        haste: CompilePriority,
+        stream: &Arc<StreamShared>,
+    ) {
+        let outputs = claim.outputs().clone();
+        // Copies are made for it, so nothing is given to it for good.
+        let dying = Vec::new();
+        let compile = Compile {
+            outputs,
+            dying,
+            how: ExecutableOptions::default(),
+            otherwise: MemoryFallback::Parts(None),
+        };
+        drop(compile.start(Some(claim), haste, FailureCaching::All, &self.info, stream));
+    }
+}
+
+/// Runs a padded region, on this thread, on data that may be on its way; the results asked for, in their true types.
+fn run(
+    bucketed: &PaddedRegion,
+    executable: &Executable,
+    params: Vec<Param>,
+    outputs: &[(u32, TensorType)],
+    stream: &StreamShared,
+) -> Interpreted {
+    let device = stream.engine().device();
+    let resize = |buffer: &Buffer, to: &TensorType| {
+        let bytes = device.download(buffer, 0)?;
+        device.upload(to, &resized(&bytes, buffer.ty(), to))
+    };
+    let mut scalars: SmallVec<[Scalar; 16]> = SmallVec::new();
+    // What is copied, and where among the arguments it goes; the others are used as they are.
+    let (mut values, mut copies) = (Vec::<Arc<ValueCell>>::new(), Vec::<Option<Buffer>>::new());
+    for (param, ty) in params.into_iter().zip(bucketed.info.canon.graph().params()) {
+        match param {
+            Param::Scalar(scalar) => scalars.push(scalar),
+            Param::Value(value) => {
+                let buffer = data(&value)?;
+                copies.push(if buffer.ty() == ty { None } else { Some(resize(buffer, ty)?) });
+                values.push(value);
+            }
+        }
+    }
+    scalars.extend_from_slice(&bucketed.scalars);
+    let args = values.iter().zip(&copies).map(|(value, copy)| copy.as_ref().map_or_else(|| data(value), Ok));
+    let args = args.collect::<Result<SmallVec<[&Buffer; 32]>, _>>()?;
+    let executed = device.execute(executable, &args, scalars.into_iter(), &[])?;
+    let mut results: Vec<Option<Buffer>> = executed.outputs.into_iter().map(Some).collect();
+    let made = executable.outputs();
+    let result = |(output, ty): &(u32, TensorType)| {
+        let place = made.binary_search(output).ok();
+        let buffer = place.and_then(|place| results[place].take());
+        let buffer = buffer.ok_or_else(|| failed("bug: the bucket's executable does not return all"))?;
+        if buffer.ty() == ty { Ok(buffer) } else { resize(&buffer, ty) }
+    };
+    outputs.iter().map(result).collect()
+}
+
+fn data(value: &ValueCell) -> Result<&Buffer, DeviceError> {
+    match value.outcome().get() {
+        Some(Outcome::Data { buffer, .. }) => Ok(buffer),
+        other => Err(failed(format!("bug: an input has the outcome {other:?}"))),
+    }
+}
